@@ -1,11 +1,11 @@
-%% @doc A client of the agent in Erlang, as crates/attach is one in Rust; for the tests and for creating the fixtures.
+%% @doc An Erlang client of the agent (crates/attach is the Rust client), for the tests and for creating the fixtures.
 -module(agent_client).
 -export([inject/2, inject/3, join/2, sample/3, sample/4, leave/1, name/0, prebuilt/0]).
 
 -type agent() :: #{agent := pid(), session := pid(), joined := map()}.
 -export_type([agent/0]).
 
-%% The folder of the prebuilt beams; set by nodes.sh.
+%% The folder of the prebuilt beams. nodes.sh sets the variable.
 -spec prebuilt() -> file:filename().
 prebuilt() -> os:getenv("AGENT_PREBUILT").
 
@@ -14,7 +14,7 @@ name() ->
     {ok, Name} = file:read_file(filename:join(prebuilt(), "name")),
     binary_to_atom(string:trim(Name), utf8).
 
-%% Sends the message that injects the agent, whose `joined' the caller receives later. The caller traps exits from then on.
+%% Sends the message that injects the agent. The caller receives the agent's `joined' later, and traps exits from now on.
 -spec inject(node(), map()) -> pid().
 inject(Node, Options) ->
     Release = erpc:call(Node, erlang, system_info, [otp_release]),
@@ -53,7 +53,7 @@ sample(#{agent := Agent}, Seq, Items, Options) ->
     after 180000 -> exit(no_sample)
     end.
 
-%% Leaves, and waits until the keeper has cleaned up, unless other clients remain. Returns the session's exit reason, or
+%% Ends the session, and waits until the keeper has cleaned up, unless other clients remain. Returns the session's exit reason, or
 %% {remaining, number of other clients}.
 -spec leave(agent()) -> term().
 leave(#{agent := Agent, session := Session}) ->

@@ -1,5 +1,5 @@
-%% @doc Tests of how clients join, share an agent, renew their lease, leave and die, and that nothing is left on the node then, even if
-%% the agent, its collector or its keeper is killed. Run by agent_test.
+%% @doc Tests how clients join, share an agent, renew their lease, leave and die. Afterwards, nothing must be left on the node,
+%% even if the agent, its collector or its keeper is killed. Run by agent_test.
 -module(agent_clients_test).
 -export([tests/0, victim/1]).
 
@@ -43,7 +43,7 @@ leaves_nothing(Target) ->
     [Cycle() || _ <- lists:seq(1, 10)],
     check("counts of atoms, tables, ports, processes", Before, settled(Count)).
 
-%% A collector goes on for a moment after it was ordered to end. What it does then must not happen after the clean-up.
+%% A collector continues for a moment after it was ordered to end. What it does in that time must not happen after the cleanup.
 leaves_while_sampling(Target) ->
     [begin
          #{agent := Pid} = Agent = join(Target),
@@ -53,7 +53,7 @@ leaves_while_sampling(Target) ->
          check({"after leaving", N}, ?CLEAN, call(Target, state, [agent_client:name()]))
      end || N <- lists:seq(1, 100)].
 
-%% A client that samples for ever, in a separate VM; started by kill_one.
+%% A client that samples forever, in a separate VM. Started by kill_one.
 victim([Node, Cookie]) ->
     erlang:set_cookie(node(), list_to_atom(Cookie)),
     Target = list_to_atom(Node),
@@ -66,8 +66,8 @@ victim_loop(Agent, Seq) ->
     agent_client:sample(Agent, Seq, ?HOT ++ ?SLOW),
     victim_loop(Agent, Seq + 1).
 
-%% Kills 24 clients, at moments from sending the message that injects the agent to sampling for some time. The connection ends as
-%% if the client's host had crashed.
+%% Kills 24 clients at various times, from the message that injects the agent until they have sampled for some time. The
+%% connection ends as if the client's host had crashed.
 killed_clients(Target) ->
     agent_client:leave(join(Target)),
     Population = call(Target, idle, [2000]),
@@ -121,11 +121,11 @@ two_clients(Target) ->
           maps:with([scheduler_wall_time, module, registered], call(Target, state, [agent_client:name()]))),
     Second ! go,
     check("second", {Pid, true, true, {beamtune, left}}, result(Second)),
-    %% The first client's session is the keeper, which ends with the last client.
+    %% The first client's session is the keeper, which ends after the last client.
     #{session := Session} = First,
     receive {'EXIT', Session, {beamtune, left}} -> ok after 2000 -> exit(keeper_stays) end.
 
-%% The processes that docs/agent-protocol.md lists.
+%% The agent has only the processes that docs/agent-protocol.md lists.
 agent_processes(Target) ->
     agent_client:leave(join(Target)),
     Count = fun() -> call(Target, erlang, system_info, [process_count]) end,
@@ -151,7 +151,7 @@ agent_processes(Target) ->
     wait(fun() -> call(Target, erlang, system_info, [process_count]) < 1000 end, 10000),
     agent_client:leave(Agent).
 
-%% The number of lists in use or under construction after a sample, each of which has a process.
+%% Returns the number of lists in use or under construction after a sample. Each list has a process.
 list_processes(Target, #{agent := Pid} = Agent, Seq) ->
     agent_client:sample(Agent, Seq, [procs, processes, ets]),
     Links = fun(P) -> {links, L} = call(Target, erlang, process_info, [P, links]), L end,
@@ -167,7 +167,7 @@ two_at_once(Target) ->
          clean(Target)
      end || _ <- lists:seq(1, 10)].
 
-%% A client that joins, sends `joined', and leaves on `go'.
+%% Starts a client that joins, sends `joined', and leaves on `go'.
 member(Target) ->
     Self = self(),
     spawn_client(fun() ->

@@ -1,15 +1,15 @@
-%% @doc Measures what the agent costs an idle node at one sample per second; started by cost.sh.
+%% @doc Measures what the agent costs an idle node at one sample per second. Started by cost.sh.
 -module(agent_cost).
 -export([main/1]).
 
 -define(HOT, [msacc, scheduler_wall_time, run_queues, statistics, memory, counts, check_io, procs, ran, crashes, table_growth, weigh]).
 -define(SLOW, [stands, messages, processes, spawns, atoms, ets, ports, dist, allocators]).
 
-%% Release, its root, folder of agent_target within that root, numbers of processes and tables, seconds, budget in ppm.
+%% Arguments: release, its root, folder of agent_target within that root, numbers of processes and tables, seconds, budget in ppm.
 -spec main([string()]) -> no_return().
 main([Release, Root, Beams | Numbers]) ->
     [Processes, Tables, Seconds, Budget] = [list_to_integer(N) || N <- Numbers],
-    %% No busy wait, which would use far more CPU than the agent.
+    %% Busy wait is off, since it would use far more CPU than the agent.
     Flags = ["+sbwt", "none", "+sbwtdcpu", "none", "+sbwtdio", "none", "+P", integer_to_list(max(262144, 2 * Processes))],
     Target = agent_nodes:start(Release, Root, Beams, case list_to_integer(Release) >= 27 of
                                                          true when Processes < 500000 -> lists:sublist(Flags, 6);
@@ -19,7 +19,7 @@ main([Release, Root, Beams | Numbers]) ->
     agent_nodes:call(Target, idle, [Processes]),
     agent_nodes:call(Target, unnamed_tables, [Tables]),
     OsPid = erpc:call(Node, os, getpid, []),
-    %% For by_vm/1: accounting that was on before stays on, so all of the time is counted, not just the agent's windows.
+    %% For by_vm/1: accounting that was already on stays on, so all of the time is counted, not just the agent's windows.
     erpc:call(Node, erlang, system_flag, [microstate_accounting, true]),
     wait(2),
     {Base, _} = used(OsPid, fun() -> wait(Seconds) end),
@@ -41,8 +41,8 @@ main([Release, Root, Beams | Numbers]) ->
     agent_nodes:stop(Target),
     halt(0).
 
-%% The longest time slice of the agent, its collector, the reader and the processes that build its lists. Includes slices in which the
-%% host preempted the scheduler.
+%% Returns the longest time slice of the agent, its collector, the reader and the processes that build its lists. This includes
+%% slices in which the host preempted the scheduler.
 longest_slices(Node, #{agent := Agent}, LongSchedules) ->
     Links = fun(Pid) -> element(2, erpc:call(Node, erlang, process_info, [Pid, links])) end,
     [Collector] = [Pid || Pid <- Links(Agent), Links(Pid) =/= [Agent]],
@@ -52,7 +52,7 @@ longest_slices(Node, #{agent := Agent}, LongSchedules) ->
 
 wait(Seconds) -> receive after Seconds * 1000 -> [] end.
 
-%% One sample per second, every tenth with the slow items, too.
+%% Takes one sample per second; every tenth includes the slow items.
 samples(_, _, 0, Samples) -> lists:reverse(Samples);
 samples(Agent, Seq, Left, Samples) ->
     Begin = erlang:monotonic_time(millisecond),
@@ -61,7 +61,7 @@ samples(Agent, Seq, Left, Samples) ->
     receive after max(0, Begin + 1000 - erlang:monotonic_time(millisecond)) -> ok end,
     samples(Agent, Seq + 1, Left - 1, [Sample | Samples]).
 
-%% {percent of a core that all threads of the VM used while the function ran, the function's result}.
+%% Returns {percent of a core that all threads of the VM used while the function ran, the function's result}.
 used(OsPid, Fun) ->
     Cpu = cpu_ns(OsPid),
     Begin = erlang:monotonic_time(nanosecond),
@@ -74,7 +74,7 @@ cpu_ns(OsPid) ->
                    binary_to_integer(hd(binary:split(Text, <<" ">>)))
                end || File <- filelib:wildcard("/proc/" ++ OsPid ++ "/task/*/schedstat")]).
 
-%% Percent of a core that all threads spent in states other than `sleep', between the first and the last sample.
+%% Returns the percentage of a core that all threads spent in states other than `sleep', between the first and the last sample.
 by_vm(Samples) ->
     [First, Last] = [hd([V || {msacc, ok, _, _, V} <- maps:get(items, S)]) || S <- [hd(Samples), lists:last(Samples)]],
     #{states := States} = First,

@@ -1,4 +1,4 @@
-%% @doc Tests of the files of the host that the agent reads: which ones, how much of them, and that a file that hangs delays nothing
+%% @doc Tests reading files of the host: which files the agent reads, how much of them, and that a file that hangs delays nothing
 %% else. Run by agent_test.
 -module(agent_files_test).
 -export([tests/0]).
@@ -15,7 +15,7 @@ tests() ->
      {"a_file_that_hangs_delays_no_other_item", fun hanging_file/1},
      {"with_a_small_budget_threads_are_read_in_turn", fun threads_in_turn/1}].
 
-%% The agent's answer equals what this process reads from the same files.
+%% The agent's answer must equal what this process reads from the same files.
 host_files(#target{os_pid = OsPid} = Target) ->
     Agent = join(Target),
     Ask = fun(Asks) -> answers(Agent, Asks) end,
@@ -31,11 +31,11 @@ host_files(#target{os_pid = OsPid} = Target) ->
     check("cut", {cut, binary:part(Here("limits"), 0, 10)}, Cut),
     check("link", {link, list_to_binary(element(2, file:read_link_all("/proc/" ++ OsPid ++ "/ns/cgroup")))}, Link),
     check("missing", {error, enoent}, Missing),
-    %% The folder that the agent reads may be open itself.
+    %% The number of open files may include the folder that the agent is reading.
     check("open files", Files, fun(N) -> abs(N - Expected) =< 1 end),
     {ok, Tids} = file:list_dir("/proc/" ++ OsPid ++ "/task"),
     check("threads", lists:sort([list_to_integer(T) || T <- Tids]), Known),
-    %% The number depends on the CPU time that the host gives us; the others come next.
+    %% The number of threads per answer depends on the CPU time that the host gives us. The other threads are in the next answers.
     check("next", lists:sublist(Known, length(Threads)), [T || {T, _, _, _} <- Threads]),
     wait(fun() ->
              [{threads, Known, More}] = Ask([all_threads]),
@@ -48,7 +48,7 @@ host_files(#target{os_pid = OsPid} = Target) ->
          check("end of status", binary:match(End, <<"nonvoluntary_ctxt_switches:">>), fun(Found) -> Found =/= nomatch end)
      end || {Tid, Stat, Waited, End} <- Threads],
     check("too many", error, element(2, lists:keyfind(host, 1, items(agent_client:sample(Agent, 2, [{host, #{ask => lists:duplicate(129, threads)}}]))))),
-    %% The total is bounded, whatever is requested.
+    %% The total size is limited, whatever is requested.
     Bytes = lists:sum([byte_size(B) || {_, B} <- Ask(lists:duplicate(128, {read, <<"/proc/self/smaps_rollup">>, 1 bsl 40})), is_binary(B)]),
     check("bytes", Bytes, fun(N) -> N > 0 andalso N < 1048576 + 262144 end),
     {beamtune, left} = agent_client:leave(Agent).
@@ -76,7 +76,7 @@ refused_files(Target) ->
     {host, error, _, _, _} = lists:keyfind(host, 1, items(agent_client:sample(Agent, 3, [{host, #{ask => [foo | bar]}}]))),
     {beamtune, left} = agent_client:leave(Agent).
 
-%% Files below the control group mount that are not files of the kernel.
+%% Files below the control group mount that do not belong to the kernel are not read.
 foreign_files(#target{root = Root} = Target) ->
     Folder = "/sys/fs/cgroup/beamtune-test-" ++ os:getpid(),
     Real = string:trim(Root, trailing, "/") ++ Folder,
@@ -89,7 +89,7 @@ foreign_files(#target{root = Root} = Target) ->
                 Asks = [{read, list_to_binary(Folder ++ "/" ++ File), 100} || File <- Files],
                 check("refused", [{error, refused} || _ <- Files], answers(Agent, Asks))
             after
-                %% In a chroot, leaves /sys empty, as it was.
+                %% In a chroot, this leaves /sys empty, as it was.
                 Group = filename:dirname(Real),
                 os:cmd("rm -r " ++ Real ++ "; rmdir " ++ Group ++ " " ++ filename:dirname(Group))
             end,
@@ -97,7 +97,7 @@ foreign_files(#target{root = Root} = Target) ->
         Why -> io:format("skipped, because /sys/fs/cgroup is not writable: ~ts", [Why])
     end.
 
-%% A FIFO mounted over a kernel file in the mount namespace of this node only: opening it blocks until another process writes.
+%% A FIFO is mounted over a kernel file, only in the mount namespace of this node. Opening it blocks until another process writes.
 hanging_file(#target{release = Release, root = Root, beams = Beams}) ->
     Top = string:trim(Root, trailing, "/"),
     Fifo = Top ++ Beams ++ "/fifo" ++ integer_to_list(erlang:unique_integer([positive])),
@@ -122,21 +122,21 @@ hanging_file(Target, Path, Fifo) ->
                  S = agent_client:sample(Agent, Seq, [counts, {host, #{ask => [Boot, Ask, threads]}}, memory]),
                  [value(I, S) || I <- [counts, memory]],
                  #{agent := #{restarts := 0}} = S,
-                 %% An item that takes two seconds would be aborted.
+                 %% An item that takes 2 s would be aborted.
                  {host, ok, _, Us, _} = lists:keyfind(host, 1, items(S)),
                  check("in time", Us, fun(_) -> Us < 2000000 end),
                  maps:get(told, value(host, S))
              end,
-    %% The answers read before it hung are lost, too.
+    %% The answers that were read before it hung are lost, too.
     check("slow", [{error, late}, {error, late}, {error, late}], Sample(1)),
     receive after 1100 -> ok end,
     check("hangs", [{error, late}, {error, hung}, {error, late}], Sample(2)),
-    %% Another client is not delayed either, and starts no second read.
+    %% Another client is not delayed either, and does not start a second read.
     {[{error, late}], {remaining, 1}} = result(spawn_client(fun() ->
                                                          Other = join(Target),
                                                          {answers(Other, [Boot]), agent_client:leave(Other)}
                                                      end)),
-    %% A writer lets the read return. That file is skipped from then on, and all others are read again.
+    %% A writer lets the read return. From then on, that file is skipped, and all others are read again.
     {ok, Writer} = file:open(Fifo, [write, raw]),
     file:close(Writer),
     wait(fun() -> case Sample(3) of [{ok, _}, {error, hung}, {threads, _, _}] -> true; _ -> false end end, 10000),
@@ -146,7 +146,7 @@ hanging_file(Target, Path, Fifo) ->
     [{error, late}] = answers(Last, [Ask]),
     check("a new agent", Pid =/= maps:get(agent, Last)),
     {beamtune, left} = agent_client:leave(Last),
-    %% Lets the read of the killed filer return, which otherwise keeps a scheduler.
+    %% Lets the read of the killed filer return. Otherwise it would keep occupying a scheduler.
     {ok, Again} = file:open(Fifo, [write, raw]),
     file:close(Again).
 

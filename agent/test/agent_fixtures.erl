@@ -5,12 +5,12 @@
 
 -define(HOT, [msacc, scheduler_wall_time, run_queues, statistics, memory, counts, check_io, {procs, #{top => 5}}, events, ran, weigh, crashes, table_growth]).
 -define(SLOW, [atoms, {stands, #{sample => 200}}, messages, {processes, #{top => 3}}, spawns, {ets, #{top => 3}}, {ports, #{top => 3}}, dist, allocators]).
-%% Requests whose answers show nothing about the host on which the fixtures are created; the last ones are refused.
+%% Requests whose answers reveal nothing about the host on which the fixtures are created. The last ones are refused.
 -define(HOST, [{host, #{ask => [{read, <<"/proc/self/limits">>, 65536}, {read, <<"/proc/meminfo">>, 9}, {link, <<"/proc/self/ns/cgroup">>},
                                 {count, <<"/proc/self/fd">>}, all_threads, {read, <<"/sys/fs/cgroup/beamtune-none/cpu.max">>, 64},
                                 {read, <<"/proc/self/environ">>, 64}, {read, <<"/sys/fs/cgroup/../../../etc/passwd">>, 64}]}}]).
 
-%% Items that are read on explicit request only.
+%% Items that are read only on request.
 -define(EXPLICIT,
         [{carriers, #{allocators => [<<"binary_alloc">>, <<"ets_alloc">>], pools => true, limit_ms => 10000}},
          {allocations, #{top => 3, pools => true, limit_ms => 10000}}, {code_memory, #{top => 3, limit_ms => 5000}},
@@ -19,12 +19,12 @@
                      max_heap_bytes => 268435456, top => 3, limit_ms => 30000}},
          {locks, #{for_ms => 200, top => 3, max_bytes => 1073741824, limit_ms => 30200}}]).
 
-%% Release, its root, folder of agent_target within that root, output folder.
+%% Arguments: release, its root, folder of agent_target within that root, output folder.
 -spec main([string()]) -> no_return().
 main([Release, Root, Beams, Out]) ->
     Target = agent_nodes:start(Release, Root, Beams, ["+sbwt", "none", "-kernel", "net_ticktime", "30"]),
     Node = agent_nodes:node_of(Target),
-    %% Encoded by the node.
+    %% The node encodes the answers.
     Write = fun(Name, Term) ->
                 write(Out, ["r", Release, "-", Name], erpc:call(Node, erlang, term_to_binary, [Term]))
             end,
@@ -57,7 +57,7 @@ main([Release, Root, Beams, Out]) ->
     Pid ! {leave, self()},
     receive {beamtune, left, _} = Left -> Write("left", Left) end,
     receive {'EXIT', Session, Reason} -> Write("session-exit", Reason) end,
-    %% The client's requests, encoded by this node.
+    %% This node encodes the client's requests.
     [write(Out, ["request-", Name], term_to_binary(Request))
      || {Name, Request} <- [{"sample-hot", {sample, self(), 2, ?HOT, #{timeout_ms => 2000}}},
                             {"sample-slow", {sample, self(), 3, ?SLOW, #{}}},
@@ -73,7 +73,7 @@ main([Release, Root, Beams, Out]) ->
                   end),
     halt(0).
 
-%% A sample with all files of the host: on a busy host some are late.
+%% Returns a sample with all files of the host. On a busy host, some files are late, so it may take several attempts.
 complete_host_sample(Agent) ->
     #{items := [{host, ok, _, _, #{told := Answers}}]} = Sample = agent_client:sample(Agent, 4, ?HOST),
     case lists:member({error, late}, Answers) of
@@ -81,7 +81,7 @@ complete_host_sample(Agent) ->
         false -> Sample
     end.
 
-%% The counts of an emulator that counts locks, for releases for which there is one.
+%% The lock counters, for releases with an emulator that counts locks.
 lock_counts(none, _) -> io:format("sample-locks not written: no emulator that counts locks~n");
 lock_counts(Target, Write) ->
     Node = agent_nodes:node_of(Target),

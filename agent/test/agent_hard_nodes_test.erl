@@ -1,5 +1,5 @@
-%% @doc Tests on difficult nodes: processes that hang, overload, very large numbers, unusual names, and objects that vanish while they
-%% are read. Run by agent_test.
+%% @doc Tests difficult nodes: processes that hang, overload, very large numbers of objects, unusual names, and objects that
+%% vanish while they are read. Run by agent_test.
 -module(agent_hard_nodes_test).
 -export([tests/0]).
 
@@ -25,7 +25,8 @@ hanging_process(Target) ->
     Depth = call(Target, depth, []),
     Agent = join(Target),
     agent_client:sample(Agent, 1, [procs]),
-    %% It occupies one scheduler for some seconds. The busy processes keep the other schedulers awake, so that they take over its work.
+    %% The process occupies one scheduler for some seconds. The busy processes keep the other schedulers awake, so that they take
+    %% over that scheduler's work.
     Busy = call(Target, busy, [8]),
     wait(fun() -> lists:min(lists:droplast(call(Target, erlang, statistics, [active_tasks]))) > 1 end, 5000),
     call(Target, hang, [Pid, Depth]),
@@ -34,13 +35,13 @@ hanging_process(Target) ->
     {procs, ok, _, Cost, Value} = lists:keyfind(procs, 1, items(Sample)),
     check("skipped", [Bin], [P || {P, _} <- maps:get(skipped, Value)]),
     check("the others are read, and the round continues", {2, true}, {maps:get(round, Value), maps:is_key(delta_reductions, Value)}),
-    %% An item that takes two seconds would be aborted.
+    %% An item that takes 2 s would be aborted.
     check("in time", Cost < 2000000),
     #{processes := _} = value(counts, Sample),
     Next = agent_client:sample(Agent, 3, [procs]),
     check("still skipped", [Bin], [P || {P, _} <- maps:get(skipped, value(procs, Next))]),
     check("no restarts", 0, maps:get(restarts, maps:get(agent, Next))),
-    %% A purge waits for every process, so end the one that hangs first.
+    %% A purge waits for every process, so the one that hangs must end first.
     call(Target, stop, [Pid]),
     agent_client:leave(Agent),
     call(Target, stop, [Busy]).
@@ -67,7 +68,7 @@ delayed_purge(Target) ->
     wait(fun() -> call(Target, erlang, statistics, [total_run_queue_lengths]) > 4 end, 5000),
     [begin
          {beamtune, left} = agent_client:leave(join(Target)),
-         %% Leaving does not wait for short run queues.
+         %% Leaving does not wait until the run queues are short.
          check("all but the module", ?CLEAN#{module => true}, call(Target, state, [agent_client:name()]))
      end || _ <- [1, 2]],
     call(Target, stop, [Busy]),
@@ -84,7 +85,7 @@ overloaded(Target) ->
     agent_client:leave(Agent),
     call(Target, stop, [Busy]).
 
-%% Lists are built at priority normal, which takes long on this node.
+%% Lists are built at priority normal, which takes long on an overloaded node.
 long_lists(Target) ->
     [Idle, Tables] = [call(Target, F, [40000]) || F <- [idle, unnamed_tables]],
     Busy = call(Target, busy, [400]),
@@ -97,7 +98,7 @@ long_lists(Target) ->
          check({Item, "microseconds"}, Us, fun(_) -> Us < 250000 end)
      end || {Item, ok, _, Us, Value} <- items(First)],
     check("no sums", [], maps:keys(maps:with([memory_bytes, unread], value(ets, First)))),
-    %% The lists are used when they are ready, and are not restarted in each sample.
+    %% The lists are used when they are ready; building them is not restarted in each sample.
     [wait(fun() ->
               Value = value(Item, agent_client:sample(Agent, 2, [procs, Item])),
               maps:get(scanned, Value) > 0 andalso maps:get(total, Value) > 40000
@@ -133,7 +134,7 @@ count_list_builders(Target, Pid, Counts) ->
     after 0 -> count_list_builders(Target, Pid, [call(Target, list_builders, [Pid]) | Counts])
     end.
 
-%% The answers of `ets' until it begins this round.
+%% Returns the answers of `ets' until it begins this round.
 table_parts(Agent, Round) ->
     case value(ets, agent_client:sample(Agent, 3, [ets])) of
         #{round := Round} -> [];
@@ -150,7 +151,7 @@ flooded(Target) ->
     [Row] = [R || #{pid := P} = R <- maps:get(rows, value(processes, Sample)), P =:= Bin],
     #{message_queue_len := 1000000, by := By} = Row,
     check("listed for its queue", lists:member(queue, By)),
-    %% No message was copied: the agent's memory stays small.
+    %% No message was copied, so the agent's memory stays small.
     check("memory", maps:get(memory_bytes, maps:get(agent, Sample)), fun(Bytes) -> Bytes < 2000000 end),
     agent_client:leave(Agent),
     call(Target, erlang, exit, [Pid, kill]).

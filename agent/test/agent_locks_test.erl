@@ -1,5 +1,5 @@
-%% @doc Tests of lock counts. Run by agent_test. All but the first two need an emulator that counts locks: BEAMTUNE_LCNT_25 and so on
-%% name a program within the release's root that is started instead of erl.
+%% @doc Tests of lock counters. Run by agent_test. All but the first two tests need an emulator that counts locks.
+%% BEAMTUNE_LCNT_25 and so on name a program within the release's root, which is started instead of erl.
 -module(agent_locks_test).
 -export([tests/0]).
 
@@ -42,17 +42,17 @@ mask(Target) -> lists:sort(call(Target, erts_debug, lcnt_control, [mask])).
 
 is_counting(Target) -> call(Target, erlang, whereis, [beamtune_counts_locks]) =/= undefined.
 
-%% Requests counts, without waiting for them.
+%% Requests lock counters, without waiting for them.
 request(#{agent := Pid}, Seq, Params) -> Pid ! {sample, self(), Seq, [{locks, Params}], #{}}.
 
 answer(Seq) ->
     receive {beamtune, sample, Seq, Sample} -> Sample after 60000 -> exit(no_sample) end.
 
-%% Requests the item, and calls Do as soon as counting has begun.
+%% Requests the item and calls Do as soon as counting has begun.
 counted_while(Target, Agent, Params, Do) ->
     request(Agent, 7, Params),
     wait(fun() -> is_counting(Target) andalso mask(Target) =:= categories(Params) end, 10000),
-    %% The counts of the test's table are cleared first.
+    %% The counters of the test's table are cleared first.
     wait(fun() -> lists:all(fun({_, {Tries, _, _}, _}) -> Tries < 50 end, places(Target, db_tab, marked)) end, 10000),
     Do(),
     value(locks, answer(7)).
@@ -60,12 +60,12 @@ counted_while(Target, Agent, Params, Do) ->
 categories(#{categories := Bins}) -> lists:sort([binary_to_atom(B, utf8) || B <- Bins]);
 categories(_) -> ?DEFAULT.
 
-%% The current counts by lcnt, of all locks with that name.
+%% Returns the current counters of all locks with this name, according to lcnt.
 places(Target, Class, Id) ->
     {_, Locks} = lists:keyfind(locks, 1, call(Target, erts_debug, lcnt_collect, [])),
     lists:append([Places || {C, I, _, Places} <- Locks, C =:= Class, I =:= Id]).
 
-%% Sums by place: [Tries, Collisions, Microseconds, Waits | Bins].
+%% Returns sums by place: [Tries, Collisions, Microseconds, Waits | Bins].
 by_place(Places) ->
     lists:foldl(fun({{File, Line}, {Tries, Collisions, {S, Ns, Waits}}, Bins}, All) ->
                     Numbers = [Tries, Collisions, S * 1000000 + Ns div 1000, Waits | tuple_to_list(Bins)],
@@ -85,7 +85,7 @@ add(File, Line, Numbers, All) ->
     end.
 
 as_lcnt(Target) ->
-    %% The mask does not change, so that no counts are lost at the end.
+    %% The mask does not change, so that no counters are lost at the end.
     call(Target, erts_debug, lcnt_control, [mask, ?DEFAULT]),
     Tables = [call(Target, contended, [Name, Options, 1, 1])
               || {Name, Options} <- [{marked, []}, {coarse, []}, {fine, [{write_concurrency, true}]}]],
@@ -104,7 +104,7 @@ as_lcnt(Target) ->
     {_, Raw} = lists:keyfind(locks, 1, call(Target, erts_debug, lcnt_collect, [])),
     check({"number of locks", Locks, length(Raw)}, abs(Locks - length(Raw)) < 50),
     check("all classes", lists:usort([atom_to_binary(C, utf8) || {C, _, _, _} <- Raw]), lists:usort([C || {C, _, _, _} <- Classes])),
-    %% Nothing has used the slots since.
+    %% Nothing has used the slots in the meantime.
     Slots = by_place([P || {db_hash_slot, fine, _, Places} <- Raw, P <- Places]),
     SlotRows = [R || {<<"db_hash_slot">>, <<"rw_mutex">>, <<"fine">>, _, _, _} = R <- Rows],
     check("slots", Slots, rows_by_place(lists:append([Places || {_, _, _, _, _, Places} <- SlotRows]))),
@@ -124,7 +124,7 @@ as_lcnt(Target) ->
     Sums = [{lists:sum([U || {_, _, _, _, U, _, _} <- Ps]), lists:sum([C || {_, _, _, C, _, _, _} <- Ps])}
             || {_, _, _, _, 1, Ps} <- lists:sublist(Rows, Singles)],
     check("order", Sums, lists:reverse(lists:sort(Sums))),
-    %% With few rows, the other locks of the same name are summed up in another row.
+    %% If there are few rows, the other locks with the same name are summed up in another row.
     #{singles := 2, rows := TopRows} = counted_while(Target, Agent, #{for_ms => 2000, top => 2}, fun() -> call(Target, contend, [fine, 8, 20000]) end),
     OfFine = [N || {<<"db_hash_slot">>, _, <<"fine">>, _, N, _} <- TopRows],
     check({"top locks and the sum of the others", OfFine}, lists:member(OfFine, [[], [1, 63], [1, 1, 62]])),
@@ -134,12 +134,12 @@ as_lcnt(Target) ->
 
 %%% Output of lcnt -----------------------------------------------------------------------------------------------
 
-%% One snapshot of the counts is passed to both: the agent's code, compiled from its source, and lcnt.
+%% One snapshot of the counters is passed to both the agent's code, which is compiled from its source, and lcnt.
 as_lcnt_prints(Target) ->
     Tables = [call(Target, contended, [Name, Options, 1, 1]) || {Name, Options} <- [{coarse, []}, {fine, [{write_concurrency, true}]}]],
     call(Target, erts_debug, lcnt_control, [mask, ?DEFAULT]),
     call(Target, erts_debug, lcnt_clear, []),
-    %% Until there is contention.
+    %% Wait until there is contention.
     wait(fun() ->
              [call(Target, contend, [Name, 8, 20000]) || Name <- [coarse, fine]],
              lists:sum([Collisions || {_, {_, Collisions, _}, _} <- places(Target, db_tab, coarse)]) > 0
@@ -149,25 +149,25 @@ as_lcnt_prints(Target) ->
     Source = agent_from_source(),
     #{classes := Classes, rows := Rows, unplaced := 0} = Source:summed(2000, Snapshot),
     Server = start_lcnt(Snapshot),
-    %% Each class.
+    %% Compare each class.
     Print = fun(Combine, Columns) -> [{combine, Combine}, {print, [name, tries, colls, time | Columns]} | no_limits()] end,
     OfClasses = sums([{Class, numbers(Place)} || {Class, _, _, Places} <- Classes, Place <- Places]),
     Combined = printed(Server, fun() -> lcnt:conflicts(Print(true, [])) end),
     check("classes", sums([{name(Name), integers(Of)} || [Name | Of] <- Combined]), OfClasses),
     check("contended", OfClasses, fun(#{<<"db_tab">> := [_, Collisions, _]}) -> Collisions > 0 end),
-    %% Each single lock.
+    %% Compare each individual lock.
     Single = printed(Server, fun() -> lcnt:conflicts(Print(false, [id])) end),
     Printed = [{name(Name), integers([T, C, Us])} || [Name, T, C, Us, _ | _] <- Single],
     Singles = [{Class, sum([numbers(Place) || Place <- Places])} || {Class, _, _, 1, Places} <- Rows],
     check("locks", lists:sort(nonzero(Printed)), lists:sort(nonzero(Singles))),
-    %% Each place of each class.
+    %% Compare each place of each class.
     [begin
          Options = [{combine, true}, {locations, true} | no_limits()],
          Lines = printed(Server, fun() -> lcnt:inspect(binary_to_atom(Class, utf8), Options) end),
          Of = sums([{{File, Line}, numbers(Place)} || {C, _, _, Ps} <- Classes, C =:= Class, {File, Line, _, _, _, _, _} = Place <- Ps]),
          check({"places of", Class}, sums([{place(Place), integers([T, C, Us])} || [Place, T, C, _, Us | _] <- Lines]), Of)
      end || Class <- maps:keys(OfClasses)],
-    %% However many single locks are reported: with the sums of the others, they add up to all locks of that name.
+    %% However many individual locks are reported, together with the sums of the others they add up to all locks with that name.
     [[_ | Slots]] = printed(Server, fun() -> lcnt:inspect({db_hash_slot, fine}, Print(true, [])) end),
     [begin
          #{rows := TopRows} = Source:summed(Top, Snapshot),
@@ -177,7 +177,7 @@ as_lcnt_prints(Target) ->
     stop_lcnt(Server),
     [call(Target, stop, [T]) || T <- Tables].
 
-%% The agent compiled from its source, with all functions exported.
+%% Loads the agent compiled from its source, with all functions exported.
 agent_from_source() ->
     {ok, Module, Beam} = compile:file(os:getenv("AGENT_SOURCE"),
                                       [binary, export_all, nowarn_export_all, {d, 'AGENT_NAME', agent_as_source}]),
@@ -199,7 +199,7 @@ integers(Texts) -> [list_to_integer(Text) || Text <- Texts].
 sum([]) -> [];
 sum([First | Rest]) -> lists:foldl(fun(A, B) -> lists:zipwith(fun(X, Y) -> X + Y end, A, B) end, First, Rest).
 
-%% Sums by key, without those that are all 0.
+%% Returns sums by key, except for those that are all 0.
 sums(Pairs) ->
     maps:from_list(nonzero([{Key, sum([N || {K, N} <- Pairs, K =:= Key])} || Key <- lists:usort([K || {K, _} <- Pairs])])).
 
@@ -220,7 +220,7 @@ stop_lcnt(Server) ->
     unlink(Server),
     exit(Server, kill).
 
-%% The words of the lines of numbers that lcnt prints during Print.
+%% Returns the words of the lines with numbers that lcnt prints during Print.
 printed(Server, Print) ->
     ok = Print(),
     Server ! {take, self()},
@@ -246,7 +246,7 @@ io_server(Leader, Text) ->
 
 %%% Limits, and how counting ends ------------------------------------------------------------------------------
 
-%% From the files of a made-up control group, without a node.
+%% Reads the files of a fake control group, without a node.
 available_memory(_) ->
     Source = agent_from_source(),
     check("folders", [<<"/m/a:b/c">>, <<"/m/a:b">>, <<"/m">>], Source:folders(<<"/m">>, <<"/a:b/c">>)),
@@ -271,7 +271,7 @@ available_memory(_) ->
     end,
     #{available_bytes := Available} = Source:expected_locks([db], ?ALL),
     check({"available here", Available}, is_integer(Available) andalso Available > 0),
-    %% Categories that are not counted yet need additional memory for their counters.
+    %% Categories that are not counted so far need additional memory for their counters.
     Bytes = fun(Mask) -> maps:get(bytes, Source:expected_locks([process], Mask)) end,
     check("additional counters", Bytes(?ALL) + 5 * 1000 * erlang:system_info(process_count), Bytes(?DEFAULT)).
 
@@ -319,7 +319,7 @@ mask_is_restored(Target) ->
     #{told := lost} = value(locks, answer(1)),
     {beamtune, left} = agent_client:leave(Fourth),
     CheckMask(holder),
-    %% While the counts are read, which waits for a dirty scheduler: all are occupied.
+    %% Ends while the counters are read. The read waits for a dirty scheduler, since all are occupied.
     #{agent := Late} = Fifth = join(Target),
     request(Fifth, 1, Db#{for_ms => 1000}),
     wait(fun() -> mask(Target) =:= [db] end, 10000),
@@ -329,7 +329,7 @@ mask_is_restored(Target) ->
     Dirty = call(Target, erlang, system_info, [dirty_cpu_schedulers]),
     [call(Target, erlang, spawn, [erts_debug, dirty_cpu, [wait, 6000]]) || _ <- lists:seq(1, Dirty)],
     {links, [Collector5]} = call(Target, erlang, process_info, [Late, links]),
-    %% The agent, the reader, and the process that reads the counts.
+    %% The agent, the reader, and the process that reads the counters.
     wait(fun() -> {links, Links} = call(Target, erlang, process_info, [Collector5, links]), length(Links) =:= 3 end, 10000),
     exit(Holder, kill),
     #{told := ok, disturbed := false} = value(locks, answer(1)),
@@ -410,7 +410,7 @@ owners(Target) ->
     {beamtune, left} = agent_client:leave(Agent),
     [call(Target, stop, [P]) || P <- [Sink | Tables]].
 
-%% 100,000 locks: a copy of their counts would double the memory that reading them takes.
+%% There are 100,000 locks: a copy of their counters would double the memory that is needed to read them.
 many_processes(Target) ->
     Idle = call(Target, idle, [20000]),
     Agent = join(Target),
@@ -426,7 +426,8 @@ many_processes(Target) ->
     [check({"class", C}, [N || {Name, <<"proclock">>, N, _} <- Classes, Name =:= C], fun([N]) -> N >= 20000 end)
      || C <- [<<"proc_main">>, <<"proc_msgq">>, <<"proc_btm">>, <<"proc_status">>, <<"proc_trace">>]],
     check("mask", ?ALL, mask(Target)),
-    %% With that many processes, `process' is not restored in the mask after it was left out. The answer says so, and no memory is lost.
+    %% With that many processes, `process' is not put back into the mask after it was left out. The answer says so, and no memory
+    %% is lost.
     Before = resident_bytes(Target),
     #{told := ok, left_out := [<<"process">>]} = value(locks, agent_client:sample(Agent, 3, [{locks, #{for_ms => 200}}])),
     After = resident_bytes(Target),

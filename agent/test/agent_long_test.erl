@@ -1,4 +1,4 @@
-%% @doc Tests of the items that are read on explicit request only. Run by agent_test.
+%% @doc Tests of the items that are read only on request. Run by agent_test.
 -module(agent_long_test).
 -export([tests/0]).
 
@@ -52,7 +52,7 @@ carriers_as_instrument(Target) ->
           end),
     agent_client:leave(Agent).
 
-%% The carriers of instrument, summed up as the agent should do it.
+%% Sums up the carriers that instrument returns, as the agent should do.
 summed(Carriers) ->
     lists:foldl(fun({Allocator, InPool, Size, Unscanned, Blocks, Free}, All) ->
                     Bytes = lists:sum([S || {_, _, S} <- Blocks]),
@@ -71,7 +71,7 @@ as_summed({Allocator, InPool, Single, Log2, Tenths, Count, Bytes, Unscanned, Blo
     {{Allocator, InPool, Single, Log2, Tenths},
      {Count, Bytes, Unscanned, lists:sort([{binary_to_atom(Of, utf8), C, S} || {Of, C, S} <- Blocks]), list_to_tuple(Free)}}.
 
-%% Compared with the VM's counters, which change a little in the meantime.
+%% Compares the carriers with the VM's counters, which change a little in the meantime.
 carriers_add_up(Target) ->
     call(Target, fragmented, [50, 2000, 900, 70]),
     Agent = join(Target),
@@ -87,10 +87,10 @@ carriers_add_up(Target) ->
      end || {Seq, Params} <- [{1, #{}}, {2, #{limit_ms => 50}}, {3, #{pools => true}}]],
     agent_client:leave(Agent).
 
-%% A walk in which each instance has answered in time: on a busy host one may be late.
+%% Returns a walk in which each instance has answered in time. On a busy host, an instance may be late.
 answered_walk(Agent, Seq, {Item, _} = Walk) -> value(Item, answered_walk(Agent, Seq, [Walk], 10)).
 
-%% The same as the last one of several items.
+%% The same, for a walk that is the last of several items.
 answered_walk(Agent, Seq, Items, Tries) ->
     Sample = agent_client:sample(Agent, Seq, Items),
     {Item, _} = lists:last(Items),
@@ -103,7 +103,7 @@ answered_walk(Agent, Seq, Items, Tries) ->
 carriers_estimate(Target) ->
     call(Target, fragmented, [100, 5000, 1000, 0]),
     Agent = join(Target),
-    %% On a busy host the instance on which the speed is measured may be late.
+    %% On a busy host, the instance on which the speed is measured may be late.
     wait(fun() ->
              put(estimated, items(agent_client:sample(Agent, 1, [{carriers, #{estimate => true}}]))),
              [{carriers, ok, _, Took, #{estimate := #{measured := Measured}}}] = get(estimated),
@@ -132,7 +132,7 @@ carriers_of_some(Target) ->
     check("not a list", is_binary(Why)),
     agent_client:leave(Agent).
 
-%% Before ERTS 15.1 it would change them, so there instances with large pools are skipped.
+%% A walk must not change the VM's counts. Before ERTS 15.1 it would, so instances with large pools are skipped there.
 carriers_keep_counts(Target) ->
     call(Target, fragmented, [100, 4000, 1000, 75]),
     Agent = join(Target),
@@ -142,7 +142,7 @@ carriers_keep_counts(Target) ->
     Old = call(Target, erlang, system_info, [version]) < "15.1",
     Why = [W || #{skipped := Skipped} <- Values, {_, _, W, _, _, _} <- Skipped],
     check({"skipped", Old}, lists:usort(Why), case Old of true -> [pool]; false -> [] end),
-    %% The VM's counts equal the walked carriers.
+    %% The VM's counts must equal the walked carriers.
     agree("pooled carriers", fun() -> call(Target, pools, []) end,
           fun() -> value(carriers, agent_client:sample(Agent, 6, [carriers])) end,
           fun(Now, #{rows := Rows, skipped := Skipped}) ->
@@ -151,7 +151,7 @@ carriers_keep_counts(Target) ->
           end),
     agent_client:leave(Agent).
 
-%% Walks pools on purpose, which makes their counts wrong before ERTS 15.1, and has no effect since.
+%% Walks pools on request, which makes their counts wrong before ERTS 15.1 and has no effect since.
 carriers_wrong_count(Target) ->
     call(Target, fragmented, [100, 4000, 1000, 75]),
     Agent = join(Target),
@@ -173,7 +173,7 @@ carriers_of_hanging(Target) ->
     Agent = join(Target),
     agent_client:sample(Agent, 1, [procs]),
     Depth = call(Target, depth, []) + 1,
-    %% The busy processes keep the other scheduler awake, so that it takes over the work of the one that hangs.
+    %% The busy processes keep the other scheduler awake, so that it takes over the work of the scheduler that hangs.
     Busy = call(Target, busy, [4]),
     wait(fun() -> lists:min(lists:droplast(call(Target, erlang, statistics, [active_tasks]))) > 1 end, 5000),
     call(Target, hang, [Hanging, Depth]),
@@ -206,7 +206,7 @@ allocations_as_instrument(Target) ->
               end),
     check("tagged", [<<"binary_alloc">>, <<"driver_alloc">>], Tagged),
     check("most bytes first", Rows, lists:reverse(lists:keysort(4, lists:reverse(Rows)))),
-    %% Approximately the bytes of all binaries.
+    %% The sum must be approximately the size of all binaries.
     #{rows := [{_, _, _, Bytes, _} | _]} = answered_walk(Agent, 2, {allocations, #{top => 1, pools => true}}),
     Binaries = call(Target, erlang, memory, [binary]),
     check({"bytes", Bytes, Binaries}, Bytes > Binaries div 2 andalso Bytes < 2 * Binaries),
@@ -233,7 +233,7 @@ no_allocations(Target) ->
 
 %%% Code ------------------------------------------------------------------------------------------------------
 
-%% Retries, since on a busy host a scheduler may not answer in time.
+%% Retries, since a scheduler may not answer in time on a busy host.
 answered_code(Agent, Seq, Params) -> answered_code(Agent, Seq, Params, 30).
 
 answered_code(Agent, Seq, Params, Tries) ->
@@ -246,7 +246,7 @@ answered_code(Agent, Seq, Params, Tries) ->
 
 code(Target) ->
     Agent = join(Target),
-    %% The first line of the VM's answer is the sum.
+    %% The first line of the VM's answer contains the total.
     Loaded = fun() ->
                  [First | _] = binary:split(call(Target, erlang, system_info, [loaded]), <<"\n">>),
                  {First, length(call(Target, erlang, loaded, [])), call(Target, persistent_term, info, [])}
@@ -270,7 +270,7 @@ code(Target) ->
                   case lists:keyfind(<<>>, 1, Found) of {_, M, B, _} -> {M, B}; false -> {0, 0} end
               end,
     {{M0, B0}, {M1, B1}} = {Unknown(Before), Unknown(After)},
-    %% Creating them may have loaded the compiler, which belongs to an application.
+    %% Creating the modules may have loaded the compiler, which belongs to an application.
     check({"modules without an application", M0, M1, More}, M1 - M0 >= More),
     check({"bytes of these", B0, B1}, B1 - B0 > More * 500),
     check({"old code", Old, OldNow}, OldNow > Old),
@@ -326,11 +326,11 @@ holders(Target) ->
             maps:get(alone_bytes, R)}) || R <- Workers],
     [check({"a small heap with large binaries", R}, H < 100000 andalso V >= 1000000)
      || #{heap_bytes := H, binary_vheap_bytes := V} = R <- Workers],
-    %% The shared binaries count once.
+    %% Shared binaries are counted once.
     check("totals", {10 + 10 * length(Workers), 500000 * (1 + length(Workers))}, {Binaries, Bytes}),
     agent_client:leave(Agent).
 
-%% So many that a separate process lists them.
+%% There are enough processes that a separate process builds their list.
 with_many_processes(Target) ->
     Idle = call(Target, idle, [40000]),
     {_, Pids} = call(Target, sharing, [3, 5, 100000]),
@@ -385,7 +385,7 @@ hanging_holder(Target) ->
     [call(Target, stop, [P]) || P <- [Busy, Hanging]],
     agent_client:leave(Agent).
 
-%% On a busy host all processes have to wait, at which the tests of other limits should not stop.
+%% On a busy host, all processes have to wait. Tests of other limits must not stop because of that.
 no_latency_limit() -> #{latency_limit_ms => 60000}.
 
 collect_named(Target) ->
@@ -405,7 +405,7 @@ collect_named(Target) ->
     check("seven rows", 7, length(Rows)),
     [check({"row", R}, lists:member(P, Names) andalso A < B)
      || #{pid := P, heap_before := B, heap_after := A, binary_before := _, binary_after := _, us := _, initial_call := _} = R <- Rows],
-    %% Heaps above the limit are not collected.
+    %% Processes with heaps above the limit are not collected.
     OtherNames = [list_to_binary(call(Target, erlang, pid_to_list, [P])) || P <- Others],
     Large = value(collect, agent_client:sample(Agent, 2, [{collect, (no_latency_limit())#{pids => OtherNames, max_heap_bytes => 100000}}])),
     check("too large", {0, 50, 0}, {maps:get(collected, Large), maps:get(large, Large), call(Target, count_collected, [Others])}),
@@ -453,7 +453,7 @@ collect_limits(Target) ->
     check({"in time", Few, Chosen}, Few > 0 andalso Few < 400 andalso Chosen > 2500),
     %% The last batch may be incomplete.
     check({"no more than reported", Few}, call(Target, count_collected, [Pids]) =< Few + 10),
-    %% Other processes have to wait.
+    %% The limit when other processes have to wait.
     Busy = call(Target, busy, [100]),
     Before = call(Target, count_collected, [Pids]),
     #{stopped := Why, collected := OnBusy} = Collect(2, #{max_processes => 100000, limit_ms => 5000}),

@@ -11,10 +11,10 @@
 
 start(Release, Root, Beams, Flags) -> start(Release, Root, Beams, Flags, "exec").
 
-%% Exec: the shell command that replaces the shell with the node.
+%% Exec is the shell command that replaces the shell with the node.
 start(Release, Root, Beams, Flags, Exec) -> start(Release, Root, Beams, Flags, Exec, "erl").
 
-%% Erlang: the program to start, within the release's root.
+%% Erlang is the program to start, within the release's root.
 start(Release, Root, Beams, Flags, Exec, Erlang) ->
     Node = list_to_atom(lists:concat(["target", Release, "_", os:getpid(), "_", erlang:unique_integer([positive]),
                                       "@127.0.0.1"])),
@@ -34,7 +34,7 @@ start(Release, Root, Beams, Flags, Exec, Erlang) ->
     wait(fun() -> net_adm:ping(Node) =:= pong andalso element(1, call(Node, init, get_status, [])) =:= started end, 20000),
     #target{node = Node, os_pid = OsPid, release = list_to_integer(Release), root = Root, beams = Beams, log = Log}.
 
-%% Starts a node whose emulator counts locks, of the same release; `none' if BEAMTUNE_LCNT_<Release> is not set.
+%% Starts a node of the same release whose emulator counts locks; returns `none' if BEAMTUNE_LCNT_<Release> is not set.
 -spec start_lcnt(string(), string(), string()) -> target() | none.
 start_lcnt(Release, Root, Beams) ->
     case os:getenv("BEAMTUNE_LCNT_" ++ Release) of
@@ -42,7 +42,7 @@ start_lcnt(Release, Root, Beams) ->
         Erlang -> start(Release, Root, Beams, [], "exec", Erlang)
     end.
 
-%% Runs a test on such a node, which has to be in its initial state afterwards, too.
+%% Runs a test on a node whose emulator counts locks. That node, too, must be in its initial state afterwards.
 -spec with_lcnt(target(), fun((target()) -> term())) -> ok.
 with_lcnt(#target{release = Release, root = Root, beams = Beams}, Test) ->
     case start_lcnt(integer_to_list(Release), Root, Beams) of
@@ -94,7 +94,7 @@ wait(Condition, Ms, Begin) ->
             receive after 10 -> wait(Condition, Ms, Begin) end
     end.
 
-%% Reads until two readings, 20 ms spawn_client, are equal.
+%% Reads until two readings, 20 ms apart, are equal.
 settled(Read) -> settled(Read, Read(), 500).
 
 settled(_, Last, 0) -> exit({does_not_settle, Last});
@@ -105,7 +105,7 @@ settled(Read, Last, Tries) ->
         Other -> settled(Read, Other, Tries - 1)
     end.
 
-%% {gauge, value}: a value that was read while the gauge was the same before and after.
+%% Returns {gauge, value}: a value that was read while the gauge was the same before and after.
 while_steady(Gauge, Read) -> while_steady(Gauge, Read, Gauge(), 200).
 
 while_steady(_, _, Last, 0) -> exit({does_not_hold_still, Last});
@@ -117,8 +117,8 @@ while_steady(Gauge, Read, Before, Tries) ->
     end.
 
 %% Repeats while_steady/2 until Compare(gauge, value) returns two equal terms, {expected, found}. An idle node still allocates and
-%% frees a block for a request now and then, and equal gauges before and after do not show that. Wrong counts of the agent never
-%% agree.
+%% frees a block for a request now and then, which equal gauges before and after do not rule out. If the agent's counts are wrong,
+%% they never agree.
 agree(What, Gauge, Read, Compare) -> agree(What, Gauge, Read, Compare, 50).
 
 agree(What, Gauge, Read, Compare, Tries) ->
@@ -136,7 +136,8 @@ check(What, Expected, Found) -> exit({What, {expected, Expected}, {found, Found}
 check(_, true) -> ok;
 check(What, Found) -> exit({What, Found}).
 
-%% Waits until the node is in its initial state. `make safety' measures how long that takes; here, other work uses the host, too.
+%% Waits until the node is in its initial state. `make safety' measures how long that takes; here, other work uses the host as
+%% well.
 clean(Target) -> clean(Target, ?CLEAN).
 
 clean(Target, Expected) ->
@@ -162,7 +163,7 @@ spawn_client(Fun) ->
     Self = self(),
     spawn_link(fun() -> Self ! {self(), Fun()} end).
 
-%% The result of the function of spawn_client/1. A caller that has joined traps exits, so a failure arrives as a message.
+%% Returns the result of the function of spawn_client/1. A caller that has joined traps exits, so a failure arrives as a message.
 result(Pid) ->
     receive
         {Pid, Result} -> Result;

@@ -1,5 +1,5 @@
-%% @doc Tests of the items about processes, tables, ports, connections and brokers: that rounds and counts are exact, which processes
-%% are found, what they execute and wait for, how large their messages are, and how they end. Run by agent_test.
+%% @doc Tests of the items about processes, tables, ports, connections and brokers. They check that rounds and counts are exact,
+%% which processes are found, what these execute and wait for, their messages, and their exits. Run by agent_test.
 -module(agent_processes_test).
 -export([tests/0]).
 
@@ -67,7 +67,7 @@ exact(Target, Budget, Count) ->
                     Worked = maps:filter(fun(_, D) -> D > 1500 end,
                                          maps:map(fun(Pid, R) -> R - maps:get(Pid, Known, 0) end, Expected)),
                     check("number that worked", map_size(Worked), fun(N) -> N > 30 end),
-                    %% Reading a process may cost it a reduction or two.
+                    %% Reading a process may make it execute a reduction or two.
                     Wrong = [{Pid, D, maps:get(Pid, Deltas, none)}
                              || {Pid, D} <- maps:to_list(Worked), abs(D - maps:get(Pid, Deltas, 0)) > 5],
                     check({"deltas", End, Start}, [], Wrong),
@@ -78,7 +78,7 @@ exact(Target, Budget, Count) ->
 
 exact_in_parts(Target) -> exact(Target, 100, 3000).
 
-%% All parts of this number of rounds.
+%% Returns all parts of this number of rounds.
 whole_rounds(_, 0) -> [];
 whole_rounds(Agent, Rounds) ->
     Value = value(procs, agent_client:sample(Agent, Rounds, [{procs, #{top => 100}}])),
@@ -139,7 +139,7 @@ disowned_sockets(Target) ->
     call(Target, stop, [Many]),
     agent_client:leave(Agent).
 
-%% In the one session of OTP before 27, and in a second one since.
+%% Before OTP 27, there is only one trace session. Since then, a second session is used, too.
 traces(#target{release = Release} = Target) ->
     Busy = call(Target, busy, [2]),
     Agent = join(Target),
@@ -161,14 +161,14 @@ traces(#target{release = Release} = Target) ->
     call(Target, stop, [Busy]),
     agent_client:leave(Agent).
 
-%% A table is reported only after it has grown, and only the pids in its objects are read. Tables that are not readable, or whose first
-%% objects are no fair sample, are reported by size only.
+%% A table is reported only after it has grown, and only the pids in its objects are read. Of tables that are not readable, or
+%% whose first objects are not a fair sample, only the size is reported.
 growing_tables(Target) ->
     Agent = join(Target),
     Sample = fun() -> value(table_growth, agent_client:sample(Agent, 1, [table_growth])) end,
     check("before `ets'", #{followed => 0, rows => [], ended => []}, Sample()),
     Tables = call(Target, growing_tables, []),
-    %% With top => 1, most are not among the largest, and are found by their growth.
+    %% With top => 1, most tables are not among the largest, and are found by their growth.
     agent_client:sample(Agent, 2, [{ets, #{top => 1}}]),
     Add = fun(From) -> call(Target, add_rows, [Tables, From, 60, 140]) end,
     Add(1),
@@ -186,7 +186,7 @@ growing_tables(Target) ->
     check("place of the pid", [], maps:to_list(Where) -- [{N, P} || {N, _, P, _, _} <- Ended]),
     check("without pids", [{none, 0, 0}], lists:usort([{P, Pids, Gone} || {<<"of_none">>, _, P, Pids, Gone} <- Ended])),
     check("others are not sampled", [], [N || {N, _, _, _, _} <- Ended, lists:member(N, [<<"by_time">>, <<"by_key">>, <<"shut">>, <<"packed">>])]),
-    %% `ets' has rows of them once they are among the largest ones.
+    %% `ets' has rows about them once they are among the largest ones.
     #{rows := Known} = value(ets, agent_client:sample(Agent, 3, [{ets, #{top => 50}}])),
     check("rows of `ets'", [], Names -- [N || #{name := N} <- Known]),
     check("owners", [{<<"agent_target">>, <<>>}],
@@ -200,7 +200,7 @@ growing_tables(Target) ->
     check("deleted", maps:get(rows, Sample()), fun(Left) -> [N || {N, _, _} <- Left, lists:member(N, Names)] =:= [] end),
     agent_client:leave(Agent).
 
-%% Samples while the tables grow, until enough was found: at most three tables are sampled in ten seconds.
+%% Takes samples while the tables grow, until enough was found: at most three tables are sampled in ten seconds.
 sample_until(_, _, _, From, _) when From > 20000 -> exit(too_long);
 sample_until(Sample, IsEnough, Add, From, Found) ->
     Add(From),
@@ -211,7 +211,7 @@ sample_until(Sample, IsEnough, Add, From, Found) ->
         false -> receive after 300 -> sample_until(Sample, IsEnough, Add, From + 200, Ended ++ Found) end
     end.
 
-%% The number of the connection counts attempts; the processes that requested them are reported by name.
+%% Attempts are counted by the number of the connection. The processes that requested them are reported by name.
 attempts_to_connect(Target) ->
     Stopped = 'gone@127.0.0.1',
     Agent = join(Target),
@@ -256,8 +256,8 @@ reconnections(#target{release = Release, root = Root, beams = Beams} = Target) -
     agent_client:leave(Agent),
     stop(Other).
 
-%% Numbers per table: objects, sampled objects, objects with terms that may hide binaries; binaries, their bytes, the bytes of the
-%% binaries that they are sub-binaries of, and the bytes that only the table's objects refer to.
+%% Numbers per table. Of objects: all, sampled, and those with terms that may hide binaries. Of binaries: number, size, size of
+%% the binaries of which they are sub-binaries, and bytes to which only the table's objects refer.
 binaries_of_tables(Target) ->
     Agent = join(Target),
     Sample = fun(N) -> value(table_growth, agent_client:sample(Agent, N, [memory, table_growth])) end,
@@ -297,7 +297,7 @@ receive_buffers(Target) ->
     call(Target, stop, [Sockets]),
     agent_client:leave(Agent).
 
-%% With Mnesia's tables, but without Mnesia.
+%% Uses Mnesia's tables, but not Mnesia.
 mnesia(Target) ->
     Agent = join(Target),
     Sample = fun(N) -> {value(counts, agent_client:sample(Agent, N, [counts])), value(dist, agent_client:sample(Agent, N, [dist]))} end,
@@ -309,9 +309,9 @@ mnesia(Target) ->
     call(Target, stop, [Mnesia]),
     agent_client:leave(Agent).
 
-%% With that many processes, a round takes several samples, and a separate process rebuilds their list now and then. A process that is
-%% busy from the start is reported in the sample after the first round; a new one after a new list and a round, and in every sample
-%% from then on.
+%% With that many processes, a round takes several samples, and a separate process rebuilds their list now and then. A process
+%% that is busy from the start is reported in the sample after the first round. A new process is reported after the list was
+%% rebuilt and a round has ended, and in every sample from then on.
 busy_among_many(Target) ->
     Idle = call(Target, idle, [100000]),
     First = call(Target, busy, [1]),
@@ -323,17 +323,17 @@ busy_among_many(Target) ->
     check("busy later", found_in_rounds(Later, Agent, 4)),
     check("in every later sample", [true, true, true], [found(Later, Agent) || _ <- [1, 2, 3]]),
     agent_client:leave(Agent),
-    %% With that many processes, a purge would delay others: the next client purges the module, when there are fewer.
+    %% With that many processes, a purge would delay others. The next client that leaves when there are fewer purges the module.
     check("all but the module", ?CLEAN#{module => true}, call(Target, state, [agent_client:name()])),
     [call(Target, stop, [P]) || P <- [Idle, Later]],
     wait(fun() -> call(Target, erlang, system_info, [process_count]) < 1000 end, 5000),
     agent_client:leave(join(Target)).
 
-%% Whether the process started by Keeper is among the top processes of the next sample.
+%% Returns whether the process started by Keeper is among the top processes of the next sample.
 found(Keeper, Agent) -> element(1, found_or_last(Keeper, Agent)).
 
-%% Whether it is found before this number of rounds has ended. One round may have begun before the process did, and one more may still
-%% use an older list. The number of samples in a round depends on the host.
+%% Returns whether the process is found before this number of rounds has ended. One round may have begun before the process did,
+%% and one more may still use an older list. The number of samples in a round depends on the host.
 found_in_rounds(_, _, 0) -> false;
 found_in_rounds(Keeper, Agent, Rounds) ->
     case found_or_last(Keeper, Agent) of
@@ -348,7 +348,7 @@ found_or_last(Keeper, Agent) ->
     #{top_reductions := Top, last := Last} = value(procs, agent_client:sample(Agent, 1, [procs])),
     {lists:any(fun({Pid, Delta, _, _}) -> lists:member(Pid, Pids) andalso Delta > 100000 end, Top), Last}.
 
-%% Sends a message, since a call would spawn a process on the target, which would count as new and gone, too.
+%% Sends a message. A call would spawn a process on the target, which would be counted as a new process and as one that is gone.
 ask(Population, Question) ->
     Population ! {self(), Question},
     receive {Population, Answer} -> Answer after 30000 -> exit(no_answer) end.
@@ -368,7 +368,7 @@ new_processes(#target{release = Release} = Target) ->
     agent_client:leave(Agent),
     call(Target, stop, [Population]).
 
-%% 20 of 50 are sampled: at first all of these wait, later they have ended.
+%% 20 of 50 processes are sampled: at first, all of these wait; later, they have ended.
 sampled_again(Target) ->
     Population = call(Target, population, [10]),
     Agent = join(Target),
@@ -403,7 +403,7 @@ large_arguments(Target) ->
 new_atoms(Target) ->
     Agent = join(Target),
     Make = fun(Parts) -> call(Target, erlang, list_to_atom, [lists:concat(Parts)]) end,
-    %% Unique, so that the atoms do not exist yet.
+    %% The names are unique, so that the atoms do not exist yet.
     Made = erlang:unique_integer([positive]) + erlang:system_time(),
     agent_client:sample(Agent, 1, [atoms]),
     [Make(["größe-", Made, "-", N]) || N <- lists:seq(1, 30)],
@@ -427,7 +427,7 @@ waiting_for(Target, ExpectedPeers) ->
     Agent = join(Target),
     Sample = agent_client:sample(Agent, 1, [procs, {stands, #{sample => 1000}}, processes]),
     #{total := Total, sampled := Sampled, waiting := Waiting, rows := Rows, waited_for := For} = value(stands, Sample),
-    %% With that few processes, all are sampled except the agent's own.
+    %% With so few processes, all are sampled except for the agent's own.
     check("sampled", Sampled, fun(N) -> N > 80 andalso N < Total end),
     check("waiting", Waiting, fun(N) -> N > 40 andalso N =< Sampled end),
     [{Stack, 40, 0, On}] = [Row || {_, 40, _, _} = Row <- Rows],
@@ -453,7 +453,7 @@ waiting_behind_another(Target) ->
     agent_client:leave(Agent),
     call(Target, stop, [Keeper]).
 
-%% A process that works, and waits for others most of the time. Stacks of servers in their main loop are not reported.
+%% A process that works, but waits for others most of the time. Stacks of servers in their main loop are not reported.
 waiting_while_working(Target) ->
     Keeper = call(Target, garbage_collector, [300]),
     Collector = list_to_binary(call(Target, erlang, pid_to_list, [call(Target, kept_server, [Keeper])])),
@@ -490,7 +490,7 @@ waiting_with_messages(Target) ->
 %% With +MFe false, the number of links and monitors is unknown.
 waiting_for_a_hub(Target) -> waiting_for(Target, fun(_) -> [] end).
 
-%% None of them lives until the next sample. They are also sampled between samples.
+%% None of these processes lives until the next sample. So processes are also chosen for sampling between samples.
 random_samples(Target) ->
     Jobs = call(Target, short_jobs, []),
     Agent = join(Target),
@@ -518,7 +518,7 @@ weighed_messages(Target) ->
                      check("sampled", {Active, Sampled}, fun({A, S}) -> A >= S andalso S =< 60 end),
                      check("microseconds", Us, fun(_) -> Us >= 4000 andalso Us < 1000000 end)
                  end,
-             %% A message that arrives between the readings of queue and heap doubles the apparent size of another one.
+             %% A message that arrives between the readings of queue and heap doubles the apparent size of another message.
              [] =:= [0, 80000] -- [Bytes div Count || {Count, Bytes} <- Sizes] andalso
                  begin
                      [{Receiver, _, Heaviest} | Others] = Rows,
@@ -571,7 +571,7 @@ siblings(Target) ->
     check("the sibling", [<<"its_sibling">>], lists:usort([Name || #{name := Name} <- Siblings])),
     check("only its name", [], [Row || Row <- Siblings, is_map_key(call, Row) orelse is_map_key(stack, Row)]).
 
-%% The rows of a child that exits this way, from samples until it has ended three times.
+%% Returns the rows of a child that exits in this way, from samples until it has exited three times.
 exits(How, Target) ->
     Supervised = call(Target, supervised, [How]),
     Agent = join(Target),
@@ -627,7 +627,7 @@ top_processes(#target{release = Release} = Target) ->
     Binary = call(Target, binaries, [50000000]),
     Busy = call(Target, busy, [1]),
     Idle = call(Target, idle, [3000]),
-    %% It receives no messages; each message has 16 bytes per list element.
+    %% The process takes no messages; each message has 16 bytes per list element.
     Waiting = spawn(node_of(Target), timer, sleep, [infinity]),
     [call(Target, erlang, send, [Waiting, lists:seq(1, 20000)]) || _ <- [1, 2]],
     Agent = join(Target),
@@ -645,12 +645,12 @@ top_processes(#target{release = Release} = Target) ->
              ({<<"proc_lib">>, <<"init_p">>, _}) -> Release =:= 23
           end),
     #{by := By3, message_queue_len := 2, fragment_bytes := Loose, heap_bytes := Heap, memory_bytes := Memory} = Row(Waiting),
-    %% A garbage collection may have moved them into the heap. Outside of it are the message structures and the process structure.
+    %% A garbage collection may have moved the messages to the heap. Message and process structures are outside of it.
     check("messages in the queue", lists:member(queue, By3) andalso Loose < Heap andalso Heap >= 640000),
     check("memory outside of the heap", Memory - Heap > 2 * 88 andalso Memory - Heap < 4000),
     #{by := By2, binary_vheap_bytes := Vheap} = Row(Binary),
     check("binary", {lists:member(binary, By2), Vheap div 1000000}, {true, 50}),
-    %% The status from outside, not that while the process answers, which is `running'.
+    %% This must be the status as seen from outside. While the process answers, its status is `running'.
     check("status", [waiting, waiting], [maps:get(status, Row(P)) || P <- [Large, Binary]]),
     #{delta_reductions := Delta} = Busiest = busiest(Agent, 100),
     check("reductions", Delta > 1000),
@@ -660,7 +660,7 @@ top_processes(#target{release = Release} = Target) ->
     exit(Maker, kill),
     [call(Target, stop, [P]) || P <- [Large, Binary, Busy, Idle]].
 
-%% The row of the process in a busy loop; its reductions are counted when it is scheduled out.
+%% Returns the row of the process in a busy loop. Its reductions are counted when it is scheduled out.
 busiest(Agent, Tries) ->
     Rows = sample_rounds(Agent, 1),
     case [R || #{by := By, current_function := {<<"agent_target">>, <<"spin">>, 0}} = R <- Rows, lists:member(reductions, By)] of
@@ -676,18 +676,18 @@ sample_rounds(Agent, Rounds) ->
 
 %%% Counts ----------------------------------------------------------------------------------------------------
 
-%% Enough that the number of a pid overflows into its second part.
+%% Spawns enough processes that the number of a pid overflows into its second part.
 short_lived(Target) ->
     Agent = join(Target),
     [check_spawned(Agent, Target, Seq, Count) || {Seq, Count} <- [{1, 100}, {3, 40000}]],
     {beamtune, left} = agent_client:leave(Agent).
 
-%% Half of the slots are occupied all the time.
+%% Half of the slots are always occupied.
 small_table(Target) ->
     call(Target, agent_target, idle, [500]),
     Agent = join(Target),
     [check_spawned(Agent, Target, Seq, 20000) || Seq <- [1, 3]],
-    %% If hardly any slot is free, the agent occupies none to count spawned processes; the other counts are complete.
+    %% If hardly any slot is free, the agent does not occupy one to count spawned processes. The other counts are complete.
     call(Target, agent_target, idle, [400]),
     Counts = value(counts, agent_client:sample(Agent, 5, [counts])),
     check("nearly full", {maps:is_key(spawned, Counts), maps:get(processes, Counts)}, fun({HasSpawned, N}) -> not HasSpawned andalso N > 924 end),

@@ -1,5 +1,5 @@
-%% @doc Tests of requests and answers: the shape of each item, the fixtures, refused requests, and secrets that must not leave the node.
-%% Run by agent_test.
+%% @doc Tests of requests and answers: the form of each item, the fixtures, refused requests, and secrets that must not leave the
+%% node. Run by agent_test.
 -module(agent_protocol_test).
 -export([tests/0]).
 
@@ -82,7 +82,7 @@ fixtures(#target{release = Release} = Target) ->
     Pid ! setelement(2, Read("request-leave"), self()),
     receive {beamtune, left, #{remaining := 0}} -> ok after 5000 -> exit(no_answer) end.
 
-%% The answer to a request. Retries while code cannot be listed, since on a busy host a scheduler may not answer in time.
+%% Returns the answer to a request. Retries if code cannot be listed, since a scheduler may not answer in time on a busy host.
 answered(Pid, Request, Tries) ->
     Seq = element(3, Request),
     Pid ! setelement(2, Request, self()),
@@ -158,7 +158,7 @@ only_plain_data(Target) ->
                  {ok, Found, _} = erl_scan:string(unicode:characters_to_list(Source)),
                  Found
              end,
-    %% The atoms in the agent's source, and those of the VM: states, thread types, statuses and so on.
+    %% The allowed atoms: those in the agent's source, and those of the VM, such as states, thread types and statuses.
     Known = sets:from_list([A || File <- [Main | Parts], {atom, _, A} <- Tokens(File)]
                            ++ [aux, check_io, emulator, gc, other, port, sleep, scheduler, dirty_cpu_scheduler,
                                dirty_io_scheduler, async, poll, waiting, running, runnable, suspended, exiting,
@@ -228,7 +228,7 @@ fixed_kinds(Target) ->
     check("timers", Bytes(2, <<"bif_timer">>) - Before, fun(More) -> More >= 200 * 150 andalso More =< 220 * 160 end),
     check("monitors and links", [is_integer(Bytes(3, Kind)) || Kind <- [<<"monitor">>, <<"link">>, <<"proc">>]], [true, true, true]),
     exit(Waiting, kill),
-    %% They are cancelled when their receiver ends.
+    %% The timers are cancelled when their receiver ends.
     wait(fun() -> Bytes(erlang:unique_integer([positive]), <<"bif_timer">>) - Before < 20 * 160 end, 5000),
     agent_client:leave(Agent).
 

@@ -1,4 +1,4 @@
-%% @doc Tests of what the agent enables in the VM: microstate accounting, and the system monitor, for events. Settings of other tools
+%% @doc Tests what the agent enables in the VM: microstate accounting, and the system monitor for events. Settings of other tools
 %% must not change. Run by agent_test.
 -module(agent_switches_test).
 -export([tests/0]).
@@ -64,7 +64,7 @@ msacc_switched_on(Target) ->
     Agent = join(Target),
     wait(fun() -> not is_accounting(Target) end, 5000),
     call(Target, erlang, system_flag, [microstate_accounting, true]),
-    %% During some windows.
+    %% Samples during some windows.
     [begin receive after 50 -> ok end, agent_client:sample(Agent, Seq, [msacc]) end || Seq <- lists:seq(1, 10)],
     check("on", true, is_accounting(Target)),
     agent_client:leave(Agent),
@@ -80,8 +80,8 @@ msacc_switched_off(Target) ->
 
 %%% Events ----------------------------------------------------------------------------------------------------
 
-%% The events of the first sample with system_monitor set: the agent sets it only when all schedulers answer, which may take several
-%% samples on a busy host.
+%% Returns the events of the first sample in which system_monitor is set. The agent sets it only when all schedulers answer, which
+%% may take several samples on a busy host.
 monitoring(Agent) ->
     wait(fun() ->
              put(events, value(events, agent_client:sample(Agent, 1, [events]))),
@@ -89,7 +89,7 @@ monitoring(Agent) ->
          end, 20000),
     get(events).
 
-%% Samples until Select returns rows, and returns these.
+%% Takes samples until Select returns rows, and returns these rows.
 events(_, _, 0) -> exit(no_such_event);
 events(Agent, Select, Tries) ->
     Value = value(events, agent_client:sample(Agent, Tries, [events])),
@@ -106,7 +106,7 @@ long_events(Target) ->
     Depth = call(Target, depth, []),
     Agent = join(Target),
     #{rows := Rows, counts := Before} = monitoring(Agent),
-    %% Time slices are measured by the clock, so on a busy host those of any process may be long.
+    %% Time slices are measured in wall clock time, so any process may have long ones on a busy host.
     check("no other events yet", {[], []}, {[R || #{kind := K} = R <- Rows, K =/= long_schedule], lists:keydelete(long_schedule, 1, Before)}),
     Slow = call(Target, hanging, []),
     call(Target, hang, [Slow, Depth]),
@@ -123,7 +123,7 @@ long_events(Target) ->
     agent_client:leave(Agent),
     [call(Target, stop, [P]) || P <- [Large, Slow]].
 
-%% The process collects continuously, so that system_monitor is set during a garbage collection.
+%% The process garbage-collects continuously, so that system_monitor is set during a garbage collection.
 gc_begun_before(Target) ->
     Large = call(Target, large, [20000000]),
     [begin
@@ -150,7 +150,7 @@ busy_node(#target{release = Release, root = Root, beams = Beams} = Target) ->
                           [R || #{kind := busy_dist_port, node := _, call := {<<"agent_target">>, _, _}} = R <- Rows]
                       end, 100),
     check("node", atom_to_binary(Busy, utf8), Node),
-    %% More than the handshake, which is all that the VM counts as output of the port.
+    %% More than the handshake must be reported, although the handshake is all that the VM counts as output of the port.
     #{node := Node} = sent(Agent, Node, 4000000, 100),
     call(Target, stop, [Senders]),
     agent_client:leave(Agent),

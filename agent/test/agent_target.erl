@@ -1,4 +1,4 @@
-%% @doc Loads that the tests start on a target node. Compiled for OTP 23 and for 25 to 29.
+%% @doc Workloads that the tests start on a target node. Compiled for OTP 23 and for 25 to 29.
 %%
 %% Most functions spawn a process that owns or is linked to everything else (see keep/1), and return it; stop/1 ends all of it.
 -module(agent_target).
@@ -10,15 +10,15 @@
          unresponsive_server/1, server_that_calls/1, kept_server/1, kept_callee/1, service_addresses/1, list_builders/1,
          suspended_receivers/2, remote_senders/3, sink/0, stop/1, state/1, watch_long_schedules/1, long_schedules/1]).
 
-%% {number of the agent's processes that are building a list, time of this reading}: processes linked to a collector, in addition to its
-%% reader, that are linked to another process.
+%% Returns {number of the agent's processes that are building a list, time of this reading}. These are the processes that are
+%% linked to a collector and to another process, except for the collector's reader.
 list_builders(Agent) ->
     process_flag(priority, max),
     Links = fun(Pid) -> case process_info(Pid, links) of {links, L} -> L; undefined -> [] end end,
     Building = [Builder || Collector <- Links(Agent), Builder <- Links(Collector), Builder =/= Agent, length(Links(Builder)) > 1],
     {length(Building), erlang:monotonic_time(nanosecond)}.
 
-%% A supervisor, `its_supervisor', with a child, `its_child', that repeatedly ends in this way.
+%% A supervisor, `its_supervisor', with a child, `its_child', that repeatedly exits in this way.
 supervised(How) ->
     keep(fun() -> register(its_callee, self()), {ok, _} = supervisor:start_link({local, its_supervisor}, ?MODULE, How) end).
 
@@ -46,7 +46,7 @@ child(How) ->
 
 fails(Secret) -> error({badmatch, Secret}).
 
-%% A process, `its_child', without a supervisor, that repeatedly ends with this reason.
+%% A process, `its_child', without a supervisor, that repeatedly exits with this reason.
 crash_loop(Reason) ->
     spawn(fun() -> respawn(fun() -> register(its_child, self()), receive after 200 -> exit(Reason) end end) end).
 
@@ -84,7 +84,7 @@ service(Listen, Ip) ->
 
 ignore_calls() -> receive {'$gen_call', _, _} -> ignore_calls() end.
 
-%% The same, but the server monitors a dozen processes, and waits in a call of another one that never answers.
+%% The same, but the server monitors a dozen processes, and waits in a call to another server that never answers.
 server_that_calls(Callers) ->
     keep(fun() ->
              Callee = spawn_link(fun() -> receive never -> ok end end),
@@ -95,7 +95,7 @@ server_that_calls(Callers) ->
                                  end),
              put(server, Server),
              put(callee, Callee),
-             %% Many message structures, which the agent must not take for monitors.
+             %% Many message structures, which the agent must not mistake for monitors.
              [Server ! {message, N} || N <- lists:seq(1, 1000)],
              [spawn_link(fun() -> took = gen_server:call(Server, take, infinity) end) || _ <- lists:seq(1, Callers)]
          end).
@@ -130,7 +130,7 @@ send_in_turn({Large, Small} = Receivers, List) ->
 
 take_all() -> receive _ -> take_all() end.
 
-%% One new process after the other, each of which works for some milliseconds.
+%% Starts one process after another, each of which works for some milliseconds.
 short_jobs() -> keep(fun() -> spawn_link(fun run_jobs/0) end).
 
 run_jobs() ->
@@ -140,7 +140,7 @@ run_jobs() ->
 short_job(_, 0) -> ok;
 short_job(List, Left) -> short_job(lists:reverse([X + 1 || X <- List]), Left - 1).
 
-%% Processes that repeatedly send this many bytes to a process of another node.
+%% Processes that repeatedly send this many bytes to a process on another node.
 remote_senders(Count, Bytes, Sink) ->
     keep(fun() -> [spawn_link(fun() -> send(binary:copy(<<0>>, Bytes), Sink) end) || _ <- lists:seq(1, Count)] end).
 
@@ -151,7 +151,7 @@ send(Binary, Sink) ->
 %% A process that discards all messages.
 sink() -> spawn(fun Take() -> receive _ -> Take() end end).
 
-%% One process after the other that ends immediately.
+%% Starts one process after another, each of which exits immediately.
 short_lived(0) -> ok;
 short_lived(Count) ->
     {Pid, Monitor} = spawn_monitor(fun() -> ok end),
@@ -269,7 +269,7 @@ wait_with_list(List) -> receive never -> List end.
 
 idle(Count) -> keep(fun() -> [spawn_link(fun forever/0) || _ <- lists:seq(1, Count)] end).
 
-%% A named table, in which this many processes have each updated a counter this often.
+%% A named table in which this many processes have each updated a counter this many times.
 contended(Name, Options, Processes, Times) ->
     Keeper = keep(fun() -> ets:new(Name, [named_table, public | Options]) end),
     contend(Name, Processes, Times),
@@ -302,7 +302,8 @@ collect_all(Pids) ->
 %% A process with a list of this many elements.
 large(Elements) -> keep(fun() -> put(data, lists:seq(1, Elements)) end).
 
-%% {parent, child}: the same, started by proc_lib as OTP's behaviours are, from a parent without a name. The child ends with its parent.
+%% Returns {parent, child}: the same, but started by proc_lib, as OTP's behaviours are, from a parent without a name. The child
+%% ends with its parent.
 large_child(Elements) ->
     Self = self(),
     Maker = proc_lib:spawn(fun() ->
@@ -315,7 +316,7 @@ large_child(Elements) ->
 %% A process that refers to a binary of this many bytes.
 binaries(Bytes) -> keep(fun() -> put(data, binary:copy(<<0>>, Bytes)) end).
 
-%% Processes that each have allocated this many binaries of about that many bytes, and keep all but a share of them (percent).
+%% Processes that have each allocated this many binaries of about that many bytes, and keep all but a share of them (in percent).
 fragmented(Processes, Each, Bytes, Share) ->
     keep(fun() ->
              Self = self(),
@@ -329,7 +330,7 @@ fragmented(Processes, Each, Bytes, Share) ->
              [receive {kept, P} -> ok end || P <- Pids]
          end).
 
-%% The VM's counts of pooled carriers: [{{Allocator, Instance}, carriers, bytes}].
+%% Returns the VM's counts of pooled carriers: [{{Allocator, Instance}, carriers, bytes}].
 pools() ->
     [{{atom_to_binary(A, utf8), I}, element(2, lists:keyfind(carriers, 1, Pool)), element(2, lists:keyfind(carriers_size, 1, Pool))}
      || A <- erlang:system_info(alloc_util_allocators), Instances <- [erlang:system_info({allocator, A})], is_list(Instances),
@@ -353,7 +354,7 @@ make_module(Name, Functions) ->
     {ok, Name, Beam} = compile:forms(Forms, [binary]),
     {module, Name} = erlang:load_module(Name, Beam).
 
-%% {parent, pids}: processes with very small heaps that share this many binaries, and have as many of their own.
+%% Returns {parent, pids}: processes with very small heaps that share this many binaries, and have as many of their own.
 sharing(Processes, Count, Bytes) ->
     Self = self(),
     Pid = spawn(fun() ->
@@ -368,7 +369,7 @@ sharing(Processes, Count, Bytes) ->
     [receive {held, P} -> ok end || P <- Pids],
     {Pid, Pids}.
 
-%% {parent, pids}: idle processes with garbage, a list of this many elements.
+%% Returns {parent, pids}: idle processes, each with a list of this many elements as garbage.
 garbage(Processes, Elements) ->
     Self = self(),
     Pid = spawn(fun() ->
@@ -384,19 +385,20 @@ garbage(Processes, Elements) ->
     [receive {made, P} -> ok end || P <- Pids],
     {Pid, Pids}.
 
-%% The number of these processes with less than 1000 words of heap.
+%% Returns how many of these processes have a heap of less than 1000 words.
 count_collected(Pids) ->
     length([P || P <- Pids, {total_heap_size, Words} <- [process_info(P, total_heap_size)], Words < 1000]).
 
-%% The depth with which hang/2 takes at least two seconds on this host. From the shortest of some measurements, since preempted ones
-%% would make it too small; they are so short that some are not preempted even on a busy host.
+%% Returns the depth with which hang/2 takes at least two seconds on this host. It is calculated from the shortest of several
+%% measurements, since measurements that are preempted would make it too small. They are so short that some are not preempted even
+%% on a busy host.
 depth() ->
     Term = lists:foldl(fun(_, T) -> [T | T] end, [], lists:seq(1, 15)),
     Us = lists:min([element(1, timer:tc(erts_debug, flat_size, [Term])) || _ <- lists:seq(1, 100)]),
     15 + ceil(math:log2(2000000 / max(1, Us))).
 
-%% A process that hang/2 makes execute a single call for about 2^Depth steps: erts_debug:flat_size/1 of a term that shares all its parts
-%% never yields.
+%% A process that hangs for about 2^Depth steps in a single call when hang/2 is called: erts_debug:flat_size/1 of a term that
+%% shares all its parts never yields.
 hanging() ->
     spawn(fun() ->
               receive {From, Depth} -> ok end,
@@ -411,10 +413,10 @@ hang(Pid, Depth) ->
     Pid ! {self(), Depth},
     receive {Pid, now} -> ok end.
 
-%% When that call has returned, in nanoseconds of the target's monotonic time; `undefined' before.
+%% Returns when that call returned, in nanoseconds of the target's monotonic time; `undefined' before.
 hung_until(Pid) -> dictionary_value(hung_until, Pid).
 
-%% A process with this many messages, and a tenth as many entries in its dictionary.
+%% A process with this many messages, and a tenth of that number of entries in its dictionary.
 flood(Count) ->
     Self = self(),
     Pid = proc_lib:spawn(fun() ->
@@ -432,7 +434,7 @@ named(Name) -> keep(fun() -> register(Name, self()), put(data, lists:seq(1, 5000
 labelled(Label) ->
     keep(fun() -> (binary_to_atom(<<"proc_lib">>, utf8)):set_label(Label), put(data, lists:seq(1, 50000)) end).
 
-%% Named tables with options for concurrency.
+%% Named tables with concurrency options.
 tables(Names) ->
     keep(fun() ->
              [begin
@@ -459,7 +461,8 @@ fill(Table, N) ->
     ets:insert(Table, {N, self()}),
     receive after 1 -> fill(Table, N + 1) end.
 
-%% Adds objects with numbers starting at From: for Living processes that live as long as the tables, and Ended processes that have ended.
+%% Adds objects, numbered from From, for Living processes that live as long as the tables, and for Ended processes that have
+%% exited.
 add_rows(Keeper, From, Living, Ended) ->
     Self = self(),
     Alive = [spawn(fun() -> link(Keeper), Self ! linked, forever() end) || _ <- lists:seq(1, Living)],
@@ -479,7 +482,7 @@ add_rows(Keeper, From, Living, Ended) ->
      end || {N, Pid} <- lists:zip(lists:seq(From, From + Living + Ended - 1), Alive ++ Dead)],
     ok.
 
-%% Tables that hold binaries in different ways.
+%% Tables whose objects refer to binaries in different ways.
 binary_tables() ->
     keep(fun() ->
              Large = fun(Bytes) -> binary:copy(<<0>>, Bytes) end,
@@ -546,7 +549,7 @@ ask(Pid, Question) ->
 
 population_loop(Pids) ->
     receive
-        %% Ends some of them, chosen at random, and starts others: {started, ended}.
+        %% Ends some of the processes, chosen at random, and starts others: {started, ended}.
         {From, {turnover, End, Start}} ->
             Mixed = [P || {_, P} <- lists:sort([{rand:uniform(), P} || P <- Pids])],
             {Ended, Kept} = lists:split(min(End, length(Mixed)), Mixed),
@@ -556,7 +559,7 @@ population_loop(Pids) ->
             lists:foreach(fun settled/1, New),
             From ! {self(), {length(New), length(Ended)}},
             population_loop(New ++ Kept);
-        %% Makes 40 of them work, and waits until they are idle again: [{pid, reductions}] of all.
+        %% Makes 40 of the processes work, and waits until they are idle again. Returns [{pid, reductions}] of all processes.
         {From, work} ->
             Mixed = [P || {_, P} <- lists:sort([{rand:uniform(), P} || P <- Pids])],
             [ask(P, {work, 2000 + rand:uniform(2000)}) || P <- lists:sublist(Mixed, 40)],
@@ -580,7 +583,7 @@ stop(Pid) ->
     exit(Pid, kill),
     receive {'DOWN', Monitor, _, _, _} -> ok end.
 
-%% Everything that the agent might leave behind.
+%% Returns everything that the agent might leave behind.
 state(Name) ->
     #{msacc => is_accounting(),
       scheduler_wall_time => erlang:statistics(scheduler_wall_time) =/= undefined,
@@ -589,7 +592,7 @@ state(Name) ->
       registered => whereis(Name) =/= undefined,
       system_monitor => erlang:system_monitor(), trace_sessions => trace_sessions()}.
 
-%% Before OTP 27, all share a single one.
+%% Before OTP 27, all tools share a single trace session.
 trace_sessions() ->
     case catch (binary_to_atom(<<"trace">>, utf8)):session_info(all) of
         [_ | _] = Sessions -> length(Sessions);

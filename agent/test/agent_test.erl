@@ -1,5 +1,5 @@
-%% @doc Runs the tests of the agent on real nodes of one release; started by run.sh. Each test gets a fresh node. After the test, the
-%% node must be in its initial state (?CLEAN), and must have printed nothing.
+%% @doc Runs the tests of the agent on real nodes of one release; started by run.sh. Each test gets a fresh node. After the test,
+%% the node must be in its initial state (?CLEAN) and must not have printed anything.
 -module(agent_test).
 -export([main/1, tests/0]).
 

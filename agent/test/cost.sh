@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Measures what the agent costs an idle node at one sample per second (every tenth with the items that are read every 10 s), by
-# the accounting of the OS and of the VM; agent/README.md has the results.
+# Measures what the agent costs an idle node at one sample per second (every tenth includes the items that are read every 10 s),
+# with the accounting of the OS and of the VM. agent/README.md has the results.
 #
 #   agent/test/cost.sh [RELEASE...]      PROCESSES, TABLES, SECONDS_EACH, BUDGET_PPM from the environment
 #                                        (10000, 500, 60, 10000)
@@ -12,7 +12,7 @@ releases=("$@")
 
 for release in "${releases[@]}"; do
     prepare "$release" || continue
-    # The VM's accounting includes the time for which other programs preempt its threads: so the target gets a higher priority, if
+    # The VM's accounting includes the time for which other programs preempt its threads. So the target gets a higher priority, if
     # that is permitted.
     nice -n -10 erl -noinput -hidden -name "agent_cost_$$@127.0.0.1" -setcookie "agent-test-$$" -pa "$work/client" \
         -run agent_cost main "$release" "$root" "$beams" \

@@ -1,4 +1,4 @@
-# Sourced by run.sh, cost.sh and fixtures/make.sh: compiles the test modules, and copies agent_target into each release's root.
+# Sourced by run.sh, cost.sh and fixtures/make.sh. Compiles the test modules, and copies agent_target into each release's root.
 work=$(mktemp -d)
 copies=()
 trap 'rm -rf "$work" "${copies[@]}"' EXIT
@@ -9,7 +9,8 @@ erlc -Werror -o "$work/target25" agent/test/agent_target.erl
 erlc -Werror +r23 -o "$work/target23" agent/test/agent_target.erl
 epmd -daemon
 
-# prepare RELEASE: sets root (the folder that is the node's /) and beams (the folder of agent_target within that root).
+# prepare RELEASE: sets root (the folder that is the node's root directory) and beams (the folder of agent_target within that
+# root).
 prepare() {
     if [ "$1" = 25 ]; then
         root=/

@@ -5,7 +5,7 @@
 #   agent/test/run.sh 27 killed_agent   one release, only tests whose name contains a word
 #
 # BEAMTUNE_LCNT_25=PROGRAM and so on: a program within the release's root that is started instead of erl, and whose emulator
-# counts locks. Without it, the tests of lock counts are skipped.
+# counts locks. Without it, the tests of lock counters are skipped.
 #
 # Needs OTP 25 on the host. Exit status 0: all tests passed (missing releases are skipped, with a message).
 set -euo pipefail

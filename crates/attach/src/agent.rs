@@ -1,8 +1,8 @@
 //! The agent: the Erlang module that is injected into the node, and the terms exchanged with it.
 //!
-//! `docs/agent-protocol.md` defines the terms, `agent/` holds the source. This crate embeds two builds of the
-//! agent, made by `scripts/agent-build.sh`. The node's OTP release decides which one it can load; the client must choose
-//! beforehand, because a node logs an error report about a beam that it cannot load.
+//! `docs/agent-protocol.md` defines the terms, `agent/` holds the source. This crate embeds two builds of the agent, made by
+//! `scripts/agent-build.sh`. Which of them a node can load depends on its OTP release. The client chooses in advance, because a
+//! node logs an error report for a beam that it cannot load.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub use crate::sample::Item;
 /// The protocol version of this client.
 pub const PROTOCOL: i64 = 1;
 
-/// The oldest release whose loader accepts what OTP 25's compiler writes by default.
+/// First OTP release that can load the default output of OTP 25's compiler.
 const FIRST_RELEASE_OF_NEW_BEAM: u32 = 25;
 
 const BEAM_BEFORE_25: &[u8] = include_bytes!("../../../agent/prebuilt/agent-r23.beam");
@@ -24,7 +24,7 @@ const BEAM_SINCE_25: &[u8] = include_bytes!("../../../agent/prebuilt/agent-r25.b
 const KEEPER: &[u8] = include_bytes!("../../../agent/prebuilt/keeper.etf");
 const NAME: &str = include_str!("../../../agent/prebuilt/name");
 
-/// Name of the agent's module on the node; it contains a hash of the source.
+/// Returns the name of the agent's module on the node. The name contains a hash of the agent's source.
 pub fn module() -> &'static str {
     NAME.trim_ascii()
 }
@@ -32,7 +32,7 @@ pub fn module() -> &'static str {
 /// Options of a client's session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms {
-    /// The agent leaves when it receives nothing for this long: 1 s to 1 h.
+    /// The agent ends the session if it receives nothing from the client for this long: 1 s to 1 h.
     pub lease: Duration,
     /// CPU budget of the scans, in millionths of one core: 100 to 1,000,000. Scans that would cost more are spread over several
     /// samples.
@@ -45,7 +45,7 @@ impl Default for Terms {
     }
 }
 
-/// The process to spawn on a node of that release so that it runs the agent. The agent reports to `client`.
+/// Returns the spawn request that starts the agent on a node of this OTP release. The agent reports to `client`.
 pub(crate) fn injection(otp_release: u32, client: &Pid, terms: Terms) -> Spawn<'static> {
     let beam = if otp_release < FIRST_RELEASE_OF_NEW_BEAM { BEAM_BEFORE_25 } else { BEAM_SINCE_25 };
     let options = Value::Map(vec![
@@ -53,7 +53,7 @@ pub(crate) fn injection(otp_release: u32, client: &Pid, terms: Terms) -> Spawn<'
         (Value::atom("budget_ppm"), Value::from(u64::from(terms.budget_ppm))),
     ]);
     let binding = |name, value| Value::tuple([Value::atom(name), value]);
-    // The keeper's variables: an orddict, so they must be sorted.
+    // Bindings of the keeper's variables. They are an orddict, so they must be sorted by name.
     let bindings = [
         binding("Beam", Value::binary(beam)),
         binding("Client", Value::from(client)),
@@ -67,7 +67,7 @@ pub(crate) fn injection(otp_release: u32, client: &Pid, terms: Terms) -> Spawn<'
     }
 }
 
-/// The item that reads files of the node's host.
+/// Builds the item that reads files of the node's host.
 pub(crate) fn host_item(files: &[FileAsk]) -> Value<'static> {
     let text = |text: &String| Value::binary(text.clone().into_bytes());
     let ask = |ask: &FileAsk| match ask {
@@ -83,8 +83,8 @@ pub(crate) fn host_item(files: &[FileAsk]) -> Value<'static> {
     Value::tuple([Value::atom("host"), Value::Map(vec![(Value::atom("ask"), asks)])])
 }
 
-/// The request for a sample. `item_timeout` is the limit of each item without its own. Files come after the other items, and
-/// explicit items last, because they take longest.
+/// Builds the request for a sample. `item_timeout` applies to items without a time limit of their own. Host files come after the
+/// regular items, and explicit items last, because they take longest.
 pub(crate) fn sample_request(
     client: &Pid,
     seq: u64,
@@ -104,12 +104,12 @@ pub(crate) fn sample_request(
     ])
 }
 
-/// The request that renews the lease while an answer takes long.
+/// Builds the request that renews the lease while we wait for a slow answer.
 pub(crate) fn renew_request(client: &Pid) -> Value<'static> {
     Value::tuple([Value::atom("renew"), Value::from(client)])
 }
 
-/// The request that ends the session.
+/// Builds the request that ends the session.
 pub(crate) fn leave_request(client: &Pid) -> Value<'static> {
     Value::tuple([Value::atom("leave"), Value::from(client)])
 }
@@ -121,16 +121,16 @@ pub(crate) fn milliseconds(duration: Duration) -> Value<'static> {
 /// A message from the agent.
 #[derive(Debug)]
 pub enum AgentMessage {
-    /// The agent runs, and has accepted us as a client.
+    /// The agent is running and has accepted us as a client.
     Joined(Joined),
     /// A sample.
     Sample(Answer),
-    /// The request was refused, because the agent still works on an earlier one.
+    /// The request was refused because the agent is still working on an earlier one.
     Busy {
         /// The refused request.
         seq: u64,
     },
-    /// We have left.
+    /// The agent has ended our session.
     Left {
         /// Number of clients that the agent still serves.
         remaining: u64,
@@ -148,7 +148,7 @@ pub struct Joined {
     pub agent: Pid,
     /// Whether other clients use the agent too.
     pub shared: bool,
-    /// Whether microstate accounting was on before the first client joined: then somebody else uses it too.
+    /// Whether microstate accounting was on before the first client joined. If so, another tool uses it, too.
     pub msacc_was_on: bool,
 }
 
@@ -158,11 +158,11 @@ pub struct Answer {
     content: Document,
     /// Sequence number of the request.
     pub seq: u64,
-    /// Begin of the first item, VM monotonic time in nanoseconds.
+    /// Start of the first item, in nanoseconds of VM monotonic time.
     pub begin_ns: i64,
-    /// End of the last item, VM monotonic time in nanoseconds.
+    /// End of the last item, in nanoseconds of VM monotonic time.
     pub end_ns: i64,
-    /// The wall clock of the node's host at the end, microseconds since 1970.
+    /// Wall clock time of the node's host at `end_ns`, in microseconds since 1970.
     pub os_system_us: Option<i64>,
 }
 
@@ -173,9 +173,9 @@ pub struct Reading<'a> {
     pub item: &'a str,
     /// Its value, or why it has none.
     pub status: Status<'a>,
-    /// When reading it began, VM monotonic time in nanoseconds.
+    /// Start of the reading, in nanoseconds of VM monotonic time.
     pub begin_ns: i64,
-    /// Wall time that reading it took, in microseconds.
+    /// Wall time that the reading took, in microseconds.
     pub cost_us: i64,
 }
 
@@ -184,13 +184,13 @@ pub struct Reading<'a> {
 pub enum Status<'a> {
     /// The value, a map.
     Done(Term<'a>),
-    /// The OTP release or build does not have it.
+    /// The OTP release or build does not have the item.
     Unsupported,
     /// Error text.
     Failed(&'a str),
-    /// The time limit passed; with the process that was being read, if known.
+    /// The time limit was exceeded. Contains the process that was being read, if known.
     TimedOut(Option<&'a str>),
-    /// Not tried, because earlier items had timed out.
+    /// Not read, because earlier items had timed out.
     Skipped,
 }
 
@@ -250,12 +250,12 @@ impl Answer {
         Ok(map)
     }
 
-    /// The agent's own cost so far.
+    /// Returns what the agent has cost so far.
     pub fn cost(&self) -> Result<Term<'_>, TermError> {
         self.map()?.field("agent")
     }
 
-    /// The items in the order of the request; a malformed item is an error in its place.
+    /// Returns the items in the order of the request. A malformed item yields an error in its place.
     pub fn readings(&self) -> Result<impl Iterator<Item = Result<Reading<'_>, TermError>>, TermError> {
         Ok(self.map()?.field("items")?.list()?.map(Reading::parse))
     }
@@ -293,7 +293,7 @@ pub(crate) mod tests {
         Value::Map(pairs.iter().map(|(key, value)| (Value::atom(*key), value.clone())).collect())
     }
 
-    /// The answer of an agent to request 1.
+    /// An agent's answer to request 1.
     pub(crate) fn answer(items: Vec<Value<'static>>, cost: Value<'static>) -> Value<'static> {
         let times = [("begin_ns", Value::from(-1_000i64)), ("end_ns", Value::from(5_000i64))];
         let content = map(&[&times[..], &[("agent", cost), ("items", Value::List(items))]].concat());

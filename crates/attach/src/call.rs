@@ -1,8 +1,8 @@
 //! Calls a function on the node and waits for its result.
 //!
-//! The node spawns `erpc:execute_call/4`, which calls the function and ends with the result as its exit reason,
-//! and a link delivers that to us. So calls do not depend on the node's single `rex` process, which may be busy,
-//! and leave nothing behind if we are gone. Source: lib/kernel/src/erpc.erl (`call/5`), the same in OTP 23 to 29.
+//! The node spawns `erpc:execute_call/4`, which calls the function and exits with the result as its exit reason. A link delivers
+//! that reason to us. So calls do not depend on the node's single `rex` process, which may be busy. They leave nothing behind if
+//! beamtune ends before the call does. Source: lib/kernel/src/erpc.erl (`call/5`), the same in OTP 23 to 29.
 
 use std::time::{Duration, Instant};
 
@@ -11,15 +11,16 @@ use crate::error::{AttachError, printable};
 use crate::etf::{Document, Reference, Term, TermError, Value};
 use crate::message::{self, Message, Spawn};
 
-/// The error of a spawn when the process table is full.
+/// Reason for which a spawn fails if the process table is full.
 pub(crate) const TABLE_FULL: &str = "system_limit";
-/// Pause before a failed spawn is repeated. Each failure may add a line to the node's log.
+/// Pause before a failed spawn is retried. Each failure may add a line to the node's log.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 impl Connection {
     /// Calls `module:function(arguments...)` in a new process of the node, and returns its result.
     ///
-    /// At the deadline, the call fails, but the function on the node runs on. If the process table is full, retries until the deadline.
+    /// At the deadline, the call fails, but the function continues to run on the node. If the process table is full, the spawn is
+    /// retried until the deadline.
     pub fn call(
         &mut self,
         module: &str,
@@ -46,7 +47,7 @@ impl Connection {
                 _ => false,
             })?;
             match answer {
-                // Nothing was spawned, so it is safe to retry: entries of the table become free as processes end.
+                // Nothing was spawned, so it is safe to retry: slots of the table become free as processes exit.
                 Message::SpawnReply { result: Err(reason), .. } if reason == TABLE_FULL => {
                     if Instant::now() + RETRY_PAUSE >= deadline {
                         return Err(AttachError::ProcessTableFull { node: self.node().to_string() });
@@ -79,8 +80,8 @@ enum Outcome {
     Failed(String),
 }
 
-/// Parses `{Reference, return, Value}`, `{Reference, throw | exit, Reason}`, `{Reference, error, Reason, Stack}`, or
-/// any other reason, if the process was killed.
+/// Parses an exit reason: `{Reference, return, Value}`, `{Reference, throw | exit, Reason}` or `{Reference, error, Reason,
+/// Stack}`. Any other reason means that the process was killed.
 fn outcome(reason: Term<'_>, reference: &Reference) -> Result<Outcome, TermError> {
     let ours = reason.tuple().ok().filter(|elements| {
         elements

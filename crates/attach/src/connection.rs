@@ -1,4 +1,4 @@
-//! The connection: joins the sans-IO protocols to a blocking socket. Each step has a deadline.
+//! A connection to a node: runs the sans-I/O protocols over a blocking socket. Each step has a deadline.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -23,12 +23,12 @@ use crate::tls::{Session, Tls};
 /// Limits of a connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
-    /// Time for the TCP connection and the handshake together. The node gives up after 7 s (net_setuptime); then we
-    /// retry.
+    /// Time limit for the TCP connection and the handshake together. The node aborts the handshake after 7 s (`net_setuptime`);
+    /// beamtune then retries.
     pub setup_timeout: Duration,
-    /// Time for attaching, which includes loading the agent.
+    /// Time limit for attaching, including loading the agent.
     pub attach_timeout: Duration,
-    /// Bounds on data that the node sends.
+    /// Limits on the data that the node sends.
     pub limits: Limits,
 }
 
@@ -38,58 +38,59 @@ impl Default for Settings {
     }
 }
 
-/// Time for two attempts. A node gives up if its own processes wait too long for a scheduler: 9 s were measured on one where
-/// 26 processes contend for one lock.
+/// Long enough for two attempts. A node aborts the handshake if its own processes wait too long for a scheduler. On a node where
+/// 26 processes contend for one lock, it took 9 s.
 const SETUP_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// [`SETUP_TIMEOUT`], and a minute for loading the agent.
+/// [`SETUP_TIMEOUT`] plus a minute for loading the agent.
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(80);
 
-/// A node that closes the connection only after this time did not refuse us, but timed out itself.
+/// Longest time that a node takes to refuse a connection. If it closes the connection later, it did not refuse us, but timed out.
 const SLOW: Duration = Duration::from_secs(2);
 
 /// Time after which a TCP connection attempt is restarted. TCP retransmits a lost SYN after 1 s and 3 s.
 const CONNECT_RETRY_AFTER: Duration = Duration::from_secs(4);
 
-/// Maximum number of received messages that are kept until they are asked for. Their memory is limited, too: to twice
-/// [`Limits::bytes`]. Beyond, the oldest are dropped.
+/// Maximum number of received messages that are kept until they are read. Their memory is limited, too, to twice
+/// [`Limits::bytes`]. Beyond either limit, the oldest messages are dropped.
 const MAX_KEPT_MESSAGES: usize = 1_000;
 
-/// Number of our names, `beamtune_1@HOST` and so on. It limits the simultaneous connections, to as many as the agent
-/// accepts, and the atoms that any number of attaches create on a node. We do not use dynamic names: each would be
-/// another atom, and for the first one the node loads crypto.
+/// Number of node names that beamtune uses: `beamtune_1@HOST` and so on. It limits simultaneous connections to as many as the
+/// agent accepts. It also limits the atoms that beamtune creates on a node, however often it attaches. Dynamic node names are not
+/// used: each would create another atom, and for the first one the node loads crypto.
 const OWN_NAMES: u32 = 8;
 
-/// Time to wait for a free name when others use all of them, since some may be leaving.
+/// Time to wait for a free name if all are in use, since some of their users may be disconnecting.
 const NAME_WAIT: Duration = Duration::from_secs(2);
 
-/// Shortest pause between attempts to get a name. The longest is three times that, so that waiting clients do not retry
-/// simultaneously.
+/// Minimum pause between attempts to get a name. The pause is random, up to three times this, so that waiting clients do not
+/// retry simultaneously.
 const NAME_PAUSE: Duration = Duration::from_millis(100);
 
 /// Size of one read.
 const READ_BYTES: usize = 64 * 1024;
 
-/// A connection to a node; dropping it closes it.
+/// A connection to a node, which is closed on drop.
 ///
-/// The node drops a connection on which it has received nothing for `net_ticktime` (60 s by default, with a tick each
-/// quarter). Ticks are answered while [`Connection::receive`] or [`Connection::pump`] runs, so one of them
-/// must be called every 15 s or so.
+/// The node drops a connection on which it has received nothing for `net_ticktime` (60 s by default). It sends a tick every
+/// quarter of that time. Ticks are answered while [`Connection::receive`] or [`Connection::pump`] runs, so call one of them about
+/// every 15 s.
 #[derive(Debug)]
 pub struct Connection {
     stream: Stream,
     established: Established,
     splitter: Splitter,
     limits: Limits,
-    /// Messages and the memory of each, in bytes.
+    /// Messages received but not yet read, each with its size in memory in bytes.
     arrived: VecDeque<(Message, usize)>,
     arrived_bytes: usize,
     /// When the socket was last read.
     last_read: Option<Instant>,
-    /// Set after a partial write, or if the peer has broken the protocol: nothing can follow.
+    /// Why the connection can no longer be used: it was lost, a message was only partly written, or the peer violated the
+    /// protocol.
     unusable: Option<String>,
-    /// Distinguishes our pids and references from those of an earlier connection: this one may have the same name and
-    /// creation while the node is still cleaning up after the other.
+    /// Distinguishes our pids and references from those of an earlier connection with the same name and creation, after which the
+    /// node may still be cleaning up.
     salt: u32,
     next_process: u32,
     next_reference: u64,
@@ -97,8 +98,8 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects and does the handshake under one of our own names, over TLS if `tls` is given. If all names are in use on the
-    /// node, waits a short time for one.
+    /// Connects and performs the handshake under one of beamtune's node names, over TLS if `tls` is given. If all names are in
+    /// use on the node, waits briefly for a free one.
     pub fn open(
         located: &Located,
         cookie: &Found,
@@ -116,15 +117,15 @@ impl Connection {
                 Ok(Some(connection)) => return Ok(connection),
                 Ok(None) if begin.elapsed() > NAME_WAIT || attempt.deadline.passed() => return Err(taken()),
                 Ok(None) => are_taken = true,
-                // The deadline passed during another attempt.
+                // That all names were taken says more than the timeout of a later attempt.
                 Err(AttachError::TimedOut { .. }) if are_taken => return Err(taken()),
-                // With many clients, each name may have been in use when it was tried: retry once.
+                // With many clients, each name may have been in use at the moment it was tried: retry once.
                 Err(error @ AttachError::ClosedEarly { .. })
                     if tls.is_none() && closed.is_none() && !attempt.deadline.passed() =>
                 {
                     closed = Some(error);
                 }
-                // The earlier error says more than that the node is gone now.
+                // The earlier error says more than "unreachable".
                 Err(error @ AttachError::Unreachable { .. }) => return Err(closed.unwrap_or(error)),
                 Err(error) => return Err(error),
             }
@@ -142,12 +143,12 @@ impl Connection {
         &self.established
     }
 
-    /// When data last arrived from the node. Ticks arrive each quarter of its `net_ticktime`, whatever its processes do.
+    /// Returns when data last arrived from the node. Ticks arrive every quarter of its `net_ticktime`, whatever its processes do.
     pub fn heard(&self) -> Instant {
         self.heard
     }
 
-    /// A new pid of ours.
+    /// Returns a new pid of the node that beamtune acts as.
     pub fn new_pid(&mut self) -> Pid {
         let id = self.next_process;
         // 15 bits fit every release.
@@ -161,7 +162,7 @@ impl Connection {
         }
     }
 
-    /// A new reference of ours.
+    /// Returns a new reference of the node that beamtune acts as.
     pub fn new_reference(&mut self) -> Reference {
         self.next_reference += 1;
         let number = self.next_reference;
@@ -175,12 +176,12 @@ impl Connection {
         self.write(frame, Deadline::at(deadline))
     }
 
-    /// The next message, in the order of arrival.
+    /// Returns the next message in order of arrival.
     pub fn receive(&mut self, deadline: Instant) -> Result<Message, AttachError> {
         self.receive_matching(deadline, |_| true)
     }
 
-    /// The next message that `wanted` accepts. The others are kept for later calls.
+    /// Returns the next message for which `wanted` returns `true`. Other messages are kept for later calls.
     pub fn receive_matching(
         &mut self,
         deadline: Instant,
@@ -205,17 +206,17 @@ impl Connection {
         }
     }
 
-    /// Reads from the socket and answers ticks until `until`; messages are kept for [`Connection::receive`].
+    /// Reads from the socket and answers ticks until the time `until`. Messages are kept for [`Connection::receive`].
     pub fn pump(&mut self, until: Instant) -> Result<(), AttachError> {
         let deadline = Deadline::at(until);
         while self.read(deadline)? {}
         Ok(())
     }
 
-    /// Reads once. `false` if the deadline has passed.
+    /// Reads once; returns `false` if the deadline has passed.
     ///
-    /// After a deadline there is one more read, for data that arrived in time. A second call with the same deadline reads
-    /// nothing: callers that wait for one message among many would otherwise be kept beyond it by a flood of messages.
+    /// After the deadline, one more read fetches data that arrived in time. Further calls with the same deadline read nothing.
+    /// Otherwise a flood of messages could hold up a caller that waits for one message, long after its deadline.
     fn read(&mut self, deadline: Deadline) -> Result<bool, AttachError> {
         self.check_usable()?;
         if self.last_read.is_some_and(|last| deadline.is_before(last)) {
@@ -228,7 +229,7 @@ impl Connection {
             Ok(length) => {
                 self.heard = Instant::now();
                 self.accept(piece.get(..length).unwrap_or_default(), deadline)?;
-                // A peer that sends without pause must not keep us beyond the deadline.
+                // A peer that sends without pause must not hold us up beyond the deadline.
                 Ok(!deadline.passed())
             }
             Err(error) if is_timeout(&error) => Ok(false),
@@ -236,7 +237,7 @@ impl Connection {
         }
     }
 
-    /// Splits bytes into messages.
+    /// Splits bytes into messages and keeps them. Answers ticks and unlinks.
     fn accept(&mut self, mut bytes: &[u8], deadline: Deadline) -> Result<(), AttachError> {
         loop {
             let frame = match self.splitter.next(&mut bytes) {
@@ -258,7 +259,7 @@ impl Connection {
     }
 
     fn keep(&mut self, message: Message) {
-        // In memory, not on the wire: a list of empty lists takes sixteen times as much here.
+        // The size in memory, not on the wire: a list of empty lists takes sixteen times as much memory.
         let bytes = message.memory_bytes();
         self.arrived.push_back((message, bytes));
         self.arrived_bytes += bytes;
@@ -315,14 +316,14 @@ struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
-    /// Connects under a free name of ours; `None` if all are in use.
+    /// Connects under any free name of beamtune's; returns `None` if all are in use.
     fn open_as_any(&self) -> Result<Option<Connection>, AttachError> {
         // Starts with a random name, because the node may not yet have noticed that the last user of a name has gone.
         let first = random() % OWN_NAMES;
         let (mut taken, mut closed) = (false, None);
         for turn in 0..OWN_NAMES {
             let name = format!("beamtune_{}", 1 + (first + turn) % OWN_NAMES);
-            // Small creations had special meanings (net_kernel avoids 0 to 3).
+            // Creations 0 to 3 had special meanings (net_kernel avoids them).
             let own = OwnName::Ours { name, creation: random().max(4) };
             let begin = Instant::now();
             match self.open_as(own) {
@@ -333,9 +334,10 @@ impl Attempt<'_> {
                     if closed.is_none() && !slow && self.tls.is_none() && self.speaks_tls() {
                         return Err(AttachError::TlsNeeded { peer: self.located.label.clone() });
                     }
-                    // A node that has a connection with this name, and is just asking another new one whether it is the same,
-                    // closes ours without an answer (dist_util, already_pending). With TLS the reason may also be our
-                    // certificate, and each attempt adds a line to the node's log.
+                    // If a node already has a connection with this name, it asks a second one whether it replaces the first.
+                    // Meanwhile it closes a third one, such as ours, without an answer (dist_util, already_pending). With TLS,
+                    // the reason may also be our certificate. There is no retry then, because each attempt adds a line to the
+                    // node's log.
                     if self.tls.is_some() && !taken && !slow {
                         return Err(error);
                     }
@@ -396,10 +398,11 @@ impl Attempt<'_> {
         Ok(connection)
     }
 
-    /// Does the TLS handshake.
+    /// Performs the TLS handshake.
     fn secure(&self, tls: &Tls, socket: TcpStream) -> Result<Session, AttachError> {
         let mut session = tls.greet(socket, self.located, self.deadline)?;
-        // A node without TLS takes our bytes for the begin of a long packet, waits for the rest, and closes after 7 s.
+        // A node without TLS takes our bytes for the start of a long packet, waits for the rest, and closes the connection after
+        // 7 s.
         if !session.is_answered(self.deadline.at_most(SLOW)) && self.speaks_plain() {
             return Err(AttachError::TlsUnexpected { peer: self.located.label.clone() });
         }
@@ -420,7 +423,7 @@ impl Attempt<'_> {
         })
     }
 
-    /// Whether the peer answers a handshake without TLS. Our packet contains nothing secret.
+    /// Returns whether the peer answers a handshake without TLS. The packet that is sent contains no secret.
     fn speaks_plain(&self) -> bool {
         let output = self.handshake(OwnName::OfNode, Lengths::Two).take_output();
         let mut answer = [0; 3];
@@ -430,7 +433,7 @@ impl Attempt<'_> {
         answered.is_ok_and(|length| length > 2) && answer[2] == b's'
     }
 
-    /// Whether the peer answers in TLS.
+    /// Returns whether the peer answers a TLS handshake.
     fn speaks_tls(&self) -> bool {
         let deadline = self.deadline.at_most(SLOW);
         let greeted = connect(self.located, deadline)
@@ -439,7 +442,7 @@ impl Attempt<'_> {
     }
 }
 
-/// The error for a connection that the peer has closed, or that has failed, during the handshake.
+/// Returns the error for a connection that failed, or that the peer closed, during the handshake.
 fn closed(stream: &Stream, handshake: &Handshake, error: Option<&std::io::Error>) -> AttachError {
     match (handshake.closed(), stream) {
         // A node may refuse our certificate after the end of the TLS handshake.
@@ -450,8 +453,8 @@ fn closed(stream: &Stream, handshake: &Handshake, error: Option<&std::io::Error>
     }
 }
 
-/// Connects to the first address that answers. Restarts from time to time: TCP doubles its retransmission timeout, and would
-/// notice the end of a network outage late.
+/// Connects to the first address that answers. Restarts every [`CONNECT_RETRY_AFTER`]: TCP doubles its retransmission timeout, so
+/// a single attempt would notice the end of a network outage late.
 fn connect(located: &Located, deadline: Deadline) -> Result<TcpStream, AttachError> {
     loop {
         match connect_once(located, deadline.at_most(CONNECT_RETRY_AFTER)) {
@@ -515,7 +518,7 @@ fn random() -> u32 {
     let mut bytes = [0; 4];
     match File::open("/dev/urandom").and_then(|mut source| source.read_exact(&mut bytes)) {
         Ok(()) => u32::from_be_bytes(bytes),
-        // Without the device: the standard library seeds its hash tables with random numbers of the kernel.
+        // Without the device: the standard library seeds its hash tables with random numbers from the kernel.
         Err(_) => RandomState::new().hash_one(bytes) as u32,
     }
 }

@@ -1,9 +1,9 @@
-//! The cookie, the shared secret of a cluster, and how to find a node's.
+//! Finds a node's cookie, the shared secret of its cluster.
 //!
-//! [`places`] lists the places to look, from plain data about the node's process, in the order of OTP; [`find`] looks
-//! there. File access is injected.
+//! [`places`] lists where the cookie may be, in OTP's order, from data about the node's process. [`find`] searches these places.
+//! File access is injected.
 //!
-//! OTP's order: lib/kernel/src/auth.erl (`init_cookie/0`, `read_cookie/0`), tested on OTP 23, 25, 27 and 29.
+//! Source of OTP's order: lib/kernel/src/auth.erl (`init_cookie/0`, `read_cookie/0`), tested on OTP 23, 25, 27 and 29.
 
 use std::fmt;
 use std::io;
@@ -17,7 +17,7 @@ use crate::process::Process;
 pub struct Cookie(Vec<u8>);
 
 impl Cookie {
-    /// A cookie from its text; errors name `origin` as the place where it was found.
+    /// Creates a cookie from its text. Errors name `origin` as the place where it was found.
     pub fn new(text: &str, origin: &str) -> Result<Cookie, AttachError> {
         let bad = |reason| AttachError::BadCookie { origin: origin.to_owned(), reason };
         // Erlang digests the atom's characters as bytes, which limits them to Latin-1.
@@ -30,8 +30,7 @@ impl Cookie {
         }
     }
 
-    /// A cookie from the content of a cookie file, as `auth:read_cookie/2` reads it: printable ASCII, followed
-    /// by white space only.
+    /// Parses the content of a cookie file as `auth:read_cookie/2` does: printable ASCII, followed only by white space.
     fn from_file(content: &[u8], origin: &str) -> Result<Cookie, AttachError> {
         let end = content.iter().position(|byte| !(b' '..=b'~').contains(byte)).unwrap_or(content.len());
         let (text, rest) = content.split_at(end);
@@ -55,30 +54,30 @@ impl fmt::Debug for Cookie {
     }
 }
 
-/// The user's own cookie settings.
+/// The user's cookie settings.
 #[derive(Debug, Clone, Default)]
 pub struct Given {
     /// `--cookie-file`.
     pub file: Option<PathBuf>,
     /// `BEAMTUNE_COOKIE`.
     pub environment: Option<Cookie>,
-    /// Our own `HOME`.
+    /// `HOME` in beamtune's own environment.
     pub home: Option<PathBuf>,
-    /// Our own `XDG_CONFIG_HOME`.
+    /// `XDG_CONFIG_HOME` in beamtune's own environment.
     pub config_home: Option<PathBuf>,
 }
 
 /// A place where a cookie may be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
-    /// A cookie that is known already.
+    /// A cookie from a command line or an environment variable.
     Text {
         /// The cookie.
         cookie: Cookie,
         /// Where it was found, for messages.
         origin: String,
     },
-    /// A file that may hold it.
+    /// A file that may contain the cookie.
     File {
         /// The file.
         path: PathBuf,
@@ -98,8 +97,8 @@ pub struct Found {
     pub origin: String,
 }
 
-/// The places to look, in order. Without a process (the target is a name, or on another host), the user's own
-/// cookie file comes last.
+/// Lists the places where the cookie may be, in order. Without a process (the target is a name, or on another host), the last
+/// ones are the user's own cookie files.
 pub fn places(given: &Given, process: Option<&Process>) -> Result<Vec<Place>, AttachError> {
     if let Some(file) = &given.file {
         return Ok(vec![Place::File { path: file.clone(), owner: "its owner".to_owned(), required: true }]);
@@ -130,7 +129,7 @@ pub fn places(given: &Given, process: Option<&Process>) -> Result<Vec<Place>, At
     if let Some(release) = process.variable("RELEASE_ROOT") {
         places.push(file(Path::new(release).join("releases/COOKIE")));
     }
-    // erlexec passes the home directory as a flag, which the node uses.
+    // The node uses the home directory that erlexec passes in the flag -home.
     let home = process
         .flag_values("home")
         .into_iter()
@@ -142,8 +141,8 @@ pub fn places(given: &Given, process: Option<&Process>) -> Result<Vec<Place>, At
     Ok(places)
 }
 
-/// Looks at each place in turn; `read` reads a file. Missing files are skipped. A file that cannot be read is an error,
-/// because it probably holds the node's cookie.
+/// Returns the cookie from the first place that has one. `read` reads a file. Missing files are skipped unless they are required.
+/// A file that cannot be read is an error, because it probably contains the node's cookie.
 pub fn find(
     places: &[Place],
     mut read: impl FnMut(&Path) -> io::Result<Vec<u8>>,
@@ -183,9 +182,9 @@ fn home_files(home: Option<&Path>, config_home: Option<&Path>) -> impl Iterator<
     in_home.into_iter().chain(config.map(|config| config.join("erlang/.erlang.cookie")))
 }
 
-/// The cookie that a VM takes from its command line: only if `-setcookie COOKIE` occurs exactly once. If it occurs twice,
-/// the cookie file decides. `-setcookie NODE COOKIE` is for other nodes (on OTP 23 it counts as a second occurrence, too,
-/// which is ignored here).
+/// Returns the cookie that a VM takes from its command line. It does so only if `-setcookie COOKIE` occurs exactly once; if it
+/// occurs twice, the VM uses the cookie file. `-setcookie NODE COOKIE` sets the cookie for another node and does not count. (OTP
+/// 23 does count it; that is ignored here.)
 fn from_arguments(process: &Process) -> Option<String> {
     let own: Vec<_> =
         process.flag_values("setcookie").into_iter().filter(|values| values.len() <= 1).collect();

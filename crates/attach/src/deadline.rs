@@ -1,17 +1,17 @@
-//! Deadlines, and sockets that keep them.
+//! Deadlines, and socket reads and writes that end at a deadline.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// Maximum time for one address while there are others to try. TCP retransmits a lost SYN after 1 s and 3 s.
+/// Maximum time for one address if there are others to try. TCP retransmits a lost SYN after 1 s and 3 s.
 const MAX_ADDRESS_TIME: Duration = Duration::from_secs(4);
 
-/// A deadline, and the time that was given until it.
+/// A deadline and the duration that it was created with.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Deadline {
     at: Instant,
-    /// For messages.
+    /// The original duration, for error messages.
     pub given: Duration,
 }
 
@@ -24,7 +24,7 @@ impl Deadline {
         Deadline { at, given: at.saturating_duration_since(Instant::now()) }
     }
 
-    /// The time left; never zero, which sockets interpret as "no limit".
+    /// Returns the time left, but at least 1 ms: sockets interpret zero as "no limit".
     pub fn left(self) -> Duration {
         self.at.saturating_duration_since(Instant::now()).max(Duration::from_millis(1))
     }
@@ -37,12 +37,13 @@ impl Deadline {
         Instant::now() >= self.at
     }
 
-    /// This deadline, or an earlier one at most `time` from now.
+    /// Returns the earlier of this deadline and `time` from now.
     pub fn at_most(self, time: Duration) -> Deadline {
         Deadline { at: self.at.min(Instant::now() + time), given: self.given.min(time) }
     }
 
-    /// The deadline for one address while `others` are still to be tried: each gets an equal share of the time.
+    /// Returns the deadline for one address if `others` more are still to be tried. Each gets an equal share of the time left, up
+    /// to [`MAX_ADDRESS_TIME`].
     pub fn before_others(self, others: usize) -> Deadline {
         match u32::try_from(others) {
             Ok(others @ 1..) => self.at_most((self.left() / (others + 1)).min(MAX_ADDRESS_TIME)),
@@ -59,7 +60,7 @@ pub(crate) struct Timed<'s> {
 }
 
 impl Timed<'_> {
-    /// Repeats an operation that a signal has interrupted: the kernel does not restart it on a socket with a timeout.
+    /// Retries an operation that was interrupted by a signal. The kernel does not restart it on a socket with a timeout.
     fn retry<T>(&mut self, mut operation: impl FnMut(&mut Self) -> io::Result<T>) -> io::Result<T> {
         loop {
             match operation(self) {
@@ -95,7 +96,7 @@ impl Write for Timed<'_> {
     }
 }
 
-/// Whether the error is a timeout.
+/// Returns whether the error is a timeout.
 pub(crate) fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock)
 }

@@ -1,8 +1,8 @@
-//! EPMD's protocol, without its sockets: the nodes registered on a host, and their ports.
+//! The EPMD protocol, without I/O: the nodes registered on a host, and their ports.
 //!
-//! EPMD maps the part of a node's name before the `@` to its distribution port. It answers anybody, and anybody
-//! may register any name, so an answer is only a hint: the handshake proves which node listens.
-//! Source: "Distribution Protocol" in the ERTS User's Guide, section "EPMD Protocol".
+//! EPMD maps the part of a node's name before the `@` to its distribution port. It answers anyone, and anyone may register any
+//! name, so an answer is only a hint. The handshake proves which node listens on the port. Source: "Distribution Protocol" in the
+//! ERTS User's Guide, section "EPMD Protocol".
 
 use beamtune_model::text::is_hidden;
 
@@ -11,14 +11,14 @@ use crate::error::{AttachError, printable};
 /// EPMD's port, unless `ERL_EPMD_PORT` is set.
 pub const DEFAULT_PORT: u16 = 4369;
 
-/// Maximum size of an answer: some 20,000 names; EPMD writes at most 3 kB for one.
+/// Maximum size of an answer: room for about 20,000 names of ordinary length. EPMD writes at most 3 kB for a name.
 pub const MAX_ANSWER_BYTES: usize = 1 << 20;
 
 const NAMES_REQUEST: u8 = 110;
 const PORT_REQUEST: u8 = 122;
 const PORT_ANSWER: u8 = 119;
 
-/// A node as EPMD lists it.
+/// A node that is registered with EPMD.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Registered {
     /// The node's name before the `@`.
@@ -41,7 +41,7 @@ pub enum PortAnswer {
     },
 }
 
-/// EPMD's port by the value of `ERL_EPMD_PORT`, from our environment or from that of the node's process.
+/// Returns EPMD's port, given the value of `ERL_EPMD_PORT` in our environment or in that of the node's process.
 pub fn port(environment: Option<&str>) -> Result<u16, AttachError> {
     match environment {
         None | Some("") => Ok(DEFAULT_PORT),
@@ -52,14 +52,14 @@ pub fn port(environment: Option<&str>) -> Result<u16, AttachError> {
     }
 }
 
-/// The request for all names. EPMD closes the connection after its answer.
+/// Builds the request for all names. EPMD closes the connection after its answer.
 pub fn names_request() -> Vec<u8> {
     vec![0, 1, NAMES_REQUEST]
 }
 
-/// The request for one name's port.
+/// Builds the request for the port of one name.
 pub fn port_request(name: &str) -> Vec<u8> {
-    // A parsed target's name has at most 255 characters.
+    // The name in a parsed target has at most 255 characters.
     let length = u16::try_from(name.len() + 1).unwrap_or(u16::MAX);
     let mut request = length.to_be_bytes().to_vec();
     request.push(PORT_REQUEST);
@@ -67,26 +67,26 @@ pub fn port_request(name: &str) -> Vec<u8> {
     request
 }
 
-/// Reads the whole answer to [`names_request`].
+/// Parses the complete answer to [`names_request`].
 pub fn parse_names(answer: &[u8]) -> Result<Vec<Registered>, &'static str> {
     let text = answer.get(4..).ok_or("the list of names is truncated")?;
     let text = std::str::from_utf8(text).map_err(|_| "the list of names is not UTF-8")?;
     text.lines().map(|line| parse_name(line).ok_or("a line of the list names no node")).collect()
 }
 
-/// `name NAME at port PORT`
+/// Parses `name NAME at port PORT`.
 fn parse_name(line: &str) -> Option<Registered> {
     let (name, port) = line.strip_prefix("name ")?.rsplit_once(" at port ")?;
     let is_name = !name.is_empty() && name.chars().count() <= 255 && !name.chars().any(is_hidden);
     is_name.then_some(Registered { name: name.to_owned(), port: port.parse().ok()? })
 }
 
-/// Reads the bytes of the answer to [`port_request`] received so far; `None` if more are needed.
+/// Parses the bytes received so far of the answer to [`port_request`]. Returns `None` if more are needed.
 pub fn parse_port(answer: &[u8]) -> Result<Option<PortAnswer>, &'static str> {
     match *answer {
         [] | [PORT_ANSWER] => Ok(None),
         [PORT_ANSWER, 0, ref rest @ ..] => match *rest {
-            // Port, node type, protocol, highest and lowest version; name and extra follow, and are not needed.
+            // Port, node type, protocol, highest and lowest version. The name and extra fields follow, and are not needed.
             [p1, p0, _, _, h1, h0, ..] => match u16::from_be_bytes([p1, p0]) {
                 0 => Err("the port is 0"),
                 port => Ok(Some(PortAnswer::Port { port, highest_version: u16::from_be_bytes([h1, h0]) })),

@@ -1,4 +1,4 @@
-//! Errors from the user's TARGET to the first sample. Each message says what the user can do.
+//! Errors of each step, from parsing TARGET to sampling. Each message says what the user can do.
 
 use std::time::Duration;
 
@@ -6,16 +6,16 @@ use beamtune_model::text::is_hidden;
 
 use crate::etf::{EncodeError, TermError};
 
-/// Every failure of attaching. The message ends with the next step where there is one.
+/// Any failure to attach to a node or to sample it. The message ends with what to do next, if anything can be done.
 ///
-/// Text from outside (names, reasons) is cut short and holds no control characters.
+/// Text from outside (names, reasons) is truncated and contains no control characters.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AttachError {
-    /// TARGET has none of the known forms.
+    /// TARGET has an unknown form.
     #[error("invalid target \"{text}\" ({reason}): give NAME@HOST, NAME or HOST:PORT")]
     BadTarget {
-        /// The text given.
+        /// The text of TARGET.
         text: String,
         /// What is wrong with it.
         reason: &'static str,
@@ -56,7 +56,7 @@ pub enum AttachError {
         /// What is wrong with the answer.
         what: &'static str,
     },
-    /// No node of that name is registered with EPMD.
+    /// No node with this name is registered with EPMD.
     #[error("EPMD at {address} knows no node {name:?}; it knows {}", known_names(known))]
     NoSuchNode {
         /// The name before the `@`.
@@ -69,7 +69,7 @@ pub enum AttachError {
     /// The node has another name.
     #[error("the node at this address is {found}, not {wanted}: use {found}")]
     NameMismatch {
-        /// What the user asked for.
+        /// The name that the user gave.
         wanted: String,
         /// The node's own name.
         found: String,
@@ -82,7 +82,7 @@ pub enum AttachError {
         /// The operating system's answer.
         reason: String,
     },
-    /// The node is in a network namespace that we may not enter.
+    /// The node is in a network namespace that beamtune may not enter.
     #[error(
         "process {pid} is in another network namespace, which cannot be entered ({reason}): run beamtune as root, or \
          inside that namespace: nsenter -t {pid} {nsenter} beamtune …, docker run --network container:NAME …, \
@@ -96,9 +96,9 @@ pub enum AttachError {
         /// The options with which nsenter(1) enters the namespace.
         nsenter: &'static str,
     },
-    /// The process whose network namespace the node was in has ended.
+    /// The process in whose network namespace the node was has exited.
     #[error(
-        "process {pid}, whose network namespace the node was in, has ended: list nodes with `beamtune nodes`"
+        "process {pid}, in whose network namespace the node was, has exited: list nodes with `beamtune nodes`"
     )]
     NetworkGone {
         /// Process id on this host.
@@ -126,19 +126,19 @@ pub enum AttachError {
         /// Where the cookie was found.
         origin: String,
     },
-    /// The node accepted our cookie but does not know it itself: something else listens there.
+    /// The peer accepted our cookie but could not prove that it knows the cookie itself, so it is not the node.
     #[error(
         "{node} could not prove that it knows the cookie; nothing was sent to it. Does another program \
          listen on its port?"
     )]
     Impostor {
-        /// The name that it gave.
+        /// The name that the peer gave.
         node: String,
     },
     /// The node allows only certain hosts or nodes to connect.
     #[error(
-        "{peer} allows only certain nodes to connect (net_kernel:allow/1): add its own host to the list, since beamtune \
-         connects as beamtune_1 to beamtune_8 of that host, or ask its operator"
+        "{peer} allows only certain nodes to connect (net_kernel:allow/1): add the node's own host to that list, since beamtune \
+         connects as beamtune_1 to beamtune_8 of that host, or ask the node's operator"
     )]
     NotAllowed {
         /// The node and its address.
@@ -146,8 +146,8 @@ pub enum AttachError {
     },
     /// The node already has a connection with our name.
     #[error(
-        "{peer} already has a connection with our name: try again in a minute, when it has noticed that \
-         the old one is gone"
+        "{peer} already has a connection with our name: try again in a minute, when the node has noticed \
+         that the old connection is gone"
     )]
     NameTaken {
         /// The node and its address.
@@ -164,13 +164,13 @@ pub enum AttachError {
         /// The number of names.
         names: u32,
     },
-    /// The node is itself connecting to our name.
+    /// The node is itself connecting to a node with our name.
     #[error("{peer} is busy with another connection of the same name: try again")]
     Busy {
         /// The node and its address.
         peer: String,
     },
-    /// The node speaks TLS, and we did not.
+    /// The node requires TLS, and we connected without it.
     #[error(
         "{peer} speaks TLS (-proto_dist inet_tls): give --tls-ca FILE with the certificate of the CA that issued the node's \
          (cacertfile in the node's client options), and, if the node requires one (verify_peer), --tls-cert FILE \
@@ -180,7 +180,7 @@ pub enum AttachError {
         /// The node and its address.
         peer: String,
     },
-    /// We speak TLS, and the node does not.
+    /// We connected over TLS, and the node does not use it.
     #[error("{peer} does not use TLS: omit --tls and the other --tls options")]
     TlsUnexpected {
         /// The node and its address.
@@ -192,7 +192,7 @@ pub enum AttachError {
         /// The node and its address.
         peer: String,
     },
-    /// The node allows only withdrawn versions of TLS.
+    /// The node allows only TLS versions that were withdrawn as insecure.
     #[error(
         "{peer} allows neither TLS 1.2 nor 1.3, only versions withdrawn as insecure (RFC 8996): \
          add 'tlsv1.2' to the versions in its options (ssl_dist_optfile)"
@@ -209,7 +209,7 @@ pub enum AttachError {
         /// What happened.
         what: String,
     },
-    /// No trusted CA has issued the node's certificate.
+    /// The node's certificate was not issued by a trusted CA.
     #[error(
         "the certificate of {peer}, {subject}, is issued by {issuer}, which is not trusted{}: give \
          the certificate of that issuer, or the node's own (certfile in its options), with --tls-ca FILE",
@@ -220,7 +220,7 @@ pub enum AttachError {
         peer: String,
         /// Subject of the certificate.
         subject: String,
-        /// The last issuer of the chain.
+        /// The last issuer in the certificate chain.
         issuer: String,
         /// Which of the node's own TLS options and files could not be used, and why.
         remarks: Vec<String>,
@@ -249,10 +249,10 @@ pub enum AttachError {
         peer: String,
         /// Subject of the certificate: the node, or an issuer.
         subject: String,
-        /// Since or until when.
+        /// When it expired, or when it becomes valid.
         when: String,
     },
-    /// The node's certificate is of a kind that cannot be checked.
+    /// The node's certificate is of a kind that cannot be verified.
     #[error(
         "the certificate of {peer}, {subject}, cannot be checked: {what}. Give the node's own certificate (certfile in its \
          options) with --tls-ca FILE: beamtune then compares the two"
@@ -262,7 +262,7 @@ pub enum AttachError {
         peer: String,
         /// Subject of the certificate.
         subject: String,
-        /// Why it cannot be checked.
+        /// Why it cannot be verified.
         what: String,
     },
     /// The node requires a client certificate, and we have none.
@@ -329,15 +329,15 @@ pub enum AttachError {
         /// The capability that it lacks.
         missing: &'static str,
     },
-    /// The peer broke the protocol; it is not trusted any further.
+    /// The peer violated the protocol. The connection is no longer used.
     #[error(
-        "{peer} broke the distribution protocol: {what}. If this is not the port of an Erlang node, give the node's \
-         (epmd -names lists them)"
+        "{peer} broke the distribution protocol: {what}. If this is not the port of an Erlang node, give the \
+         port of a node (epmd -names lists the ports)"
     )]
     Protocol {
         /// The node and its address.
         peer: String,
-        /// How.
+        /// What is wrong with the peer's data.
         what: String,
     },
     /// The connection ended after it was established.
@@ -345,10 +345,10 @@ pub enum AttachError {
     Lost {
         /// The node.
         node: String,
-        /// What the operating system or the node said.
+        /// The error from the operating system or the node.
         reason: String,
     },
-    /// A term of ours cannot be encoded.
+    /// A term that we want to send cannot be encoded.
     #[error(transparent)]
     Unsendable(#[from] EncodeError),
     /// The node cannot start the process that runs our call.
@@ -374,7 +374,7 @@ pub enum AttachError {
     BadAnswer {
         /// The node.
         node: String,
-        /// Where it differs.
+        /// What is wrong with the answer.
         reason: TermError,
     },
     /// The agent could not be started.
@@ -382,11 +382,11 @@ pub enum AttachError {
     AgentRefused {
         /// The node.
         node: String,
-        /// Its answer.
+        /// The node's answer.
         reason: String,
     },
-    /// The agent ended unasked.
-    #[error("the agent on {node} has ended ({reason}); everything that it switched on is off again")]
+    /// The agent ended without being asked to.
+    #[error("the agent on {node} has ended ({reason}); all its changes to the node are undone")]
     AgentEnded {
         /// The node.
         node: String,
@@ -405,10 +405,10 @@ pub enum AttachError {
         looked_at.join(", ")
     )]
     NoCookie {
-        /// Where it was looked for, in order.
+        /// The places that were searched, in order.
         looked_at: Vec<String>,
     },
-    /// The node's cookie is in a file that we may not read.
+    /// The node's cookie is in a file that beamtune may not read.
     #[error(
         "the cookie is in {path}, which cannot be read ({reason}): run beamtune as {owner} or as root, or give \
          the cookie with --cookie-file FILE or BEAMTUNE_COOKIE"
@@ -434,19 +434,19 @@ pub enum AttachError {
 /// A step of attaching or sampling that can time out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// The host's address.
+    /// Resolving the host's address.
     Resolve,
-    /// EPMD's answer.
+    /// Waiting for EPMD's answer.
     Epmd,
-    /// The TCP connection.
+    /// Establishing the TCP connection.
     Connect,
-    /// The rest of the TLS handshake.
+    /// Completing the TLS handshake after the peer's first answer.
     Tls,
-    /// The node's packets of the distribution handshake.
+    /// Waiting for the node's packets of the distribution handshake.
     Handshake,
     /// Receiving a message.
     Receive,
-    /// Sending: room in the connection's buffers.
+    /// Sending a message: waiting for room in the socket's buffer.
     Send,
 }
 
@@ -469,7 +469,7 @@ fn timed_out(peer: &str, step: Step, after: Duration) -> String {
         ),
         Step::Tls => format!(
             "{peer} began the TLS handshake but did not complete it within {seconds:.1} s: is the VM starved of CPU, or \
-             does something on the way hold packets back?"
+             are packets delayed on the way?"
         ),
         Step::Receive => format!("{peer} did not answer within {seconds:.1} s"),
         Step::Send => format!("{peer} accepted no data for {seconds:.1} s: is the VM stopped or overloaded?"),
@@ -477,7 +477,7 @@ fn timed_out(peer: &str, step: Step, after: Duration) -> String {
 }
 
 fn known_names(known: &[String]) -> String {
-    /// More names than this hide the message.
+    /// A longer list would hide the message itself.
     const MAX_NAMES: usize = 20;
     match known {
         [] => "none: is the node distributed (started with -name or -sname)?".to_owned(),
@@ -507,7 +507,7 @@ fn closed_early(peer: &str, over_tls: bool) -> String {
 }
 
 fn listed(names: &[String]) -> String {
-    /// More names than this hide the message.
+    /// A longer list would hide the message itself.
     const MAX_NAMES: usize = 10;
     match names {
         [] => "no host".to_owned(),
@@ -534,7 +534,7 @@ fn parenthesized(remarks: &[String]) -> String {
     }
 }
 
-/// Text from outside, made fit for a message: no terminal control characters, and a bounded length.
+/// Makes text from outside fit for a message: escapes terminal control characters and limits the length.
 pub(crate) fn printable(text: &str) -> String {
     const MAX_CHARACTERS: usize = 300;
     text.chars()

@@ -1,7 +1,7 @@
-//! Explicit items: read only on request, because they take long or disturb the node.
+//! Explicit items, which are read only on request because they take long or disturb the node.
 //!
-//! [`crate::source::NodeSource::ask_once`] requests them once; they arrive with the next detailed sample, as rows of that
-//! sample. `docs/agent-protocol.md` says how each of them affects the node.
+//! [`crate::source::NodeSource::ask_once`] requests items for one reading. They arrive as rows of the next detailed sample.
+//! `docs/agent-protocol.md` describes how each item affects the node.
 
 use std::time::Duration;
 
@@ -9,28 +9,28 @@ use crate::agent::milliseconds;
 use crate::etf::{Term, TermError, Value};
 use crate::sample::locks::refusal;
 
-/// Time limits that the agent accepts for an item.
+/// Range of time limits that the agent accepts for an item.
 const ITEM_LIMITS: std::ops::RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(600);
 
-/// Periods that the agent accepts for counting locks.
+/// Range of lock counting periods that the agent accepts.
 const COUNT_PERIODS: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(600);
 
-/// Time allowed for reading the lock counts after they were counted: minimum, default, maximum.
+/// Time allowed for reading the lock counters after the counting period: minimum, default, maximum.
 const READ_TIMES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(30), Duration::from_secs(120)];
 
-/// The agent's own grace beyond an item's limit before it gives up, plus the round trip.
+/// How long after an item's time limit the agent gives up on the item, plus the round trip.
 const GRACE: Duration = Duration::from_secs(4);
 
-/// Maximum of allocator instances read from an estimate; no VM has this many.
+/// Maximum number of allocator instances read from an estimate. No VM has this many.
 const MAX_SKIPPED: usize = 16_384;
 
 /// An explicit item and its time limit on the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explicit {
-    /// What to read or do.
+    /// Which item to read, or which action to perform.
     pub what: What,
-    /// Time limit, 50 ms to 10 minutes. The rows say what was not reached in that time.
+    /// Time limit, 50 ms to 10 minutes. The rows report what was not reached within it.
     pub limit: Duration,
 }
 
@@ -38,40 +38,41 @@ pub struct Explicit {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum What {
-    /// Contents of the carriers: [`beamtune_model::CarrierRow`].
+    /// Reads the contents of carriers: [`beamtune_model::CarrierRow`].
     Carriers(Walk),
-    /// An estimate of what `Carriers` would cost; yields no rows. See [`crate::source::NodeSource::estimate_walk`].
+    /// Estimates the cost of `Carriers`, and yields no rows. See [`crate::source::NodeSource::estimate_walk`].
     WalkCost(Walk),
-    /// Blocks by allocating function and type: [`beamtune_model::AllocationRow`]. Costs as much as walking the carriers of these
-    /// allocators; unsupported where no allocator has tags (`+M<S>atags`).
+    /// Reads blocks by allocating function and type: [`beamtune_model::AllocationRow`]. Costs as much as walking the carriers of
+    /// the same allocators. Unsupported if no allocator has tags (`+M<S>atags`).
     Allocations {
         /// The carriers to walk.
         walk: Walk,
-        /// Number of the largest rows to report, 1 to 1,000.
+        /// Maximum number of rows to report, 1 to 1,000. The largest are reported.
         top: u32,
     },
-    /// Code by application ([`beamtune_model::CodeRow`]), and persistent terms. Stops all schedulers for 0.25 ms per thousand
-    /// modules, after waiting until each is between two processes. Not done if a scheduler does not answer at once.
+    /// Reads code size by application ([`beamtune_model::CodeRow`]), and persistent terms. Stops all schedulers for 0.25 ms per
+    /// thousand modules, after waiting until each is between two processes. Skipped if a scheduler does not answer immediately.
     CodeMemory {
-        /// Number of applications to report, 1 to 200.
+        /// Maximum number of applications to report, 1 to 200.
         top: u32,
     },
-    /// Processes that hold binaries: [`beamtune_model::HolderRow`]. Finding them reads all processes from outside (1 s per million
-    /// processes); then each process lists its references, which occupies it for 0.1 to 0.3 s per million references.
+    /// Reads which processes refer to binaries: [`beamtune_model::HolderRow`]. Finding these processes reads all processes from
+    /// outside (1 s per million processes). Each one found then lists its references, which occupies it for 0.1 to 0.3 s per
+    /// million references.
     Holders {
-        /// The processes, by pid (`<0.123.0>`) or registered name; empty: those that refer to the most bytes.
+        /// The processes, by pid (`<0.123.0>`) or registered name. If empty: those that refer to the most bytes.
         pids: Vec<String>,
-        /// Number of processes to ask if none are named, 1 to 50.
+        /// Number of processes to read if none are named, 1 to 50.
         top: u32,
     },
-    /// **Changes the node**: garbage-collects processes, one after the other. [`beamtune_model::CollectionRow`] and
+    /// **Changes the node**: garbage-collects processes, one after the other. Yields [`beamtune_model::CollectionRow`] and
     /// [`beamtune_model::CollectRow`].
     Collect(Collect),
-    /// Lock contention, on an emulator with lock counting: [`beamtune_model::LockSession`] and [`beamtune_model::LockRow`].
-    /// **Resets the node's lock counters**, and changes for that period which locks are counted. Any other emulator is left
-    /// untouched, and a gap says so.
+    /// Measures lock contention, on an emulator with lock counting: [`beamtune_model::LockSession`] and
+    /// [`beamtune_model::LockRow`]. **Resets the node's lock counters**, and changes which locks are counted during the counting
+    /// period. An emulator without lock counting is left untouched, and a gap reports that.
     Locks(Locks),
-    /// An estimate of what `Locks` would cost; yields no rows. See [`crate::source::NodeSource::estimate_locks`].
+    /// Estimates the cost of `Locks`, and yields no rows. See [`crate::source::NodeSource::estimate_locks`].
     LocksCost(Locks),
 }
 
@@ -82,18 +83,20 @@ pub const LOCK_CATEGORIES: [&str; 8] =
 /// Which locks to count, and for how long.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Locks {
-    /// Their [categories](LOCK_CATEGORIES); empty: all but `debug` and `process` (the latter has five locks per process).
+    /// [Categories](LOCK_CATEGORIES) of the locks. If empty: all but `debug` and `process` (the latter has five locks per
+    /// process).
     pub categories: Vec<String>,
-    /// Period of counting, 100 ms to 10 minutes.
+    /// Counting period, 100 ms to 10 minutes.
     pub length: Duration,
-    /// Number of single locks to report, those with the longest waits, 1 to 2,000.
+    /// Maximum number of individual locks to report, 1 to 2,000. Those with the longest waits are reported.
     pub top: u32,
-    /// Count nothing if the counts may need more address space than this, in bytes, or half of the host's available memory.
+    /// Count nothing if the counters may need more address space than this, in bytes, or than half of the host's available
+    /// memory.
     pub max_bytes: u64,
 }
 
 impl Locks {
-    /// The default categories, 200 single locks, and at most 1 GiB.
+    /// Creates a request with the default categories, 200 individual locks, and at most 1 GiB.
     pub fn new(length: Duration) -> Locks {
         Locks { categories: Vec::new(), length, top: 200, max_bytes: 1 << 30 }
     }
@@ -120,35 +123,36 @@ impl Locks {
 pub struct Collect {
     /// The processes.
     pub whom: Whom,
-    /// Number of processes to collect between two pauses, 1 to 1,000.
+    /// Number of processes to garbage-collect between two pauses, 1 to 1,000.
     pub batch: u32,
-    /// Length of a pause, in which other processes run. 1 ms to 1 s.
+    /// Length of a pause, in which other processes can run: 1 ms to 1 s.
     pub pause: Duration,
-    /// Stop when a process waits longer than this for a scheduler. 1 ms to 1 min.
+    /// Stop when a process waits longer than this for a scheduler: 1 ms to 1 min.
     pub latency_limit: Duration,
-    /// Skip processes with a larger heap than this, in bytes: their collection takes long, and needs room for a second heap.
+    /// Skip processes with a larger heap than this, in bytes. Their garbage collection takes long, and needs room for a second
+    /// heap.
     pub max_heap_bytes: u64,
-    /// Number of processes to report, those that freed the most, 1 to 100.
+    /// Maximum number of processes to report, 1 to 100. Those that freed the most memory are reported.
     pub top: u32,
 }
 
 /// Processes to garbage-collect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Whom {
-    /// These, by pid (`<0.123.0>`) or registered name; at most 1,000.
+    /// The named ones, by pid (`<0.123.0>`) or registered name; at most 1,000.
     Named(Vec<String>),
     /// The largest ones, and a random sample.
     Sample {
         /// Share of all processes, in permille.
         permille: u32,
-        /// Maximum number, 1 to 100,000.
+        /// Maximum number of processes, 1 to 100,000.
         most: u32,
     },
 }
 
 impl Collect {
-    /// Limits that a busy node does not notice: batches of 10, pauses of 10 ms, heaps of at most 256 MiB, and a stop as soon as
-    /// a process waits for 50 ms.
+    /// Creates a request whose limits protect even a busy node: batches of 10, pauses of 10 ms, and heaps of at most 256 MiB. It
+    /// stops as soon as a process waits longer than 50 ms.
     pub fn new(whom: Whom) -> Collect {
         let (pause, latency_limit) = (Duration::from_millis(10), Duration::from_millis(50));
         Collect { whom, batch: 10, pause, latency_limit, max_heap_bytes: 256 << 20, top: 20 }
@@ -181,15 +185,15 @@ fn names(names: &[String]) -> Value<'static> {
 /// Which carriers to walk.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Walk {
-    /// Their allocators (`eheap_alloc`); empty: all.
+    /// Allocators of the carriers, such as `eheap_alloc`. If empty: all.
     pub allocators: Vec<String>,
-    /// Whether to walk large carrier pools before ERTS 15.1 (OTP 27.1), where this leaves the VM's own count of pooled carriers
-    /// wrong until the node restarts.
+    /// Whether to walk large carrier pools even before ERTS 15.1 (OTP 27.1). There, the walk leaves the VM's own count of pooled
+    /// carriers wrong until the node restarts.
     pub pools: bool,
 }
 
 impl Explicit {
-    /// An item with its default time limit.
+    /// Creates an item with its default time limit.
     pub fn new(what: What) -> Explicit {
         let limit = match &what {
             What::Carriers(_)
@@ -204,7 +208,7 @@ impl Explicit {
         Explicit { what, limit }
     }
 
-    /// Time after which the agent has answered or given up.
+    /// Returns the time after which the agent has answered or given up.
     pub(crate) fn answer_timeout(&self) -> Duration {
         self.limit().saturating_add(GRACE)
     }
@@ -219,7 +223,7 @@ impl Explicit {
         }
     }
 
-    /// The item as a term of the protocol.
+    /// Encodes the item as the protocol defines it.
     pub(crate) fn to_value(&self) -> Value<'static> {
         let (name, mut parameters) = match &self.what {
             What::Carriers(walk) => ("carriers", walk.parameters()),
@@ -238,7 +242,7 @@ impl Explicit {
             What::CodeMemory { top: count } => ("code_memory", vec![top(*count)]),
             What::Locks(locks) => ("locks", locks.parameters()),
             What::LocksCost(locks) => {
-                // The agent rejects a limit below the period of counting.
+                // The agent rejects a time limit below the counting period, so request the shortest period.
                 let only = [
                     (Value::atom("estimate"), Value::from(true)),
                     (Value::atom("for_ms"), Value::from(100u64)),
@@ -271,20 +275,20 @@ impl Walk {
 pub struct WalkCost {
     /// Allocator instances that would be walked.
     pub instances: u64,
-    /// Their carriers.
+    /// Carriers that would be walked.
     pub carriers: u64,
     /// Total size of the carriers, in bytes.
     pub bytes: u64,
-    /// Blocks in them that would be visited, used and free.
+    /// Blocks that would be visited, used and free ones.
     pub blocks: u64,
     /// Duration of the walk, one instance after the other.
     pub takes: Duration,
-    /// Longest time for which one scheduler would be occupied without a pause.
+    /// Longest time for which the walk would occupy a scheduler without a pause.
     pub holds: Duration,
-    /// The instance on which the estimate was calibrated, such as `ll_alloc/0`; `None` if no instance was cheap enough, so that the
-    /// estimate relies on measurements of other nodes.
+    /// The allocator instance on which the estimate was calibrated, such as `ll_alloc/0`. `None` if no instance was cheap enough
+    /// to walk; the estimate then relies on measurements of other nodes.
     pub measured_by: Option<String>,
-    /// Carriers that would be left out.
+    /// Carriers that would be skipped.
     pub skipped: Vec<SkippedCarriers>,
 }
 
@@ -293,7 +297,7 @@ pub struct WalkCost {
 pub struct SkippedCarriers {
     /// The allocator.
     pub allocator: String,
-    /// Its instance.
+    /// The allocator's instance.
     pub instance: u64,
     /// The reason, as in [`beamtune_model::CarrierRow::skipped`].
     pub why: String,
@@ -304,7 +308,7 @@ pub struct SkippedCarriers {
 }
 
 impl WalkCost {
-    /// Reads the agent's `estimate`.
+    /// Parses the agent's `estimate`.
     pub(crate) fn read(value: Term<'_>) -> Result<WalkCost, TermError> {
         let number = |key| value.field(key).and_then(Term::as_u64);
         let measured = value.field("measured")?;
@@ -332,35 +336,35 @@ const NOT_LCNT: &str = "not_lcnt";
 /// Estimated cost of lock counting to the node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LocksCost {
-    /// Why locks would not be counted, as the protocol names it: `not_lcnt`, `copy_save`, `no_answer`. Unknown numbers below are
-    /// then 0.
+    /// The reason why locks would not be counted, as the protocol names it: `not_lcnt`, `copy_save` or `no_answer`. If set,
+    /// unknown numbers below are 0.
     pub refused: Option<String>,
-    /// Approximate number of locks that would be counted.
+    /// Estimated number of locks that would be counted.
     pub locks: u64,
-    /// Processes of the node.
+    /// Number of processes on the node.
     pub processes: u64,
-    /// ETS tables of the node.
+    /// Number of ETS tables on the node.
     pub tables: u64,
-    /// Approximate memory that reading the counts takes for a moment, in bytes.
+    /// Approximate memory that is needed briefly to read the counters, in bytes.
     pub bytes: u64,
-    /// Address space that it reserves, in bytes; limited by [`Locks::max_bytes`].
+    /// Address space that is reserved to read the counters, in bytes. [`Locks::max_bytes`] limits it.
     pub reserved_bytes: u64,
-    /// Memory available in the host and the node's control groups, in bytes; `None` if it cannot be read.
+    /// Memory available on the host and within the node's control groups, in bytes; `None` if it cannot be read.
     pub available_bytes: Option<u64>,
 }
 
 impl LocksCost {
-    /// Whether the emulator supports lock counting, even if it is refused now.
+    /// Returns whether the emulator supports lock counting, even if it would be refused now.
     pub fn can_count(&self) -> bool {
         self.refused.as_deref() != Some(NOT_LCNT)
     }
 
-    /// Why locks would not be counted, and what to do about it; `None` if they would be.
+    /// Returns why locks would not be counted, and what to do about it; `None` if they would be.
     pub fn why_not(&self) -> Option<String> {
         self.refused.as_deref().map(|outcome| refusal(outcome).1)
     }
 
-    /// Reads the agent's answer.
+    /// Parses the agent's answer.
     pub(crate) fn read(value: Term<'_>) -> Result<LocksCost, TermError> {
         let outcome = value.field("told")?.as_atom()?;
         let refused = (outcome != "ok").then(|| outcome.to_owned());
@@ -381,7 +385,7 @@ impl LocksCost {
 }
 
 impl SkippedCarriers {
-    /// Reads `{Allocator, Instance, Why, Carriers, Bytes, Blocks}`.
+    /// Parses `{Allocator, Instance, Why, Carriers, Bytes, Blocks}`.
     pub(crate) fn read(value: Term<'_>) -> Result<SkippedCarriers, TermError> {
         let [allocator, instance, why, carriers, bytes, _blocks] = value.tuple_of()?;
         Ok(SkippedCarriers {
@@ -400,7 +404,7 @@ mod tests {
     use crate::etf::{Document, Limits};
     use crate::sample::{ITEMS, When};
 
-    /// An item's name and its sorted parameters.
+    /// Returns an item's name and its sorted parameters.
     fn name_and_parameters(item: Term<'_>) -> (String, Vec<String>) {
         let [name, parameters] = item.tuple_of().unwrap();
         let mut pairs: Vec<_> =

@@ -1,8 +1,8 @@
-//! Frames: the unit of the byte stream between two nodes, without its socket.
+//! Frames, the units of the byte stream between two nodes. This module does no I/O.
 //!
-//! A frame is a length in 4 bytes, followed by that many bytes. A frame of length 0 is a *tick*, which the other side
-//! must answer with a tick of its own, or the node drops the connection after a minute.
-//! Source: "Distribution Protocol" in the ERTS User's Guide; net_ticktime in kernel(6).
+//! A frame is a length in 4 bytes, followed by that many bytes. A frame of length 0 is a *tick*. If we do not answer it with a
+//! tick, the node drops the connection after a minute. Source: "Distribution Protocol" in the ERTS User's Guide; net_ticktime in
+//! kernel(6).
 
 /// The frame of length 0.
 pub const TICK: [u8; 4] = [0; 4];
@@ -16,7 +16,7 @@ pub enum Frame {
     Message(Vec<u8>),
 }
 
-/// A frame above the size limit; the stream cannot be read any further.
+/// A frame exceeds the size limit. The stream cannot be read any further.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooLong {
     /// The announced length in bytes.
@@ -28,17 +28,17 @@ pub struct TooLong {
 pub struct Splitter {
     max_bytes: usize,
     header: Vec<u8>,
-    /// The content so far and its announced length, once the header is complete.
+    /// Once the header is complete: the content so far, and its announced length.
     content: Option<(Vec<u8>, usize)>,
 }
 
 impl Splitter {
-    /// A splitter that rejects frames of more than `max_bytes`.
+    /// Creates a splitter that rejects frames of more than `max_bytes`.
     pub fn new(max_bytes: usize) -> Splitter {
         Splitter { max_bytes, header: Vec::with_capacity(4), content: None }
     }
 
-    /// Consumes the next frame from `input`. `None` if it is not complete yet.
+    /// Consumes the next frame from `input`. Returns `None` if the frame is not complete yet.
     pub fn next(&mut self, input: &mut &[u8]) -> Result<Option<Frame>, TooLong> {
         let Some((content, length)) = &mut self.content else {
             take(input, 4 - self.header.len(), &mut self.header);

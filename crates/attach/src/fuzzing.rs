@@ -1,4 +1,4 @@
-//! Internals for the fuzz targets; not part of the crate's interface.
+//! Internals exposed to the fuzz targets. This is not part of the crate's interface.
 
 use beamtune_model::{Sample, SampleBuilder, SeriesTable, Span, Tick};
 
@@ -36,7 +36,7 @@ pub fn samples(messages: &[u8], table: &mut SeriesTable) -> Vec<Sample> {
     samples
 }
 
-/// The remarks on the TLS options of a node with this command line and this content of its option file.
+/// Returns the remarks on the TLS options of a node that has this command line and this content of its option file.
 pub fn tls_remarks(command_line: &str, file: &[u8]) -> Vec<String> {
     let arguments = command_line.split_whitespace().map(str::to_owned).collect();
     tls::remarks(&Process { arguments, ..Process::default() }, file)

@@ -1,6 +1,7 @@
-//! The distribution handshake, without its socket.
+//! The distribution handshake, without I/O.
 //!
-//! Version 6 (OTP 23 and later), the connecting side, as a *hidden* node. Over TLS only the length fields differ.
+//! This is version 6 (OTP 23 and later) from the connecting side, which is a *hidden* node. Over TLS, only the length fields
+//! differ.
 //!
 //! ```text
 //! we                                   the node
@@ -11,10 +12,9 @@
 //!                         <-------     acknowledgement (digest)
 //! ```
 //!
-//! Both sides prove that they know the cookie. We send ours only as an MD5 digest with the node's challenge, and only
-//! after the node has given the expected name.
-//! Source: "Distribution Protocol" in the ERTS User's Guide, section "Distribution Handshake";
-//! lib/kernel/src/dist_util.erl.
+//! Both sides prove that they know the cookie. We send only an MD5 digest of the cookie and the node's challenge, and only after
+//! the node has given the expected name. Source: "Distribution Protocol" in the ERTS User's Guide, section "Distribution
+//! Handshake"; lib/kernel/src/dist_util.erl.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ mod flag {
     pub const EXIT_PAYLOAD: u64 = 0x400000;
     pub const HANDSHAKE_23: u64 = 0x1000000;
     pub const UNLINK_ID: u64 = 0x2000000;
-    // OTP 25's manual says bit 36; its code uses this one.
+    // OTP 25's manual says bit 36, but its code uses this bit.
     pub const MANDATORY_25_DIGEST: u64 = 0x4000000;
     pub const SPAWN: u64 = 1 << 32;
     pub const NAME_ME: u64 = 1 << 33;
@@ -51,10 +51,10 @@ mod flag {
     pub const ALIAS: u64 = 1 << 35;
 }
 
-/// Our capabilities. Left out are:
-/// - `PUBLISHED`: we stay hidden, out of `nodes()` and of `global`'s cluster;
-/// - `DIST_HDR_ATOM_CACHE` and `FRAGMENTS`: without both, each message is one frame, and decoding it needs no
-///   state from earlier ones.
+/// Capability flags that we offer. Left out are:
+/// - `PUBLISHED`: we stay hidden, so we do not appear in `nodes()` and do not join `global`'s cluster;
+/// - `DIST_HDR_ATOM_CACHE` and `FRAGMENTS`: without both, each message is one frame, and decoding it needs no state from earlier
+///   messages.
 const OFFERED: u64 = flag::EXTENDED_REFERENCES
     | flag::FUN_TAGS
     | flag::NEW_FUN_TAGS
@@ -70,7 +70,7 @@ const OFFERED: u64 = flag::EXTENDED_REFERENCES
     // Mandatory since OTP 26.
     | flag::V4_NC
     | flag::UNLINK_ID
-    // Without both, we are never notified when a monitored process ends.
+    // Without both flags, we are never notified when a monitored process exits.
     | flag::DIST_MONITOR
     | flag::DIST_MONITOR_NAME
     | flag::SMALL_ATOM_TAGS
@@ -79,7 +79,7 @@ const OFFERED: u64 = flag::EXTENDED_REFERENCES
     | flag::SPAWN
     | flag::ALIAS;
 
-/// Maximum size of a handshake packet, the largest that a 2-byte length can express.
+/// Maximum size of a handshake packet: the largest that a 2-byte length can express.
 const MAX_PACKET_BYTES: usize = 0xFFFF;
 
 /// Our node name.
@@ -89,19 +89,19 @@ pub enum OwnName {
     Ours {
         /// The name before the `@`.
         name: String,
-        /// The incarnation, not 0.
+        /// Our incarnation, not 0.
         creation: u32,
     },
-    /// A "dynamic name" that the node chooses. For the first name of a host it needs a random number from crypto: if that
-    /// module is not loaded yet, `net_kernel` waits for the code server, and all connecting nodes wait for `net_kernel`. On a
-    /// node with long run queues this took longer than 10 s.
+    /// A "dynamic name" that the node chooses. For the first such name of a host, the node needs a random number from `crypto`.
+    /// If that module is not loaded yet, `net_kernel` waits for the code server, and all connecting nodes wait for `net_kernel`.
+    /// On a node with long run queues, this took longer than 10 s.
     OfNode,
 }
 
-/// The node expected at the other end.
+/// The node that is expected at the address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expected {
-    /// Any node, because only an address is known.
+    /// Any node, because only the address is known.
     Any,
     /// A node with this name before the `@`.
     Name(String),
@@ -109,7 +109,7 @@ pub enum Expected {
     FullName(String),
 }
 
-/// Size of the length field of handshake packets, in bytes. (After the handshake it is always 4.)
+/// Size of the length field of handshake packets, in bytes. (After the handshake, it is always 4.)
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lengths {
     /// Over TCP (lib/kernel/src/inet_tcp_dist.erl, `gen_listen/3`).
@@ -121,14 +121,14 @@ pub enum Lengths {
 /// Input of a handshake.
 #[derive(Debug)]
 pub struct Parameters {
-    /// The peer as error messages call it.
+    /// The peer's name in error messages.
     pub peer: String,
     /// The node that we expect.
     pub expected: Expected,
-    /// Our name before the `@`.
+    /// Which node name we use.
     pub own: OwnName,
-    /// The part of our name after the `@`. Best is the node's own host: it passes the node's list of allowed hosts if any
-    /// does, and since it is always the same, it needs no new atom.
+    /// The part of our name after the `@`. The node's own host is the best choice. If the node's list of allowed hosts accepts
+    /// any host, it accepts this one. It is always the same, so it needs no new atom.
     pub host: String,
     /// Size of the length fields.
     pub lengths: Lengths,
@@ -136,7 +136,7 @@ pub struct Parameters {
     pub cookie: Cookie,
     /// Where the cookie was found, for the error if it is rejected.
     pub cookie_origin: String,
-    /// A random number.
+    /// Our challenge, a random number.
     pub challenge: u32,
 }
 
@@ -145,7 +145,7 @@ pub struct Parameters {
 pub struct Established {
     /// The node's full name.
     pub node: Arc<str>,
-    /// The node's incarnation: it changes with each start of a node of that name.
+    /// The node's incarnation, which changes with each start of a node with this name.
     pub creation: u32,
     /// Our full name.
     pub own_name: Arc<str>,
@@ -171,7 +171,7 @@ enum State {
 }
 
 impl Handshake {
-    /// Starts a handshake; its first bytes are in the output.
+    /// Starts a handshake. The first bytes to send are in the output.
     pub fn new(parameters: Parameters) -> Handshake {
         let (flags, creation, own_name) = match &parameters.own {
             OwnName::Ours { name, creation } => (OFFERED, *creation, format!("{name}@{}", parameters.host)),
@@ -188,7 +188,7 @@ impl Handshake {
         handshake
     }
 
-    /// Takes the bytes to write to the peer now.
+    /// Takes the bytes that must now be written to the peer.
     pub fn take_output(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.output)
     }
@@ -197,7 +197,7 @@ impl Handshake {
     /// which belong to the first messages.
     pub fn receive(&mut self, bytes: &[u8]) -> Result<Option<(Established, Vec<u8>)>, AttachError> {
         self.input.extend_from_slice(bytes);
-        // A TLS alert record: type 21, version 3.x. Read as the length of a handshake packet, it would be 5,379.
+        // A TLS alert record: type 21, version 3.x. As the length of a handshake packet, these bytes would mean 5,379.
         let plain = self.parameters.lengths == Lengths::Two;
         if plain && matches!(self.state, State::Status) && matches!(*self.input, [0x15, 0x03, 0..=4, ..]) {
             return Err(AttachError::TlsNeeded { peer: self.parameters.peer.clone() });
@@ -219,7 +219,7 @@ impl Handshake {
         }
     }
 
-    /// The error if the peer closes the connection now.
+    /// Returns the error to report if the peer closes the connection now.
     pub fn closed(&self) -> AttachError {
         let peer = self.parameters.peer.clone();
         match &self.state {
@@ -270,7 +270,7 @@ impl Handshake {
             b"not_allowed" => AttachError::NotAllowed { peer: peer() },
             b"alive" => AttachError::NameTaken { peer: peer() },
             b"nok" => AttachError::Busy { peer: peer() },
-            // It took our host for our name.
+            // The node took our host for our name.
             b"ok" | b"ok_simultaneous" => {
                 AttachError::TooOld { peer: peer(), missing: "no dynamic node names" }
             }
@@ -344,7 +344,7 @@ impl Handshake {
         md5.finalize().into()
     }
 
-    /// Checks that a node's name is `name@host`, and a valid atom, since it becomes part of pids.
+    /// Checks that a node's name has the form `name@host` and is a valid atom, since it becomes part of pids.
     fn check_name(&self, name: &str) -> Result<(), AttachError> {
         let mut parts = name.split('@').map(str::len);
         let two_parts = parts.next().is_some_and(|part| part > 0)
@@ -377,7 +377,7 @@ impl Handshake {
 }
 
 impl Lengths {
-    /// Splits off the length field at the beginning.
+    /// Splits off the length field at the start of `bytes`.
     fn split_off(self, bytes: &[u8]) -> Option<(usize, &[u8])> {
         match self {
             Lengths::Two => {
@@ -390,7 +390,7 @@ impl Lengths {
     }
 }
 
-/// Splits off a text preceded by a 2-byte length. Nodes write names as Latin-1 or UTF-8.
+/// Splits off a text that is preceded by its length in 2 bytes. Nodes write names in Latin-1 or UTF-8.
 fn text_with_length(bytes: &[u8]) -> Option<(String, &[u8])> {
     let (&length, rest) = bytes.split_first_chunk()?;
     let (text, rest) = rest.split_at_checked(usize::from(u16::from_be_bytes(length)))?;

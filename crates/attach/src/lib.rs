@@ -1,7 +1,7 @@
-//! Attaching to a node: the distribution client and the agent's sessions.
+//! Attaches to a node: the distribution client, and sessions with the agent.
 //!
-//! This crate connects to a running Erlang node as a hidden node, without an Erlang VM on our side, injects the
-//! agent there and requests samples from it:
+//! This crate connects to a running Erlang node as a hidden node, without an Erlang VM of its own. It injects the agent into the
+//! node and requests samples from it:
 //!
 //! ```text
 //! TARGET --target, locate, epmd--> address --tls--> --handshake (cookie)--> Connection --call--> term
@@ -9,14 +9,13 @@
 //!                                        Sample <--sample-- NodeSource <-- Session (agent)
 //! ```
 //!
-//! The protocols are pure: [`etf`] (terms), [`epmd`], [`handshake`], [`frame`], [`message`] and [`agent`]
-//! turn bytes into values and back, without sockets or clocks. They treat all input as hostile: every
-//! length, count and depth is bounded before memory is allocated. [`locate`], [`tls`] and [`connection`] join them to
-//! blocking sockets, where every step has a deadline; [`network`] selects the network namespace of the sockets.
-//! [`session`] is the agent on one connection. [`source`] is the recorder's view of it, across lost connections and
-//! restarts of the VM. [`explicit`] holds the items that are read only on explicit request. This crate reads `/proc`
-//! of a node's process only to enter its network namespace; all else about the process comes in as plain data
-//! ([`process`], [`cookie`]).
+//! The protocols are pure: [`etf`] (terms), [`epmd`], [`handshake`], [`frame`], [`message`] and [`agent`] convert between bytes
+//! and values, without sockets or clocks. They treat all input as hostile: every length, count and depth is limited before memory
+//! is allocated. [`locate`], [`tls`] and [`connection`] run the protocols over blocking sockets, where every step has a deadline.
+//! [`network`] selects the network namespace of the sockets. [`session`] is a session with the agent on one connection.
+//! [`source`] is the recorder's view of a node, across lost connections and restarts of the VM. [`explicit`] defines the items
+//! that are read only on request. This crate reads `/proc` of a node's process only to enter its network namespace. The caller
+//! passes everything else about the process as plain data ([`process`], [`cookie`]).
 
 pub mod agent;
 pub mod call;

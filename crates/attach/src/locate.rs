@@ -1,7 +1,7 @@
-//! From a target to an address: resolves names and asks EPMD, within a deadline.
+//! Finds the address of a target: resolves host names and queries EPMD, within a deadline.
 //!
-//! A host usually has IPv4 and IPv6 addresses, and not all of them reach the node: an address that drops packets must
-//! leave time to try the others.
+//! A host usually has IPv4 and IPv6 addresses, and the node may be reachable at only some of them. If packets to one address are
+//! dropped, there must be time left to try the others.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
@@ -16,13 +16,13 @@ use crate::handshake::Expected;
 use crate::network::Network;
 use crate::target::Target;
 
-/// The host name on Linux.
+/// File with this host's name on Linux.
 const HOST_NAME: &str = "/proc/sys/kernel/hostname";
 
-/// Addresses of a node on this host. A node that listens on all addresses may do so in one family only.
+/// Addresses of a node on this host. A node that listens on all addresses may do so in only one address family.
 const LOOPBACK: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
 
-/// What is needed to look a node up.
+/// Everything that is needed to find a node's address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
     /// The node.
@@ -42,19 +42,19 @@ pub struct Located {
     pub addresses: Vec<SocketAddr>,
     /// The name that the node must have.
     pub expected: Expected,
-    /// The host part of our own node name.
+    /// The host part of our node name.
     pub host: String,
-    /// The node as error messages call it.
+    /// The node's name in error messages.
     pub label: String,
 }
 
-/// Looks up a target in our own network. Asks EPMD at `epmd_port`, unless the target is an address.
+/// Finds the address of a target in our own network namespace. Queries EPMD at `epmd_port`, unless the target is an address.
 pub fn locate(target: &Target, epmd_port: u16, timeout: Duration) -> Result<Located, AttachError> {
     Route { target: target.clone(), epmd_port, network: Network::Ours }.locate(timeout)
 }
 
 impl Route {
-    /// Looks the node up.
+    /// Finds the node's address.
     pub fn locate(&self, timeout: Duration) -> Result<Located, AttachError> {
         let deadline = Deadline::after(timeout);
         let network = &self.network;
@@ -87,7 +87,7 @@ impl Route {
             None => (Expected::Name(name.to_owned()), own_host()),
         };
         let asked = match expected {
-            // A target without a host part is on this host, whatever this host's name resolves to.
+            // A target without a host part is on this host, regardless of what this host's name resolves to.
             Expected::Name(_) => LOOPBACK.map(|address| SocketAddr::new(address, self.epmd_port)).to_vec(),
             _ => resolve(network, &host, self.epmd_port, deadline)?,
         };
@@ -99,7 +99,7 @@ impl Route {
             }
             PortAnswer::Port { port, .. } => Ok(Located {
                 network: network.clone(),
-                // The node may listen at another address of the host than the EPMD that answered.
+                // The node may listen at an address other than that of the EPMD that answered.
                 addresses: [epmd]
                     .iter()
                     .chain(asked.iter().filter(|other| **other != epmd))
@@ -121,12 +121,12 @@ impl Route {
     }
 }
 
-/// All nodes registered with a host's EPMD.
+/// Returns all nodes registered with a host's EPMD.
 pub fn registered(host: &str, epmd_port: u16, timeout: Duration) -> Result<Vec<Registered>, AttachError> {
     registered_in(&Network::Ours, host, epmd_port, timeout)
 }
 
-/// As [`registered`], in the given network.
+/// As [`registered`], in the given network namespace.
 pub fn registered_in(
     network: &Network,
     host: &str,
@@ -139,7 +139,8 @@ pub fn registered_in(
     Ok(first_answer(&addresses, deadline, ask)?.1)
 }
 
-/// The first answer from any of the addresses. If all fail, the last error; if no address has an EPMD, an error that lists all.
+/// Returns the first answer from any of the addresses. If all fail, returns the last error; if no EPMD listens at any of them,
+/// returns an error that lists all addresses.
 fn first_answer<T>(
     addresses: &[SocketAddr],
     deadline: Deadline,
@@ -188,7 +189,8 @@ fn ask_for_names(
     })
 }
 
-/// Sends a request to EPMD and reads until `parse` yields a value. Its second argument is true once the answer is complete.
+/// Sends a request to EPMD and reads until `parse` returns a value. The second argument of `parse` is true once the answer is
+/// complete.
 fn ask<T>(
     network: &Network,
     address: SocketAddr,
@@ -228,7 +230,7 @@ fn ask<T>(
     }
 }
 
-/// The addresses of a host in that network.
+/// Returns the addresses of a host in the network namespace.
 fn resolve(
     network: &Network,
     host: &str,
@@ -239,11 +241,11 @@ fn resolve(
         return Ok(vec![SocketAddr::new(address, port)]);
     }
     if *network != Network::Ours {
-        // Only the namespace's own resolver knows its names, but a node looked up in a namespace is expected on its
+        // Only the namespace's own resolver knows its host names. But a node in another namespace is expected to listen on its
         // loopback interface.
         return Ok(LOOPBACK.map(|address| SocketAddr::new(address, port)).to_vec());
     }
-    // The resolver has no timeout, so it runs in a thread that may be abandoned.
+    // The resolver has no timeout, so it runs on a thread that may be abandoned.
     let (sender, receiver) = mpsc::channel();
     let asked = host.to_owned();
     let unknown = |reason| AttachError::UnknownHost { host: printable(host), reason };
@@ -268,8 +270,8 @@ fn resolve(
             });
         }
     };
-    // A host that cannot resolve its own name (a container, an offline laptop) may still run nodes. On one that
-    // can, EPMD may listen on the loopback interface only, and in one address family only.
+    // A host that cannot resolve its own name (a container, an offline laptop) may still run nodes. On a host that can, EPMD may
+    // listen only on the loopback interface, and only in one address family.
     if host == "localhost" || host == own_host() {
         for loopback in LOOPBACK.map(|address| SocketAddr::new(address, port)) {
             if !addresses.contains(&loopback) {
@@ -283,7 +285,7 @@ fn resolve(
     Ok(addresses)
 }
 
-/// This host's name up to the first dot, as in short node names.
+/// Returns this host's name up to the first dot, as in short node names.
 fn own_host() -> String {
     let name = std::fs::read_to_string(HOST_NAME).unwrap_or_default();
     match name.trim().split('.').next() {

@@ -1,8 +1,8 @@
-//! Messages between connected nodes: the content of frames after the handshake, without a socket.
+//! Messages between connected nodes: the content of frames after the handshake. This module does no I/O.
 //!
-//! A message is a control tuple, whose first element is the operation, and for some operations a payload: the
-//! term sent, or an exit reason. Source: "Distribution Protocol" in the ERTS User's Guide, section "Protocol
-//! between Connected Nodes"; the numbers are in erts/emulator/beam/dist.h.
+//! A message is a control tuple, whose first element is the operation. Some operations also have a payload: the term sent, or an
+//! exit reason. Source: "Distribution Protocol" in the ERTS User's Guide, section "Protocol between Connected Nodes"; the numbers
+//! are in erts/emulator/beam/dist.h.
 
 use crate::etf::{Document, EncodeError, Kind, Limits, Pid, Reference, Term, TermError, Value};
 
@@ -55,7 +55,7 @@ pub enum Message {
         /// The term.
         payload: Document,
     },
-    /// A process linked to one of our pids has ended.
+    /// A process linked to one of our pids has exited.
     Exit {
         /// The process.
         from: Pid,
@@ -68,15 +68,15 @@ pub enum Message {
     SpawnReply {
         /// The request.
         request: Reference,
-        /// The new process, or the error.
+        /// The pid of the new process, or the error.
         result: Result<Pid, String>,
     },
-    /// A link to one of our pids was removed, which must be acknowledged.
+    /// A link to one of our pids was removed. This must be acknowledged.
     Unlink {
-        /// The frame to answer with.
+        /// The frame to send in reply.
         acknowledgement: Vec<u8>,
     },
-    /// Any other operation, such as a link, a monitor or a new group leader; ignored.
+    /// Any other operation, such as a link, a monitor or a new group leader. It is ignored.
     Other {
         /// The control tuple's first element.
         operation: i64,
@@ -141,7 +141,7 @@ impl Message {
             }
             _ => return Ok(Message::Other { operation }),
         };
-        // The reason is in the control tuple only if the node encoded it before it knew our capabilities.
+        // The exit reason is in the control tuple only if the node encoded the message before it knew our capabilities.
         let payload = match operation {
             operation::EXIT | operation::EXIT_TT => control.narrow(last_element)?,
             _ => Document::decode(control.into_bytes(), end, limits)?,
@@ -154,7 +154,7 @@ impl Message {
         })
     }
 
-    /// Approximate memory that its content takes, in bytes.
+    /// Returns the approximate memory that the content takes, in bytes.
     pub fn memory_bytes(&self) -> usize {
         match self {
             Message::Send { payload, .. }
@@ -167,7 +167,7 @@ impl Message {
     }
 }
 
-/// The control tuple of a message with a payload.
+/// The parsed control tuple of a message with a payload.
 enum Head {
     Send { to: Pid },
     RegSend { from: Pid, name: String },
@@ -179,7 +179,7 @@ fn last_element(control: Term<'_>) -> Result<Term<'_>, TermError> {
     control.tuple()?.last().ok_or(TermError::Malformed { what: "an empty control tuple", offset: 1 })
 }
 
-/// A function to call in a new process of the node.
+/// A function to call in a new process on the node.
 #[derive(Debug)]
 pub struct Spawn<'a> {
     /// Module of the function.
@@ -190,15 +190,15 @@ pub struct Spawn<'a> {
     pub arguments: Vec<Value<'a>>,
 }
 
-/// A frame that requests a new process linked to our `from`: the process ends with us or with the connection, and its end is
-/// signalled to us. There is no monitor: if the process ended while the connection goes down, its VM would connect to us again
-/// in order to signal the monitor (`erts_proc_exit_handle_dist_monitor` in erl_process.c, OTP 23 to 29; it does not do so for a
-/// link).
+/// Builds a frame that requests a new process, linked to our pid `from`. So the process exits when we or the connection end, and
+/// we are notified when it exits. No monitor is used: if the process exited while the connection goes down, its VM would connect
+/// to us again to signal the monitor. (`erts_proc_exit_handle_dist_monitor` in erl_process.c, OTP 23 to 29. It does not do so for
+/// a link.)
 ///
-/// The process gets `from` as its group leader, so its output does not appear on the node's terminal. We do not answer
-/// I/O requests: a process that prints blocks until the connection ends.
+/// The process gets `from` as its group leader, so its output does not appear on the node's terminal. We do not answer I/O
+/// requests, so a process that prints blocks until the connection ends.
 pub fn spawn_request(request: &Reference, from: &Pid, spawn: Spawn<'_>) -> Result<Vec<u8>, EncodeError> {
-    // At normal priority, it would wait for the whole run queue before its first instruction.
+    // At normal priority, the process would wait for the whole run queue before its first instruction.
     let options = [Value::atom("link"), Value::tuple([Value::atom("priority"), Value::atom("high")])];
     let control = Value::tuple([
         Value::from(operation::SPAWN_REQUEST),
@@ -215,14 +215,14 @@ pub fn spawn_request(request: &Reference, from: &Pid, spawn: Spawn<'_>) -> Resul
     frame(&control, Some(&Value::List(spawn.arguments)))
 }
 
-/// A frame that sends a term to a process of the node.
+/// Builds a frame that sends a term to a process on the node.
 pub fn send(from: &Pid, to: &Pid, payload: &Value<'_>) -> Result<Vec<u8>, EncodeError> {
     let control = [Value::from(operation::SEND_SENDER), Value::from(from), Value::from(to)];
     frame(&Value::tuple(control), Some(payload))
 }
 
-/// A frame that sends a term to a registered process of the node. The name should be a constant, since it becomes
-/// an atom on the node even if it is not registered there.
+/// Builds a frame that sends a term to a registered process on the node. The name should be a constant, since it becomes an atom
+/// on the node even if it is not registered there.
 pub fn send_to_name(from: &Pid, name: &str, payload: &Value<'_>) -> Result<Vec<u8>, EncodeError> {
     let control = [Value::from(operation::REG_SEND), Value::from(from), Value::atom(""), Value::atom(name)];
     frame(&Value::tuple(control), Some(payload))
@@ -262,7 +262,7 @@ mod tests {
         Reference { node: "b@h".into(), creation: 4, words: vec![1, 2, 3] }
     }
 
-    /// Decodes a frame as the node sends it: a control tuple, and a payload if there is one.
+    /// Decodes a frame as the node sends it: a control tuple and an optional payload.
     fn message(control: Vec<Value<'_>>, payload: Option<Value<'_>>) -> Result<Message, TermError> {
         let frame = frame(&Value::Tuple(control), payload.as_ref()).unwrap();
         Message::decode(frame[4..].to_vec(), Limits::default())
@@ -302,7 +302,7 @@ mod tests {
             assert_eq!(found, from);
             assert!(reason.root().is_atom("yes"));
         }
-        // EXIT2 is what any process can send with `exit/2`; no process has ended.
+        // Any process can send an EXIT2 with `exit/2`. It does not mean that a process has exited.
         assert!(matches!(
             message(control(26, &[a.clone(), b.clone()]), yes()),
             Ok(Message::Other { operation: 26 })

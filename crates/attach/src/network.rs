@@ -1,10 +1,9 @@
-//! The network namespace in which sockets are opened: ours, or that of another process of this host, such as one in a
-//! container.
+//! Opens sockets in a network namespace: our own, or that of another process on this host, such as one in a container.
 //!
-//! A thread can enter another network namespace, and a socket stays in the namespace that it was created in (setns(2),
-//! network_namespaces(7)). So each such socket is opened by its own thread, which enters, connects and ends; all other
-//! threads stay in our namespace. The namespace is held open only that long: held for a whole recording, it
-//! would keep the interfaces of a removed container alive.
+//! A thread can enter another network namespace, and a socket stays in the namespace in which it was created (setns(2),
+//! network_namespaces(7)). So each such socket is opened by a temporary thread that enters the namespace, connects and ends. All
+//! other threads stay in our namespace. The namespace's file is open only for that time. A file that is open for a whole
+//! recording would keep the interfaces of a removed container alive.
 
 use std::fs::File;
 use std::io;
@@ -21,21 +20,22 @@ use crate::error::AttachError;
 /// The network namespace in which sockets are opened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Network {
-    /// Our own.
+    /// The namespace of beamtune itself.
     #[default]
     Ours,
-    /// That of another process.
+    /// The namespace of another process.
     Of(Namespace),
 }
 
-/// The network namespace of a process of this host.
+/// The network namespace of a process on this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Namespace {
     /// Process id on this host.
     pub pid: u32,
-    /// Inode of the namespace, as in `net:[4026532281]`: the process id may have been reused since.
+    /// Inode of the namespace, as in `net:[4026532281]`. It is compared before entering, since the process id may have been
+    /// reused.
     pub number: u64,
-    /// Whether the process is also in another user namespace; for messages.
+    /// Whether the process is also in a user namespace other than ours. Used in error messages.
     pub own_users: bool,
 }
 
@@ -54,7 +54,7 @@ impl Network {
         self.within(|| TcpStream::connect_timeout(address, timeout))
     }
 
-    /// Runs `action` in the namespace.
+    /// Runs `action` in the namespace, on a temporary thread.
     fn within<T: Send>(&self, action: impl FnOnce() -> T + Send) -> Result<T, AttachError> {
         let Network::Of(namespace) = self else { return Ok(action()) };
         let closed = |error: &io::Error| namespace.closed(error);
@@ -88,7 +88,7 @@ impl Namespace {
         AttachError::NetworkClosed {
             pid: self.pid,
             reason: error.to_string(),
-            // The owner of a user namespace needs no privileges if nsenter enters that namespace first.
+            // The owner of a user namespace needs no privileges if nsenter enters that user namespace first.
             nsenter: if self.own_users { "-U --preserve-credentials -n" } else { "-n" },
         }
     }

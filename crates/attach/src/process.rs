@@ -1,4 +1,4 @@
-//! Command line and environment of a node's process on this host, as plain data that the caller has read.
+//! Command line and environment of a node's process on this host, as plain data. The caller reads them.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use crate::error::AttachError;
 /// The operating system process of a node on this host.
 #[derive(Debug, Clone, Default)]
 pub struct Process {
-    /// Its command line, as in `/proc/PID/cmdline`. erlexec has inserted the content of vm.args and `ERL_FLAGS`.
+    /// Its command line, as in `/proc/PID/cmdline`. erlexec has already inserted the content of vm.args and `ERL_FLAGS`.
     pub arguments: Vec<String>,
     /// Its environment, as in `/proc/PID/environ`.
     pub environment: Vec<(String, String)>,
@@ -16,19 +16,19 @@ pub struct Process {
     pub directory: PathBuf,
     /// The user that it runs as, for messages.
     pub owner: String,
-    /// That user's home.
+    /// Home directory of this user.
     pub owner_home: Option<PathBuf>,
-    /// Root of its file system as seen from here: `/`, or `/proc/PID/root` in a container or chroot.
+    /// Root of its file system as beamtune sees it: `/`, or `/proc/PID/root` in a container or chroot.
     pub root: PathBuf,
 }
 
 impl Process {
-    /// Whether its distribution uses TLS. Probing over the network would make the node log a line.
+    /// Returns whether its distribution uses TLS. Probing over the network would make the node log a line.
     pub fn speaks_tls(&self) -> bool {
         self.flag_values("proto_dist").iter().any(|values| values.iter().any(|value| value.ends_with("_tls")))
     }
 
-    /// Port of the EPMD with which it is registered.
+    /// Returns the port of the EPMD with which the node is registered.
     pub fn epmd_port(&self) -> Result<u16, AttachError> {
         epmd::port(self.variable("ERL_EPMD_PORT"))
     }
@@ -38,14 +38,14 @@ impl Process {
         found.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
     }
 
-    /// A path of the process, as seen from here.
+    /// Converts a path of the process to the path under which beamtune sees the file.
     pub(crate) fn path_from_here(&self, path: &Path) -> PathBuf {
         let absolute = self.directory.join(path);
         self.root.join(absolute.strip_prefix("/").unwrap_or(&absolute))
     }
 
-    /// The values of each `-FLAG` on the command line, as `init:get_argument/1` returns them: a flag's values
-    /// end at the next word that begins with `-` or `+`, and `-extra` ends all flags.
+    /// Returns the values of each `-FLAG` on the command line, as `init:get_argument/1` does. A flag's values end at the next
+    /// argument that begins with `-` or `+`, and `-extra` ends all flags.
     pub(crate) fn flag_values(&self, flag: &str) -> Vec<Vec<&str>> {
         let mut found: Vec<Vec<&str>> = Vec::new();
         let mut in_flag = false;

@@ -1,8 +1,8 @@
-//! A session: the agent in the node, from its injection until it leaves.
+//! A session with the agent on a node, from its injection until it unloads.
 //!
-//! Injection is one message. It carries the agent's module, and the forms that load it, monitor it and undo
-//! everything. So whenever we die, the node either holds nothing of ours yet, or holds a process that notices
-//! and cleans up. Details are in `docs/agent-protocol.md`.
+//! The agent is injected with a single message. It contains the agent's module, and the forms that load the module, monitor the
+//! agent and undo its changes. So if beamtune dies, the node has either received nothing, or runs a process that notices and
+//! cleans up. Details are in `docs/agent-protocol.md`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,29 +17,29 @@ use crate::etf::{Document, Pid, Reference, TermError, Value};
 use crate::explicit::Explicit;
 use crate::message::{self, Message};
 
-/// Time allowed for the first calls and for loading the agent. On a node where some 32 processes on four schedulers contend for an ETS table
-/// and share two CPUs, connecting, joining and a recording of 2 s take 8 to 9 s the first time (OTP 25 to 29). On OTP 23 they take 20 s: its
-/// code server first has to load `erpc`, behind all run queues.
+/// Time allowed for the first calls and for loading the agent. Measured on a node where some 32 processes contend for an ETS
+/// table, on four schedulers and two CPUs: connecting, joining and a recording of 2 s together take 8 to 9 s the first time (OTP
+/// 25 to 29). On OTP 23, they take 20 s: the code server first has to load `erpc`, and waits in long run queues for that.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Time for which one request may wait for room in the connection.
+/// Maximum time for which a request waits for room in the socket's buffer.
 const SEND_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Time after which the agent gives up an item.
+/// Time after which the agent gives up on an item.
 pub(crate) const ITEM_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A running agent and the connection to it. Dropping it closes the connection, upon which the agent leaves the node.
+/// A running agent and the connection to it. Dropping the session closes the connection, upon which the agent unloads.
 #[derive(Debug)]
 pub struct Session {
     channel: Channel,
     joined: Joined,
     release: u32,
     clock: VmClock,
-    /// The agent leaves when it receives nothing from us for this long.
+    /// The agent ends the session if it receives nothing from us for this long.
     lease: Duration,
 }
 
-/// The connection, with our address on it.
+/// The connection, and the pid under which the agent reaches us.
 #[derive(Debug)]
 struct Channel {
     connection: Connection,
@@ -49,7 +49,7 @@ struct Channel {
     request: Reference,
 }
 
-/// Our clock and the VM's at the same instant.
+/// Our clock and the VM's clock at the same instant.
 #[derive(Debug, Clone, Copy)]
 pub struct VmClock {
     /// Our clock.
@@ -105,12 +105,12 @@ impl Session {
         self.release
     }
 
-    /// What the agent said when we joined.
+    /// Returns the agent's answer to joining.
     pub fn joined(&self) -> &Joined {
         &self.joined
     }
 
-    /// Both clocks at the beginning of the session.
+    /// Returns the clock readings from the start of the session.
     pub fn clock(&self) -> VmClock {
         self.clock
     }
@@ -120,8 +120,8 @@ impl Session {
         &mut self.channel.connection
     }
 
-    /// Requests a sample, without waiting for it. `seq` identifies the answer and must be unique in the session; `files` are files
-    /// of the node's host to read. The agent refuses a request while it works on another.
+    /// Requests a sample, without waiting for it. `seq` identifies the answer and must be unique in the session; `files` are
+    /// files of the node's host to read. The agent refuses a request while it is working on another.
     pub fn request(&mut self, seq: u64, items: &[&Item], files: &[FileAsk]) -> Result<(), AttachError> {
         self.request_with(seq, items, files, &[])
     }
@@ -138,11 +138,11 @@ impl Session {
         self.send(&request)
     }
 
-    /// Waits for the sample `seq`. Late answers to earlier requests are dropped.
+    /// Waits for the sample with sequence number `seq`. Late answers to earlier requests are dropped.
     pub fn collect(&mut self, seq: u64, deadline: Instant) -> Result<Answer, AttachError> {
         let node = |session: &Session| session.node().to_string();
         loop {
-            // An explicit item may take longer than the lease.
+            // An explicit item may take longer than the lease, so the lease is renewed meanwhile.
             let renewal = Instant::now() + self.lease / 3;
             let message = match self.channel.receive(deadline.min(renewal)) {
                 Err(AttachError::TimedOut { .. }) if Instant::now() < deadline => {
@@ -165,7 +165,8 @@ impl Session {
         }
     }
 
-    /// Leaves the node, and waits until everything is undone there, or until the agent answers that other clients still use it.
+    /// Ends the session, and waits until all changes to the node are undone, or until the agent answers that other clients still
+    /// use it.
     pub fn leave(mut self, deadline: Instant) -> Result<(), AttachError> {
         let request = agent::leave_request(&self.channel.me);
         self.send(&request)?;
@@ -173,7 +174,7 @@ impl Session {
             match self.channel.receive(deadline) {
                 Ok(AgentMessage::Left { remaining: 1.. }) => return Ok(()),
                 Ok(_) => {}
-                // Our last process on the node has ended.
+                // The last of our processes on the node has ended.
                 Err(AttachError::AgentEnded { .. }) => return Ok(()),
                 Err(error) => return Err(error),
             }
@@ -187,7 +188,7 @@ impl Session {
 }
 
 impl Channel {
-    /// The next message of the agent; an error if the agent has ended.
+    /// Returns the next message from the agent, or an error if the agent has ended.
     fn receive(&mut self, deadline: Instant) -> Result<AgentMessage, AttachError> {
         let node = self.connection.node().to_string();
         loop {
@@ -208,7 +209,7 @@ impl Channel {
     }
 }
 
-/// The text of `{beamtune, What, Text}`, or of any other exit reason.
+/// Formats `{beamtune, What, Text}`, or any other exit reason.
 fn exit_reason(reason: &Document) -> String {
     let term = reason.root();
     match term.tuple_of() {
@@ -220,7 +221,7 @@ fn exit_reason(reason: &Document) -> String {
     }
 }
 
-/// The OTP release, on which the choice of the beam depends.
+/// Reads the node's OTP release, which determines the beam to load.
 fn release(connection: &mut Connection, deadline: Instant) -> Result<u32, AttachError> {
     let item = vec![Value::atom("otp_release")];
     let answer = connection.call("erlang", "system_info", item, deadline)?;
@@ -231,8 +232,8 @@ fn release(connection: &mut Connection, deadline: Instant) -> Result<u32, Attach
     })
 }
 
-/// Reads the VM's clock a few times and takes the shortest call: the clock was read at some point during the call, so its
-/// error is smallest.
+/// Reads the VM's clock a few times and uses the reading of the shortest call. The clock is read at some point during a call, so
+/// the shortest call has the smallest error.
 fn vm_clock(connection: &mut Connection, deadline: Instant) -> Result<VmClock, AttachError> {
     const CALLS: usize = 5;
     const MAX_TIME: Duration = Duration::from_millis(500);

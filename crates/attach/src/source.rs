@@ -1,4 +1,4 @@
-//! The node as a source of samples, across lost connections and restarts.
+//! A node as a source of samples, across lost connections and restarts.
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,23 +26,23 @@ use crate::target::Target;
 use crate::tls::Tls;
 use crate::wall::{Trip, WallClock};
 
-/// Pause between two searches for a lost node.
+/// Pause between searches for a lost node.
 const SEARCH_PAUSE: Duration = Duration::from_millis(500);
 
-/// Longest pause after a failure that costs the node something: a line in its log, or loading and
-/// purging the agent's module. The first such pause is a second, each further one twice as long.
+/// Maximum pause after a failed attempt that costs the node something: a line in its log, or loading and purging the agent's
+/// module. The first such pause is 1 s, and each further one is twice as long.
 const MAX_PAUSE: Duration = Duration::from_secs(60);
 
-/// First sequence number of requests that are not samples.
+/// First sequence number of requests that are not for samples.
 const FIRST_FETCH_SEQ: u64 = 1 << 62;
 
-/// Time allowed for an answer's way here, after the agent gave up an item that took too long.
+/// Time allowed for an answer to arrive after the agent has given up on an item that took too long.
 const TRANSIT_TIME: Duration = Duration::from_millis(500);
 
-/// All that is needed to connect to a node, repeatedly.
+/// Everything needed to connect to a node, and to reconnect.
 #[derive(Debug, Clone)]
 pub struct Access {
-    /// The node and where to look it up.
+    /// The target, and how to find its address.
     pub route: Route,
     /// Finds the node after a restart in a new network namespace.
     pub finder: Option<Arc<dyn Finder>>,
@@ -50,15 +50,15 @@ pub struct Access {
     pub cookie: Found,
     /// Certificates for TLS; `None` for a node with plain distribution.
     pub tls: Option<Tls>,
-    /// Bounds and time limits of the connection.
+    /// Size and time limits of the connection.
     pub settings: Settings,
-    /// Lease and budget of the agent.
+    /// Lease and CPU budget of the agent.
     pub terms: Terms,
 }
 
-/// Finds a restarted node: in a container, its network namespace ends with the node.
+/// Finds a restarted node whose network namespace is gone: in a container, the namespace ends with the node.
 pub trait Finder: fmt::Debug + Send + Sync {
-    /// The node's current route, or why it is unknown. `last_heard` is when data last arrived from it.
+    /// Returns how to find the node now, or why this is unknown. `last_heard` is when data last arrived from the node.
     fn find(&self, last_heard: Instant) -> Result<Route, String>;
 }
 
@@ -78,8 +78,8 @@ impl Access {
     }
 }
 
-/// A node with our agent in it. When the connection is lost, a thread searches for the node while the
-/// recorder goes on and records a gap.
+/// A node into which the agent was injected. If the connection is lost, a thread searches for the node. Meanwhile, the recorder
+/// continues and records a gap.
 #[derive(Debug)]
 pub struct NodeSource {
     access: Access,
@@ -89,12 +89,12 @@ pub struct NodeSource {
     identity: Option<Identity>,
     /// Number of the current incarnation of the node.
     incarnation: u32,
-    /// Offset between the clocks; `None` until the first request of a session.
+    /// Offset between the recorder's clock and the VM's; `None` until the first request of a session.
     offset: Option<Offset>,
-    /// Whether this session has received the facts: they show whether the node has restarted.
+    /// Whether this session has received the facts, which show whether the node has restarted.
     has_facts: bool,
     request: Option<Request>,
-    /// The files of the node's host to read; `None` if the host is read otherwise or not at all.
+    /// The files of the node's host to read. `None` if the host is not sampled, or is sampled without the agent.
     files: Option<Board>,
     fetches: u64,
     /// Explicit items to request with the next detailed sample.
@@ -103,14 +103,14 @@ pub struct NodeSource {
     last_heard: Instant,
     /// Why the finder could not find the node in the last search.
     search_error: Option<String>,
-    /// The last pause after a failure that costs the node something.
+    /// The last pause after a failure that cost the node something.
     pause: Duration,
 }
 
 #[derive(Debug)]
 enum Link {
     Session(Box<Session>),
-    /// A thread searches for the node.
+    /// A thread is searching for the node.
     Searching(Receiver<Result<Session, AttachError>>),
     /// The next search begins at this instant.
     SearchAt(Instant),
@@ -171,12 +171,12 @@ impl NodeSource {
         self.files = Some(board);
     }
 
-    /// Reads the files of a detailed sample now, before the first sample. May wait longer than `patience`, since the agent refuses
-    /// the first sample while it still works on these files.
+    /// Reads the files that a detailed sample needs now, before the first sample. May wait longer than `patience`, since the
+    /// agent would refuse the first sample while it is still reading these files.
     pub fn fetch_files(&mut self, patience: Duration) -> Result<(), AttachError> {
         let (Some(board), Link::Session(session)) = (&self.files, &mut self.link) else { return Ok(()) };
         let asks = board.ask(true);
-        // Beyond the numbers of samples, so that a late answer cannot be mistaken for a sample.
+        // Above the sequence numbers of samples, so that a late answer cannot be mistaken for a sample.
         self.fetches += 1;
         let seq = FIRST_FETCH_SEQ + self.fetches;
         session.request(seq, &[], &asks)?;
@@ -187,26 +187,28 @@ impl NodeSource {
         Ok(())
     }
 
-    /// Requests these items once, with the next detailed sample. That sample takes as long as they do, up to their limits; its
-    /// span is that of the other items, which are read first. The results are rows of that sample, or gaps if there is no result.
-    /// If the answer is lost, the items are not requested again.
+    /// Requests these items once, with the next detailed sample. That sample takes as long as the items do, up to their time
+    /// limits. Its span covers only the other items, which are read first. The results are rows of the sample, or gaps for items
+    /// without a result. If the answer is lost, the items are not requested again.
     pub fn ask_once(&mut self, items: Vec<Explicit>) {
         self.explicit = items;
     }
 
-    /// Estimates the cost of a carrier walk to the node. Walks the carriers of one cheap instance, for at most `limit`.
+    /// Estimates what a carrier walk would cost the node. To do so, walks the carriers of one cheap allocator instance, for at
+    /// most `limit`.
     pub fn estimate_walk(&mut self, walk: &Walk, limit: Duration) -> Result<WalkCost, AttachError> {
         let estimate = Explicit { what: What::WalkCost(walk.clone()), limit };
         self.estimate(&estimate, "a carrier walk", |value| value.field("estimate").and_then(WalkCost::read))
     }
 
-    /// Estimates the cost of lock counting to the node, if its emulator supports it. Reads tables from outside and counts nothing.
+    /// Estimates what lock counting would cost the node, if its emulator supports it. It reads only how many objects have locks,
+    /// and changes nothing.
     pub fn estimate_locks(&mut self, locks: &Locks, limit: Duration) -> Result<LocksCost, AttachError> {
         let estimate = Explicit { what: What::LocksCost(locks.clone()), limit };
         self.estimate(&estimate, "lock counting", LocksCost::read)
     }
 
-    /// Requests one estimate, outside of the samples.
+    /// Requests an estimate separately from the samples.
     fn estimate<T>(
         &mut self,
         estimate: &Explicit,
@@ -232,8 +234,8 @@ impl NodeSource {
         }
     }
 
-    /// Leaves the node, and waits at most `patience` until the agent is gone and everything is restored.
-    /// Dropping the source is as safe, but does not wait.
+    /// Detaches from the node. Waits at most `patience` until the agent is gone and everything that it changed is restored.
+    /// Dropping the source is just as safe, but does not wait.
     pub fn leave(self, patience: Duration) -> Result<(), AttachError> {
         match self.link {
             Link::Session(session) => session.leave(Instant::now() + patience),
@@ -346,7 +348,7 @@ impl NodeSource {
             self.identify(found, clock, out);
         }
         if !request.named.is_empty() {
-            // The rows of a collection hold only processes that freed something.
+            // The rows cover only processes that freed memory, so the names are recorded separately.
             let names = serde_json::Value::from(request.named.clone()).to_string();
             out.sample.facts.push((facts::COLLECTED.to_owned(), names));
         }
@@ -355,7 +357,7 @@ impl NodeSource {
         if let Some(theirs_us) = answer.os_system_us {
             let ahead = self.wall.add(Trip {
                 sent: request.sent,
-                // Our thread may have been off-CPU between the readings of the two clocks.
+                // Our thread may have been off-CPU between reading the two clocks.
                 arrived: wall_read,
                 worked: answer.end_ns.saturating_sub(answer.begin_ns),
                 theirs: theirs_us.saturating_mul(1_000),
@@ -365,10 +367,10 @@ impl NodeSource {
             out.metric(&metrics::WALL_AHEAD_ERROR, "", ahead.error);
         }
         let translation = offset.between(request.sent, arrived);
-        // Explicit items come last, and have their own instants.
+        // Explicit items come last, and have their own timestamps.
         let mut end_ns = explicit_begin_ns(&answer).unwrap_or(answer.end_ns);
         if let (Some(board), Some(files)) = (&self.files, files::read(&answer, request.files)) {
-            // The files come after the other items, and belong to another source.
+            // Files come after the other items, and belong to the samples of the host.
             end_ns = files.begin_ns;
             let (begin, end) =
                 (translation.to_recorder(files.begin_ns), translation.to_recorder(files.end_ns));
@@ -408,14 +410,15 @@ impl NodeSource {
         self.identity = Some(found);
     }
 
-    /// Whether not even a tick arrived for a whole lease, so that the agent has left. After a network outage, TCP itself
-    /// would stay silent for as long as the outage lasted, up to two minutes, because it doubles its retransmission timeout.
+    /// Returns whether nothing, not even a tick, arrived for the length of a lease, so that the agent has ended the session.
+    /// Waiting longer would not help: TCP doubles its retransmission timeout, so after a network outage it stays silent for as
+    /// long again, up to two minutes.
     fn is_silent(&mut self) -> bool {
         let lease = self.access.terms.lease;
         self.session().is_some_and(|session| session.connection().heard().elapsed() > lease)
     }
 
-    /// Classifies a failure for the recorder, and drops a session that is over.
+    /// Classifies a failure for the recorder, and drops a session that can no longer be used.
     fn trouble(&mut self, error: AttachError) -> Trouble {
         let kind = match &error {
             AttachError::TimedOut { .. } | AttachError::AgentBusy { .. } => TroubleKind::TimedOut,
@@ -458,7 +461,7 @@ impl Source for NodeSource {
     }
 }
 
-/// When the agent began the first explicit item.
+/// Returns when the agent began to read the first explicit item.
 fn explicit_begin_ns(answer: &Answer) -> Option<i64> {
     let mut readings = answer.readings().ok()?;
     let is_explicit = |name| Item::named(name).is_some_and(|item| item.when == When::OnRequest);
@@ -467,7 +470,7 @@ fn explicit_begin_ns(answer: &Answer) -> Option<i64> {
     })
 }
 
-/// Searches for the node in a new thread: connecting to a node that is just starting can take seconds.
+/// Searches for the node on a new thread: connecting to a node that is just starting can take seconds.
 fn search(access: Access, node: String, last_heard: Instant) -> Link {
     let (sender, receiver) = mpsc::channel();
     let searcher = thread::Builder::new().spawn(move || {
@@ -482,7 +485,7 @@ fn search(access: Access, node: String, last_heard: Instant) -> Link {
     }
 }
 
-/// Connects to the node of that name, not to another that now has its port.
+/// Connects to the node with this name, not to another one that now uses its port.
 fn find_again(access: &Access, node: &str, last_heard: Instant) -> Result<Connection, AttachError> {
     let expected = Expected::FullName(node.to_owned());
     match (access.connect_to(expected.clone()), &access.finder) {
@@ -491,7 +494,7 @@ fn find_again(access: &Access, node: &str, last_heard: Instant) -> Result<Connec
             let route = finder.find(last_heard).map_err(lost)?;
             Access { route, ..access.clone() }.connect_to(expected)
         }
-        // A restarted node listens at another port, which EPMD knows.
+        // After a restart, the node listens on another port, so look it up in EPMD by its name.
         (Err(AttachError::Unreachable { .. } | AttachError::NameMismatch { .. }), _)
             if matches!(access.route.target, Target::Address { .. }) =>
         {
@@ -502,7 +505,7 @@ fn find_again(access: &Access, node: &str, last_heard: Instant) -> Result<Connec
     }
 }
 
-/// The recorder's clock minus the VM's, by the readings at the beginning of the session.
+/// Returns the recorder's clock minus the VM's, according to the clock readings at the start of the session.
 fn first_offset(vm: VmClock, clock: &dyn Clock) -> Offset {
     let since = i64::try_from(vm.at.elapsed().as_nanos()).unwrap_or(i64::MAX);
     Offset(clock.now().saturating_sub(since).saturating_sub(vm.vm_ns))

@@ -17,12 +17,12 @@ pub(crate) enum Stream {
 #[derive(Debug)]
 pub(crate) struct Unsent {
     pub error: io::Error,
-    /// Some bytes were sent, or will be as soon as there is room: nothing else can follow.
+    /// Whether some bytes were sent, or will be as soon as there is room. Nothing else can be sent after them.
     pub in_part: bool,
 }
 
 impl Stream {
-    /// Waits for data and reads what is available; 0 at the end of the stream.
+    /// Waits for data and reads what is available. Returns 0 at the end of the stream.
     pub fn read(&mut self, into: &mut [u8], deadline: Deadline) -> io::Result<usize> {
         match self {
             Stream::Plain(socket) => Timed { socket, deadline }.read(into),

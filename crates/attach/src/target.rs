@@ -8,14 +8,14 @@ use crate::error::{AttachError, printable};
 /// A node by name or by address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// A node by its name; without a host part, a node on this host.
+    /// A node by its name. Without a host part, it is a node on this host.
     Node {
         /// The part before the `@`, which is registered with EPMD.
         name: String,
         /// The part after it.
         host: Option<String>,
     },
-    /// A node by the address of its distribution port; EPMD is not needed.
+    /// A node by the address of its distribution port. EPMD is not needed.
     Address {
         /// Host name or address; an IPv6 address without brackets.
         host: String,
@@ -27,13 +27,13 @@ pub enum Target {
 impl FromStr for Target {
     type Err = AttachError;
 
-    /// `NAME@HOST`, `NAME`, `HOST:PORT` or `[IPV6]:PORT`.
+    /// Parses `NAME@HOST`, `NAME`, `HOST:PORT` or `[IPV6]:PORT`.
     fn from_str(text: &str) -> Result<Target, AttachError> {
         let bad = |reason| AttachError::BadTarget { text: printable(text), reason };
         if text.is_empty() {
             return Err(bad("it is empty"));
         }
-        // A node name is an atom, and no atom is longer.
+        // A node name is an atom, and an atom has at most 255 characters.
         if text.chars().count() > 255 {
             return Err(bad("it is longer than 255 characters"));
         }

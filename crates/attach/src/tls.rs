@@ -1,12 +1,12 @@
-//! TLS below the distribution protocol: trusted certificates, our own certificate, and how to find both.
+//! TLS below the distribution protocol: trusted certificates, our certificate, and how to find both.
 //!
 //! A node with `-proto_dist inet_tls` or `inet6_tls` is the TLS server. Its options decide whether it requires a client
-//! certificate (`verify_peer` and `fail_if_no_peer_cert`). It checks that certificate's issuer, and its host name only if
-//! `inet_tls_dist:verify_client/3` is its `verify_fun` or `net_kernel:allow/1` was called (lib/ssl/src/inet_tls_dist.erl).
-//! We always check the node's certificate, unless the user disables it.
+//! certificate (`verify_peer` and `fail_if_no_peer_cert`). The node checks that certificate's issuer. It checks the host name in
+//! the certificate only if the node's `verify_fun` is `inet_tls_dist:verify_client/3` or `net_kernel:allow/1` was called
+//! (lib/ssl/src/inet_tls_dist.erl). We always check the node's certificate, unless the user disables this.
 //!
-//! A node on this host needs no options of ours: the node's options name its certificate file, and it must present
-//! exactly that certificate ([`verify`]). For nodes on other hosts, the user gives [`Given`].
+//! For a node on this host, the user need not give any options. The node's own options name its certificate file, and it must
+//! present exactly that certificate ([`verify`]). For nodes on other hosts, the user gives the settings in [`Given`].
 //!
 //! As with the cookie, file access is injected.
 
@@ -41,20 +41,20 @@ use verify::{Trust, Verifier};
 pub struct Given {
     /// Whether the user requests TLS.
     pub wanted: bool,
-    /// A file of trusted certificates: CAs, or the node's own.
+    /// A file with trusted certificates: those of CAs, or the node's own.
     pub trusted: Option<PathBuf>,
     /// A file with our certificate.
     pub certificate: Option<PathBuf>,
-    /// A file with our key, if it is not in `certificate`.
+    /// A file with our private key, if it is not in `certificate`.
     pub key: Option<PathBuf>,
-    /// The name that the node's certificate must be for.
+    /// The name for which the node's certificate must be valid.
     pub server_name: Option<String>,
     /// Whether to accept any certificate.
     pub unverified: bool,
 }
 
 impl Given {
-    /// Whether to use TLS: any TLS setting implies it.
+    /// Returns whether to use TLS. Any TLS setting implies it.
     fn requests_tls(&self) -> bool {
         let named = self.trusted.is_some() || self.certificate.is_some() || self.server_name.is_some();
         self.wanted || self.unverified || named
@@ -67,7 +67,7 @@ pub struct Tls {
     trust: Arc<Trust>,
     /// Our certificate and key.
     own: Option<Arc<CertifiedKey>>,
-    /// The host that the certificate must be for, if it is not the one that we connect to.
+    /// The host for which the certificate must be valid, if it is not the host that we connect to.
     server_name: Option<ServerName<'static>>,
     /// Which of the node's own TLS options and files could not be used, and why.
     remarks: Vec<String>,
@@ -84,7 +84,8 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// Accepts any certificate, to find out whether the peer speaks TLS. No data may be sent in such a session.
+    /// Creates a configuration that accepts any certificate, to find out whether the peer uses TLS. No data may be sent in such a
+    /// session.
     pub(crate) fn probe() -> Tls {
         Tls { trust: Arc::new(Trust::any()), own: None, server_name: None, remarks: Vec::new() }
     }
@@ -114,14 +115,14 @@ impl Tls {
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(verifier))
             .with_client_cert_resolver(Arc::clone(&own) as Arc<_>);
-        // Resumption would save nothing: connections are few and long.
+        // Session resumption would save nothing: connections are few and long.
         config.resumption = rustls::client::Resumption::disabled();
         let connection = ClientConnection::new(Arc::new(config), name).map_err(failed)?;
         Session::begin(connection, socket, own, located, self.remarks.clone(), deadline)
     }
 }
 
-/// The remarks on a node's TLS options if their file has the content `file`.
+/// Returns the remarks on a node's TLS options, given the content of its option file.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn remarks(process: &crate::process::Process, file: &[u8]) -> Vec<String> {
     options::Options::of(process, |_| Ok(file.to_vec())).remarks

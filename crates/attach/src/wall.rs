@@ -1,17 +1,17 @@
-//! Offset of the wall clock of a node's host from ours, estimated from round trips.
+//! Estimates the offset between the wall clock of a node's host and ours, from round trips.
 
 use std::collections::VecDeque;
 
 use beamtune_model::units::{Nanos, SECOND_NS};
 
-/// Within this window, a shorter round trip gives a better estimate than a later one: crystals drift by at most some 50 µs a
-/// second.
+/// Window within which a shorter round trip gives a better estimate than a later one, since clocks drift by at most some 50 µs
+/// per second.
 const WINDOW_NS: Nanos = 60 * SECOND_NS;
 
-/// Maximum number of round trips kept; more than there are in the window.
+/// Maximum number of round trips kept. A window contains fewer.
 const MAX_TRIPS: usize = 600;
 
-/// Estimates the offset from the last round trips.
+/// Estimates the offset from the latest round trips.
 #[derive(Debug, Default)]
 pub(crate) struct WallClock {
     trips: VecDeque<Trip>,
@@ -24,20 +24,20 @@ pub(crate) struct Trip {
     pub sent: Nanos,
     /// When the answer had arrived and our wall clock had been read, on the recorder's clock.
     pub arrived: Nanos,
-    /// Time for which the node worked before it read its wall clock and answered.
+    /// Time that the node spent on the request before it read its wall clock and answered.
     pub worked: Nanos,
-    /// The wall clock of the node's host then, nanoseconds since 1970.
+    /// Wall clock of the node's host when it answered, in nanoseconds since 1970.
     pub theirs: i64,
-    /// Our wall clock when the answer had arrived, nanoseconds since 1970.
+    /// Our wall clock when the answer had arrived, in nanoseconds since 1970.
     pub ours: i64,
 }
 
 /// Offset of the node's wall clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ahead {
-    /// Their clock minus ours.
+    /// The clock of the node's host minus ours.
     pub ahead: Nanos,
-    /// Maximum error of that, half of the transit time: how it divides between request and answer is unknown.
+    /// Maximum error of the offset: half of the transit time, since its division between request and answer is unknown.
     pub error: Nanos,
 }
 
@@ -57,10 +57,10 @@ impl Ahead {
 }
 
 impl WallClock {
-    /// Adds a round trip, and returns the estimate of the shortest one within the window.
+    /// Adds a round trip. Returns the estimate from the shortest round trip within the window.
     pub fn add(&mut self, trip: Trip) -> Ahead {
         let now = trip.ahead();
-        // One of the clocks was set: earlier measurements are void.
+        // One of the clocks was set, so earlier measurements are invalid.
         if self.trips.iter().any(|before| !before.ahead().agrees_with(now)) {
             self.trips.clear();
         }
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn shortest_round_trip_of_the_last_minute_counts() {
+    fn shortest_round_trip_of_the_last_minute_is_used() {
         let mut clock = WallClock::default();
         let second = |at: i64| at * 1_000 * MS;
         assert_eq!(clock.add(trip(second(0), 20 * MS, 0, 20 * MS, 0)).error, 20 * MS);
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn set_clock_is_noticed_at_once() {
+    fn clock_that_was_set_is_detected_immediately() {
         let mut clock = WallClock::default();
         clock.add(trip(0, MS, 0, MS, 0));
         let found = clock.add(trip(1_000 * MS, 20 * MS, 0, 20 * MS, -5_000 * MS));

@@ -1,4 +1,4 @@
-//! Explicit items from real nodes of each release.
+//! Tests explicit items on real nodes of each release.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test code")]
 
@@ -14,7 +14,7 @@ use beamtune_model::{AllocationRow, CarrierRow, Group, LockRow, Sample, TroubleK
 use common::recorder::{Recorder, access};
 use common::{Otp, PATIENCE, TestNode, evaluate, eventually, on_each_lcnt, on_each_release};
 
-/// Starts processes that create `each` binaries of 400 bytes and keep some tenths of them.
+/// Starts processes that each create `each` binaries of 400 bytes and keep `tenths` tenths of them.
 fn fragment(node: &TestNode, processes: u32, each: u32, tenths: u32) {
     let expression = format!(
         "Self = self(), \
@@ -37,7 +37,7 @@ fn request(recorder: &mut Recorder, items: Vec<Explicit>) -> Sample {
     recorder.sample(true, PATIENCE).unwrap()
 }
 
-/// Requests an item until the answer is complete: on a busy machine a scheduler may answer late.
+/// Requests an item repeatedly until the answer is complete: on a busy machine, a scheduler may answer late.
 fn request_complete(recorder: &mut Recorder, what: &What) -> Sample {
     let mut answered = None;
     eventually("an answer in time", || {
@@ -59,7 +59,8 @@ fn bytes<'a>(rows: impl IntoIterator<Item = &'a CarrierRow>) -> i64 {
     rows.into_iter().map(|row| row.bytes).sum()
 }
 
-/// Size of the carriers of each allocator by the VM's own count, in bytes; allocators without carriers are omitted.
+/// Returns the total size of each allocator's carriers according to the VM's counters, in bytes. Allocators without carriers are
+/// omitted.
 fn counted_sizes(recorder: &Recorder, sample: &Sample) -> BTreeMap<String, i64> {
     let is_size =
         |name: &str| ["mbcs_carriers_size", "pool_carriers_size", "sbcs_carriers_size"].contains(&name);
@@ -82,8 +83,8 @@ fn walked_sizes(rows: &[CarrierRow]) -> BTreeMap<String, i64> {
     sizes
 }
 
-/// Repeats a walk until it has agreed with the VM's count of each allocator. Carriers come and go while the agent works, also
-/// between two equal readings of the count, so a single disagreement proves nothing.
+/// Repeats a walk until the result for each allocator has agreed once with the VM's counters. Carriers are created and destroyed
+/// while the agent works, even between two equal readings of the counters, so a single disagreement proves nothing.
 fn walk_that_matches_the_count(
     recorder: &mut Recorder,
     mut walk: impl FnMut(&mut Recorder) -> Sample,
@@ -148,7 +149,7 @@ fn cost_of_a_carrier_walk_is_estimated() {
         fragment(&node, 20, 6_000, 10);
         let mut recorder = Recorder::attach(&node.name);
         let walk = Walk { pools: true, ..Walk::default() };
-        // On a busy machine, the instance used for calibration may answer late.
+        // On a busy machine, the allocator instance used for calibration may answer late.
         let mut cost = recorder.source.estimate_walk(&walk, PATIENCE).unwrap();
         eventually("a measurement in time", || {
             let is_measured = cost.measured_by.is_some();
@@ -234,8 +235,8 @@ fn code_is_reported_by_application() {
     });
 }
 
-/// Starts idle processes with small heaps: each holds a binary of its own, and all share one; each has `elements` list elements
-/// of garbage. Returns their pids.
+/// Starts idle processes with small heaps. Each has a binary of its own and a reference to a shared binary, and `elements` list
+/// elements of garbage. Returns their pids.
 fn holders(node: &TestNode, processes: u32, elements: u32) -> Vec<String> {
     let expression = format!(
         "Self = self(), Shared = binary:copy(<<1>>, 1000000), \
@@ -253,7 +254,7 @@ fn holders(node: &TestNode, processes: u32, elements: u32) -> Vec<String> {
 }
 
 #[test]
-fn binary_holders_are_found_and_shared_binaries_count_once() {
+fn binary_holders_are_found_and_shared_binaries_are_counted_once() {
     on_each_release(|otp: &Otp| {
         let node = otp.start();
         let pids = holders(&node, 8, 10);
@@ -284,7 +285,7 @@ fn named_or_sampled_processes_are_garbage_collected() {
         let node = otp.start();
         let pids = holders(&node, 300, 5_000);
         let mut recorder = Recorder::attach(&node.name);
-        // Other tests run at the same time.
+        // Other tests run at the same time, so the latency limit is high.
         let calm = |whom| Collect { latency_limit: Duration::from_secs(60), ..Collect::new(whom) };
         let named = Collect { top: 5, ..calm(Whom::Named(pids[..20].to_vec())) };
         let sample = request(&mut recorder, vec![Explicit::new(What::Collect(named))]);
@@ -326,7 +327,7 @@ fn item_may_take_longer_than_the_lease() {
             ..Collect::new(Whom::Named(pids))
         };
         let begin = Instant::now();
-        // The recorder's time limit applies to the other items.
+        // The recorder's time limit applies only to the other items.
         recorder.source.ask_once(vec![Explicit::new(What::Collect(slow))]);
         let sample = recorder.sample(true, lease).unwrap();
         assert!(begin.elapsed() > lease, "{:?}", begin.elapsed());
@@ -338,7 +339,7 @@ fn item_may_take_longer_than_the_lease() {
 }
 
 #[test]
-fn emulator_without_lock_counting_is_left_alone() {
+fn emulator_without_lock_counting_is_left_unchanged() {
     on_each_release(|otp: &Otp| {
         let node = otp.start();
         let mut recorder = Recorder::attach(&node.name);

@@ -1,4 +1,4 @@
-//! Nodes that listen on IPv6, or on one address family only.
+//! Tests nodes that listen on IPv6, or on only one address family.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test code")]
 
@@ -16,14 +16,15 @@ use common::{COOKIE, Otp, PATIENCE, TestNode, connect, found, free_port, on_each
 
 const OVER_IPV6: [&str; 2] = ["-proto_dist", "inet6_tcp"];
 
-/// A node with an IPv6 address in its name.
+/// Starts a node with an IPv6 address in its name.
 fn node_over_ipv6(otp: &Otp, arguments: &[&str]) -> TestNode {
     let name = format!("{}@::1", unique_name());
     let own = ["-name", &name, "-setcookie", COOKIE];
     TestNode::start(otp, &name, &[&own[..], &OVER_IPV6, arguments].concat(), &[])
 }
 
-/// One listener of each family at the same port. A port that is free in one family may be in use in the other, by another test.
+/// Creates one listener of each address family on the same port. A port that is free in one family may be in use in the other, by
+/// another test.
 fn listeners_at_one_port() -> (TcpListener, TcpListener) {
     loop {
         let v4 = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -51,9 +52,9 @@ fn ipv6_node_is_reached_by_name_and_by_address() {
 }
 
 #[test]
-fn node_of_one_family_is_found_at_localhost() {
+fn node_that_listens_on_one_address_family_is_found_at_localhost() {
     on_each_release(|otp| {
-        // Given a port that nobody uses at 127.0.0.1 either: a random one may belong to another test's node there.
+        // The port must be unused at 127.0.0.1, too. A random port might belong to another test's node there.
         let port = free_port();
         let at = port.to_string();
         let only = ["-kernel", "inet_dist_use_interface", "{0,0,0,0,0,0,0,1}"];
@@ -63,7 +64,7 @@ fn node_of_one_family_is_found_at_localhost() {
             AttachError::Unreachable { .. }
         ));
         assert_eq!(&**connect(&format!("localhost:{port}"), 1, COOKIE).unwrap().node(), node.name);
-        // EPMD may answer at the other address than the node's.
+        // EPMD may answer at an address other than the node's.
         let alive = node.name.split('@').next().unwrap();
         assert_eq!(&**connect(alive, 4369, COOKIE).unwrap().node(), node.name);
     });
@@ -85,7 +86,8 @@ fn dead_address_does_not_prevent_connecting_to_another() {
 
 #[test]
 fn error_lists_all_addresses_tried() {
-    // Nothing listens at these (tcpmux, compressnet); a free port may be another test's by now.
+    // Nothing listens on these ports (tcpmux, compressnet). A port from `free_port` may be in use by another test in the
+    // meantime.
     let (first, second) = (1, 2);
     let located = Located {
         network: Network::Ours,
@@ -116,7 +118,7 @@ fn silent_epmd_is_tried_at_the_next_address() {
         assert_eq!(&question, b"\0\x04znew");
         stream.write_all(b"\x77\0\x12\x34M\0\0\x06\0\x05\0\x03new\0\0").unwrap();
     });
-    // The silent address must not use up the time for the other.
+    // The silent address must not use up the time for the other address.
     let located = locate(&"new".parse().unwrap(), port, PATIENCE).unwrap();
     // The address that answered comes first.
     let addresses =

@@ -1,4 +1,4 @@
-//! Connections and calls to real nodes of each release.
+//! Tests connections and calls to real nodes of each release.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test code")]
 
@@ -65,7 +65,7 @@ fn failed_call_is_an_error_with_the_reason() {
         let killed = "Me = self(), spawn(fun() -> exit(Me, kill) end), receive nothing -> ok end";
         let error = try_evaluate(&mut connection, killed).unwrap_err().to_string();
         assert!(error.ends_with("ended with killed"), "{error}");
-        // A call past its deadline.
+        // A call that exceeds its deadline.
         let sleep = vec![Value::from(60_000i64)];
         let late = connection.call("timer", "sleep", sleep, Instant::now() + SECOND / 5).unwrap_err();
         assert!(matches!(late, AttachError::TimedOut { step: Step::Receive, .. }), "{late}");
@@ -76,7 +76,7 @@ fn failed_call_is_an_error_with_the_reason() {
 
 #[test]
 fn call_waits_while_the_process_table_is_full() {
-    // Fills each free entry of the process table for three seconds.
+    // Keeps the process table full for three seconds.
     const FILL: &str = "End = erlang:monotonic_time(millisecond) + 3000,
         Fill = fun Fill() ->
             Left = End - erlang:monotonic_time(millisecond),
@@ -146,7 +146,7 @@ fn terms_of_all_types_survive_the_round_trip() {
 }
 
 #[test]
-fn we_are_hidden_and_reuse_our_names() {
+fn beamtune_is_a_hidden_node_and_reuses_its_names() {
     on_each_release(|otp| {
         let node = otp.start();
         let mut watcher = node.connect();
@@ -174,7 +174,7 @@ fn we_are_hidden_and_reuse_our_names() {
         };
         let (names, _) = connect_fifty_times(&mut watcher);
         assert!(names.len() <= 8 && names.iter().all(|name| name.starts_with("beamtune_")), "{names:?}");
-        // By now, all code involved is loaded.
+        // By now, the node has loaded all code that this needs.
         let (_, new_atoms) = connect_fifty_times(&mut watcher);
         assert!(new_atoms <= 8, "{new_atoms}");
     });
@@ -198,7 +198,7 @@ fn connecting_waits_for_a_free_name() {
         let refused = node.try_connect(COOKIE).unwrap_err();
         assert!(matches!(refused, AttachError::NamesTaken { names: 8, .. }), "{refused:?}");
         assert_eq!(state(&mut connections[0]), before);
-        // A connection that closes meanwhile frees its name.
+        // A connection that is closed in the meantime frees its name.
         let last = connections.pop();
         let name = node.name.clone();
         let waiting = std::thread::spawn(move || connect(&name, 4369, COOKIE));
@@ -252,7 +252,7 @@ fn end_of_the_node_is_an_error() {
         node.stop();
         let error = connection.call("erlang", "node", vec![], soon()).unwrap_err();
         assert!(matches!(error, AttachError::Lost { .. }), "{error:?}");
-        // EPMD notices some time later, and then knows no such node.
+        // EPMD notices this some time later, and then no longer lists the node.
         eventually("EPMD's notice", || match node.try_connect(COOKIE).unwrap_err() {
             AttachError::NoSuchNode { .. } => true,
             AttachError::Unreachable { .. } => false,
@@ -261,14 +261,14 @@ fn end_of_the_node_is_an_error() {
     });
 }
 
-/// Thousands of processes, so that some end while the connection is still going down: one does so in 1 % of all cases.
+/// Uses thousands of processes, so that some exit while the connection is going down: a single one does so in 1 % of cases.
 #[test]
 fn node_does_not_reconnect_to_a_client_that_is_gone() {
     const PROCESSES: usize = 20_000;
     on_each_release(|otp| {
         let node = otp.start();
         let (mut gone, mut stays) = (node.connect(), node.connect());
-        // Exits with a compound reason, as sessions do: immediate terms are signalled in another way.
+        // Exits with a compound reason, as sessions do. Immediate terms are signalled in another way.
         let ends = "process_flag(trap_exit, true), receive {'EXIT', _, _} -> exit({one, reason}) end";
         let forms = Value::list([form(&mut gone, ends).unwrap()]);
         for _ in 0..PROCESSES {
@@ -372,7 +372,7 @@ fn cookie_of_a_node_on_this_host_is_found() {
     });
 }
 
-/// A separate EPMD, ended with the test.
+/// A separate EPMD, which is killed at the end of the test.
 struct Epmd {
     child: Child,
     port: u16,
@@ -439,7 +439,7 @@ fn unknown_host_is_an_error() {
 }
 
 #[test]
-fn node_that_does_not_allow_us_is_an_error() {
+fn node_that_does_not_allow_our_connection_is_an_error() {
     on_each_release(|otp| {
         let node = otp.start();
         let mut connection = node.connect();
@@ -460,7 +460,7 @@ fn ten_megabytes_arrive_in_one_message() {
         println!("OTP {}: 10 MB binary in {:?}", otp.release, start.elapsed());
         let content = big.root().as_bytes().unwrap();
         assert!(content.len() == bytes && content.iter().all(|&byte| byte == 7));
-        // 100,000 nested tuples, 12 MB.
+        // 100,000 nested tuples with a total of 12 MB.
         let start = Instant::now();
         let rows = evaluate(
             &mut connection,
@@ -476,7 +476,7 @@ fn ten_megabytes_arrive_in_one_message() {
 #[test]
 fn ticks_keep_an_idle_connection_open() {
     on_each_release(|otp| {
-        // A tick each second; the connection is dropped after four seconds without one.
+        // The node sends a tick every second, and drops the connection after 4 s without an answer.
         let node = otp.start_with(&["-kernel", "net_ticktime", "4"]);
         let mut connection = node.connect();
         connection.pump(Instant::now() + 7 * SECOND).unwrap();
@@ -495,7 +495,7 @@ fn other_peers_are_distinct_errors() {
             let (mut stream, _) = listener.accept().unwrap();
             stream.write_all(says).unwrap();
             stream.shutdown(std::net::Shutdown::Write).unwrap();
-            // Until the other side closes.
+            // Wait until the other side closes the connection.
             let _ = std::io::copy(&mut stream, &mut std::io::sink());
         });
         let error = connect(&format!("127.0.0.1:{port}"), 1, COOKIE).unwrap_err();

@@ -1,4 +1,4 @@
-//! The agent in real nodes of each release: sampling, sharing, killing, leaving, and leaving no trace.
+//! Tests the agent on real nodes of each release: sampling, sharing, killing, unloading, and leaving no trace.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test code")]
 
@@ -24,15 +24,15 @@ use common::{
     unique_name,
 };
 
-/// An expression for whether microstate accounting is on. The VM does not report it (statistics/1 returns the old counters when it is off),
-/// and setting the flag would change it. But the counters grow only when it is on.
+/// An Erlang expression that returns whether microstate accounting is on. The VM does not report this (statistics/1 returns the
+/// old counters when accounting is off), and setting the flag would change it. But the counters grow only when accounting is on.
 const ACCOUNTING_IS_ON: &str = "begin \
     Sum = fun() -> lists:sum([N || #{counters := Counters} <- erlang:statistics(microstate_accounting), \
                                    N <- maps:values(Counters)]) end, \
     Before = Sum(), receive after 2 -> ok end, Sum() > Before \
 end";
 
-/// What is left of the agent on the node, as an Erlang term; `clean` if nothing.
+/// Returns what is left of the agent on the node, as an Erlang term; `clean` if nothing is left.
 fn traces(connection: &mut Connection) -> String {
     let expression = format!(
         "case {{{ACCOUNTING_IS_ON}, erlang:statistics(scheduler_wall_time), \
@@ -65,7 +65,7 @@ fn fetching_files_does_not_block_the_first_sample() {
         let ask = FileAsk::Read { path: "/proc/self/stat".to_owned(), max_bytes: 4_096 };
         board.want(vec![ask.clone()], vec![ask.clone()]);
         recorder.source.read_files(board.clone());
-        // The node takes longer than `patience`.
+        // Make the node take longer than `patience`.
         node.signal("STOP");
         let source = &mut recorder.source;
         let fetched = std::thread::scope(|scope| {
@@ -82,7 +82,7 @@ fn fetching_files_does_not_block_the_first_sample() {
     });
 }
 
-/// On an overloaded node, loading a module takes seconds, since the code server waits behind all run queues.
+/// This matters because loading a module takes seconds on an overloaded node, where the code server waits in long run queues.
 #[test]
 fn agent_needs_no_other_modules() {
     on_each_release(|otp| {
@@ -93,7 +93,7 @@ fn agent_needs_no_other_modules() {
             let name = |entry: Term<'_>| entry.tuple_of::<2>().unwrap()[0].as_atom().unwrap().to_owned();
             all.root().list().unwrap().map(name).collect()
         };
-        // Starting the node, and this request, load some modules, too.
+        // The start of the node and this request load some modules, too.
         let mut before = modules();
         eventually("all modules that the node itself loads", || {
             let last = std::mem::replace(&mut before, modules());
@@ -108,7 +108,7 @@ fn agent_needs_no_other_modules() {
     });
 }
 
-/// The arguments that init reports of the flags in `reported`.
+/// Returns the arguments that init reports for the flags in `reported`.
 fn init_arguments(connection: &mut Connection, reported: &[String]) -> Vec<String> {
     let known = evaluate(
         connection,
@@ -119,8 +119,8 @@ fn init_arguments(connection: &mut Connection, reported: &[String]) -> Vec<Strin
     known.root().list().unwrap().map(|text| text.to_text().unwrap()).filter(is_reported).collect()
 }
 
-/// The first two samples of a recorder. On a busy machine any time slice may be long by the wall clock; then retries with a new
-/// recorder.
+/// Returns the first two samples of a recorder. On a busy machine, a time slice may be long in wall clock time, which is an
+/// event. In that case, retries with a new recorder.
 fn two_samples(node: &TestNode) -> (Recorder, Sample, Sample) {
     let mut found = None;
     eventually("two samples without a long slice", || {
@@ -138,7 +138,7 @@ fn two_samples(node: &TestNode) -> (Recorder, Sample, Sample) {
 }
 
 #[test]
-fn samples_hold_all_items_of_the_release() {
+fn samples_contain_all_items_of_the_release() {
     on_each_release(|otp| {
         let node = otp.start();
         let (recorder, first, second) = two_samples(&node);
@@ -170,7 +170,7 @@ fn samples_hold_all_items_of_the_release() {
             serde_json::from_str(fact(facts::APPLICATIONS).unwrap()).unwrap();
         assert!(applications.contains_key("kernel"), "{applications:?}");
         let schedulers: i64 = fact(facts::SCHEDULERS).unwrap().parse().unwrap();
-        // Each scheduler has all counters, and they grow.
+        // Each scheduler has all counters, and they do not decrease.
         for entity in (1..=schedulers).map(|number| format!("scheduler/{number}")) {
             let grows = |group, name| {
                 let before = recorder.value(&first, group, &entity, name).unwrap();
@@ -209,7 +209,7 @@ fn samples_hold_all_items_of_the_release() {
         );
         assert!(first.processes.iter().any(|process| process.name.as_deref() == Some("code_server")));
         assert!(first.processes.iter().all(|process| process.memory_bytes > 0 && process.t > 0));
-        // The process structure comes on top of the heap.
+        // The total includes the process structure in addition to the heap.
         let is_whole = |process: &ProcessRow| {
             process.total_bytes.is_some_and(|total| total > process.memory_bytes)
                 && process
@@ -240,19 +240,19 @@ fn leaving_leaves_no_trace_on_the_node() {
         recorder.sample(true, PATIENCE).unwrap();
         assert!(has_agent(&mut watcher));
         recorder.source.leave(PATIENCE).unwrap();
-        // At once when `leave` returns.
+        // The node must be clean as soon as `leave` returns.
         assert_eq!(traces(&mut watcher), "clean");
     });
 }
 
-/// Whether the agent is on the node; changes nothing.
+/// Returns whether the agent is on the node, without changing anything there.
 fn has_agent(connection: &mut Connection) -> bool {
     let loaded = format!("erlang:module_loaded('{}')", agent::module());
     evaluate(connection, &loaded).root().as_bool().unwrap()
 }
 
 #[test]
-fn accounting_that_was_on_stays_on() {
+fn microstate_accounting_that_was_on_stays_on() {
     on_each_release(|otp| {
         let node = otp.start();
         let mut watcher = node.connect();
@@ -290,7 +290,7 @@ fn two_clients_share_one_agent() {
 /// The node to which the client process attaches.
 const NODE_OF_THE_CLIENT: &str = "BEAMTUNE_TEST_NODE";
 
-/// Run in a separate process, which the test below starts and kills.
+/// Runs in a separate process, which the test below starts and kills.
 #[test]
 #[ignore = "the client that another test kills"]
 fn client_samples_until_it_is_killed() {
@@ -308,8 +308,8 @@ fn node_is_clean_after_the_client_is_killed() {
         let mut watcher = node.connect();
         let mut longest = Duration::ZERO;
         let mut with_agent = 0;
-        // Kills clients at any time from before the connection until some time into sampling. How soon the agent is injected
-        // depends on the machine, so the last clients are killed after that.
+        // Kills clients at various times, from before they connect until they have sampled for some time. How soon the agent is
+        // injected depends on the machine, so the last clients are killed after the injection.
         for step in 0..50 {
             let mut client = Command::new(std::env::current_exe().unwrap())
                 .args(["--ignored", "--exact", "client_samples_until_it_is_killed"])
@@ -340,7 +340,7 @@ fn node_is_clean_after_the_client_is_killed() {
     });
 }
 
-/// Deletes the client's table before its collector receives the order to end, as happens when a client is killed.
+/// Deletes the client's table before its collector is ordered to end, as happens when a client is killed.
 #[test]
 fn collector_without_a_table_leaves_no_process_behind() {
     on_each_release(|otp| {
@@ -382,7 +382,7 @@ fn killed_agent_is_injected_again() {
             let gone = gone.unwrap();
             assert_eq!(gone.kind, TroubleKind::Gone, "{victim}: {gone}");
             let sample = recorder.next_sample();
-            // The VM is the same.
+            // The VM has not restarted.
             assert!(sample.incarnation.is_none());
             recorder.source.leave(PATIENCE).unwrap();
             assert_clean(&mut watcher);
@@ -443,7 +443,7 @@ fn another_node_at_the_same_port_is_not_sampled() {
 }
 
 #[test]
-fn stopped_node_is_only_a_gap() {
+fn stopped_node_causes_only_a_gap() {
     on_each_release(|otp| {
         let node = otp.start();
         let mut recorder = Recorder::attach(&node.name);
@@ -461,7 +461,7 @@ fn stopped_node_is_only_a_gap() {
 }
 
 #[test]
-fn node_silent_for_longer_than_the_lease_is_reconnected() {
+fn connection_is_restored_after_silence_for_longer_than_the_lease() {
     on_each_release(|otp| {
         let node = otp.start();
         let mut recorder = Recorder::attach(&node.name);
@@ -515,8 +515,8 @@ fn clock_offsets_are_within_their_error() {
             let (vm, after) = (vm.root().as_i64().unwrap(), recorder.clock.now());
             let sample = recorder.sample(false, PATIENCE).unwrap();
             let value = |metric: &Metric| recorder.value(&sample, Group::Agent, "", metric.name).unwrap();
-            // The VM's clock was read between two readings of ours. The offset's error is at most the transit time: the round trip
-            // without the VM's own work.
+            // The VM's clock was read between two readings of our clock. The offset's error is at most the transit time: the
+            // round trip without the time that the VM spent on the request.
             let span = recorder.last_span.unwrap();
             let error = value(&metrics::ROUND_TRIP) - (span.end - span.begin);
             let (offset, min, max) = (value(&metrics::CLOCK_OFFSET), before - vm, after - vm);
@@ -533,7 +533,7 @@ fn refused_injection_is_an_error_with_the_reason() {
     on_each_release(|otp| {
         let node = otp.start();
         let mut connection = node.connect();
-        // Another process is registered under the agent's name, and does not answer.
+        // Another process is registered under the agent's name and does not answer.
         let squat = format!("register('{}', spawn(fun() -> receive stop -> ok end end))", agent::module());
         evaluate(&mut connection, &squat);
         let terms = Terms::default();

@@ -16,7 +16,7 @@ use crate::recipe::{Recipe, Stage};
 use crate::source::{Source, Tree};
 use crate::work::{Watch, Work};
 
-/// What to build.
+/// A request to build an emulator.
 #[derive(Debug, Clone)]
 pub struct Order {
     /// Type, flavor and options.
@@ -29,12 +29,12 @@ pub struct Order {
     pub source: Source,
     /// Number of files to compile in parallel.
     pub jobs: usize,
-    /// The folder of an installation with the same version, whose code the new emulator is also tested with. It must be trusted: its code
-    /// runs as our user.
+    /// The folder of an installation with the same version. The new emulator is also tested with its Erlang code. The folder must
+    /// be trusted, since that code runs as our user.
     pub root: Option<PathBuf>,
 }
 
-/// What was built.
+/// The result of a build.
 #[derive(Debug, Clone)]
 pub struct Built {
     /// The emulator in the cache.
@@ -45,12 +45,12 @@ pub struct Built {
     pub stages: Vec<(Stage, Duration)>,
 }
 
-/// Architecture and C library of this host, for which emulators are built.
+/// Returns the architecture and C library of this host, for which emulators are built.
 ///
 /// # Errors
-/// If the shell, whose ELF file is read for it, cannot be read.
+/// If the shell, whose ELF headers name both, cannot be read.
 pub fn host() -> Result<Elf, Error> {
-    // Every system has a shell that is linked as its other programs are. beamtune itself is not.
+    // Every system has a shell, which is linked like its other programs. beamtune itself may be linked differently.
     let shell = find("sh".as_ref(), search_path().as_deref()).unwrap_or_else(|| PathBuf::from("/bin/sh"));
     Elf::read(&shell)
 }
@@ -75,8 +75,8 @@ pub fn check_machine(what: &str, target: &Elf, host: &Elf) -> Result<(), Error> 
 /// Builds an emulator and stores it in `cache`.
 ///
 /// # Errors
-/// If something is missing, the source has another version, a command fails, the new emulator does not start or is not what was ordered, or
-/// the user cancels. Nothing of the build is left then.
+/// If something is missing, the source has another version, a command fails, or the user cancels. Also if the new emulator does
+/// not start or differs from the request. In all cases, only the log of a failed command remains.
 pub fn build(order: &Order, cache: &Cache, watch: &mut dyn Watch) -> Result<Built, Error> {
     check_folder(cache.root())?;
     let needs = needs::needs(order.variant.flavor, order.source.unpack());
@@ -118,7 +118,7 @@ fn check_folder(folder: &Path) -> Result<&str, Error> {
 struct Made {
     emulator: PathBuf,
     tree: Tree,
-    /// Of the source, for the manifest.
+    /// Description of the source, for the manifest.
     description: String,
 }
 
@@ -151,7 +151,7 @@ fn make(order: &Order, workplace: &Workplace, work: &mut Work<'_>) -> Result<Mad
         why: format!("make left no {} with its erl_child_setup", kind.file()),
     })?;
     let emulator = workplace.path().join(kind.file());
-    // Symbols stay: profilers need them for call stacks.
+    // Symbols are kept: profilers need them for call stacks.
     work.run("strip", Command::new("strip").arg("-g").arg("-o").arg(&emulator).arg(&built))?;
     work.stage(Stage::Checking);
     let bootstrap = tree.root.join("bootstrap");
@@ -159,8 +159,8 @@ fn make(order: &Order, workplace: &Workplace, work: &mut Work<'_>) -> Result<Mad
     Ok(Made { emulator, tree, description })
 }
 
-/// Starts the new emulator with the bootstrap code of the source, and with that of the installation where it is trusted. A cleaned checkout
-/// has no bootstrap code; without an installation there is then nothing to start the emulator with.
+/// Starts the new emulator with the bootstrap code of the source, and with the code of the installation, if one is given. A
+/// cleaned checkout has no bootstrap code. Without an installation, there is then nothing to start the emulator with.
 fn check(
     order: &Order,
     workplace: &Workplace,
@@ -203,7 +203,7 @@ mod tests {
         }
     }
 
-    /// Whether everything that a build needs is installed.
+    /// Returns whether everything that a build needs is installed.
     fn can_build() -> bool {
         let needs = needs::needs(Flavor::Jit, needs::Unpack::Nothing);
         let checked = needs::check(&needs, needs::Need::is_there);
@@ -280,10 +280,10 @@ mod tests {
     }
 
     #[test]
-    fn this_host_is_known_by_its_shell() {
+    fn host_is_identified_by_its_shell() {
         let host = host().expect("a shell");
         assert!(!host.architecture.is_empty());
-        // The made-up emulator of the tests can be read like a real one.
+        // The fake emulator of the tests can be read like a real one.
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("beam.smp");
         file(&path, &emulator("Erlang/OTP 25%s [erts-13.1.5] [64-bit] [jit:ns%s]"));

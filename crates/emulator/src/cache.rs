@@ -1,4 +1,4 @@
-//! The cache of built emulators: one folder each, named by its identity, with the emulator and a manifest.
+//! The cache of built emulators. Each has a folder named after its identity, with the emulator and a manifest.
 
 use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
@@ -13,15 +13,15 @@ use tempfile::TempDir;
 use crate::error::{BUILD_MB, Error};
 use crate::kind::Identity;
 
-/// The manifest, in an emulator's folder.
+/// Name of the manifest in an emulator's folder.
 const MANIFEST: &str = "emulator.json";
-/// Prefix of folders with a running build.
+/// Prefix of the folders of running builds.
 const BUILDING: &str = ".build-";
-/// Locked by a running build, so that folders left by a crash can be recognized.
+/// Name of a file that a running build locks, so that folders left behind by a crash can be recognized.
 const LOCK: &str = "lock";
-/// The output of the last failed build.
+/// Name of the file with the output of the last failed build.
 const FAILED: &str = "failed.log";
-/// Mode bits: writable by its group or by everybody.
+/// Mode bits of a file that its group or everybody may write.
 const OTHERS_WRITE: u32 = 0o022;
 
 /// The folder with all built emulators.
@@ -36,11 +36,11 @@ pub struct Manifest {
     /// The identity of the emulator.
     #[serde(flatten)]
     pub identity: Identity,
-    /// The OTP of its source, if the source says so.
+    /// The OTP version of its source, if the source names it.
     pub otp: Option<String>,
     /// Description of its source, for output.
     pub source: String,
-    /// The glibc that it needs at least: the `N` of `2.N`.
+    /// The oldest glibc version with which it starts: the `N` of `2.N`.
     pub glibc: Option<u32>,
     /// Size in bytes.
     pub bytes: u64,
@@ -58,12 +58,13 @@ pub struct Kept {
 }
 
 impl Cache {
-    /// The cache in this folder, which need not exist yet.
+    /// Uses a folder as the cache. It need not exist yet.
     pub fn at(root: impl Into<PathBuf>) -> Cache {
         Cache { root: root.into() }
     }
 
-    /// The default cache: `beamtune/emulators` below `XDG_CACHE_HOME`, or below `.cache` in `HOME`. The arguments are these two variables.
+    /// Returns the default cache: `beamtune/emulators` below `XDG_CACHE_HOME`, or below `.cache` in `HOME`. The arguments are the
+    /// values of these two variables.
     ///
     /// # Errors
     /// If neither is set.
@@ -80,12 +81,12 @@ impl Cache {
         Ok(Cache::at(cache.join("beamtune/emulators")))
     }
 
-    /// The folder.
+    /// Returns the folder of the cache.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// The emulator with this identity, if it was built.
+    /// Returns the emulator with this identity, if it was built.
     ///
     /// # Errors
     /// If another user could have written it.
@@ -101,7 +102,7 @@ impl Cache {
         Ok(Some(kept))
     }
 
-    /// All emulators, by name.
+    /// Returns all emulators, sorted by name.
     ///
     /// # Errors
     /// If the folder exists but cannot be read.
@@ -124,11 +125,11 @@ impl Cache {
         file.is_file().then_some(Kept { about, file })
     }
 
-    /// A folder for a build, removed when it is dropped.
+    /// Creates a folder for a build, which is removed on drop.
     pub(crate) fn workplace(&self) -> Result<Workplace, Error> {
         let io = |source| Error::io(&self.root, source);
         let no = |why| Error::NoCache { folder: self.root.clone(), why };
-        // The user that the VM runs as must have access; nobody else may write.
+        // The user that the VM runs as must have access; only we may write.
         fs::DirBuilder::new().recursive(true).mode(0o755).create(&self.root).map_err(no)?;
         self.remove_leftovers();
         let free = statvfs(&self.root).map_err(|errno| io(errno.into()))?;
@@ -191,7 +192,7 @@ impl Cache {
     }
 }
 
-/// A folder for a build; dropping it removes it with its content.
+/// A folder for a build, which is removed with its content on drop.
 #[derive(Debug)]
 pub(crate) struct Workplace {
     folder: TempDir,
@@ -203,7 +204,7 @@ impl Workplace {
         self.folder.path()
     }
 
-    /// Creates a folder in it.
+    /// Creates a subfolder.
     pub(crate) fn folder(&self, name: &str) -> Result<PathBuf, Error> {
         let folder = self.path().join(name);
         fs::create_dir(&folder).map_err(|source| Error::io(&folder, source))?;
@@ -228,7 +229,7 @@ pub(crate) mod tests {
         Manifest { identity, otp: Some("25.2.3".to_owned()), source, glibc: Some(34), bytes: 3, took_ms: 1 }
     }
 
-    /// A cache that holds one emulator.
+    /// Creates a cache that contains one emulator.
     pub(crate) fn filled(folder: &TempDir) -> (Cache, Kept) {
         let cache = Cache::at(folder.path().join("cache"));
         let workplace = cache.workplace().expect("a workplace");
@@ -239,7 +240,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn an_emulator_is_found_by_its_identity_only() {
+    fn an_emulator_is_found_only_by_its_identity() {
         let folder = tempfile::tempdir().expect("a folder");
         let (cache, kept) = filled(&folder);
         assert_eq!(cache.find(&about().identity).expect("ours"), Some(kept.clone()));

@@ -1,8 +1,8 @@
-//! Starts a new emulator and asks it for its version, type, flavor and options.
+//! Starts a new emulator and queries its version, type, flavor and options.
 //!
-//! It is started without `erlexec`, which belongs to the installation and may be for another system, and with its own folder of programs; only
-//! compiled Erlang code is taken from the installation. Without a usable installation, the bootstrap code in OTP's source is enough
-//! (`bootstrap/`).
+//! The emulator is started without `erlexec`, which belongs to the installation and may be for another system. It gets a separate
+//! folder with its helper programs; only compiled Erlang code is taken from the installation. Without a usable installation, the
+//! bootstrap code in OTP's source (`bootstrap/`) is sufficient.
 
 use std::fs::{self, Permissions};
 use std::io::Read;
@@ -16,12 +16,12 @@ use crate::error::Error;
 use crate::installation::{boot, search_path};
 use crate::kind::{Type, Variant, has_flavors};
 
-/// An emulator starts in 0.1 s, or in seconds on a busy host.
+/// Time limit for the check. An emulator starts in 0.1 s, or in seconds on a busy host.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// The output is one line, or a few lines with an error.
+/// Maximum size of the output, which is one line, or a few lines with an error.
 const MAX_OUTPUT_BYTES: u64 = 64 << 10;
-/// Prefix of the answer's line.
+/// Prefix of the line with the answer.
 const PREFIX: &str = "{beamtune,";
 /// `erlang:display/1` writes synchronously, without an I/O server. Microstate accounting lists its states only while it is on.
 const QUERY: &str = "Info = fun(Item) -> try erlang:system_info(Item) catch _:_ -> none end end, \
@@ -30,8 +30,8 @@ const QUERY: &str = "Info = fun(Item) -> try erlang:system_info(Item) catch _:_ 
                    _ -> none end, \
                    erlang:display({beamtune, Info(version), Info(build_type), Info(emu_flavor), Info(kernel_poll), Extra}), halt().";
 
-/// Replaces `inet_gethost`, which is not built: a starting VM resolves its host name, and "not found" is a sufficient answer
-/// (a packet of 14 bytes to request 1, an error, in erts/etc/common/inet_gethost.c).
+/// Replaces `inet_gethost`, which is not built. A starting VM resolves its host name, for which "not found" is a sufficient
+/// answer. It is a packet of 14 bytes: the answer to request 1, an error (erts/etc/common/inet_gethost.c).
 const NO_HOST: &str = "#!/bin/sh\nprintf '\\0\\0\\0\\016\\0\\0\\0\\001\\0notfound\\0'\n";
 
 /// An emulator to test, and what it is started with.
@@ -39,11 +39,11 @@ const NO_HOST: &str = "#!/bin/sh\nprintf '\\0\\0\\0\\016\\0\\0\\0\\001\\0notfoun
 pub(crate) struct Check<'p> {
     /// The emulator.
     pub(crate) emulator: &'p Path,
-    /// Its `erl_child_setup`, which it starts first of all.
+    /// Its `erl_child_setup`, which it starts first.
     pub(crate) child_setup: &'p Path,
     /// The folder with `lib` and boot files.
     pub(crate) root: &'p Path,
-    /// An empty folder.
+    /// An empty folder for the check's files.
     pub(crate) scratch: &'p Path,
 }
 
@@ -63,7 +63,7 @@ impl Check<'_> {
         if line == wanted {
             Ok(())
         } else {
-            Err(unfit(format!("is not what was ordered: it reports {line}, not {wanted}")))
+            Err(unfit(format!("is not the one requested: it reports {line}, not {wanted}")))
         }
     }
 
@@ -104,7 +104,7 @@ impl Check<'_> {
         let readers = pipes.map(|pipe| {
             thread::spawn(move || {
                 let mut bytes = Vec::new();
-                // What was read before an error still counts.
+                // What was read before an error is still used.
                 let _ = pipe.map(|pipe| pipe.take(MAX_OUTPUT_BYTES).read_to_end(&mut bytes));
                 String::from_utf8_lossy(&bytes).into_owned()
             })
@@ -126,15 +126,15 @@ impl Check<'_> {
     }
 }
 
-/// The answer of an emulator of this version and variant.
+/// Returns the expected answer of an emulator of this version and variant.
 fn expected(erts: &str, variant: Variant) -> String {
     let Variant { kind, flavor, options } = variant;
-    // `emu_flavor` exists since there are flavors.
+    // `emu_flavor` exists only in versions that have flavors.
     let flavor = if has_flavors(erts) { flavor.name() } else { "none" };
     format!("\"{erts}\",{},{flavor},{},{}", kind.name(), options.kernel_poll, options.extra_msacc)
 }
 
-/// The emulator and its `erl_child_setup`, in the `bin` folder of a build.
+/// Returns the emulator and its `erl_child_setup`, which are in the `bin` folder of a build.
 pub(crate) fn results(bin: &Path, kind: Type) -> Option<(PathBuf, PathBuf)> {
     let folders = fs::read_dir(bin).into_iter().flatten().flatten().map(|entry| entry.path());
     // The file of a type other than opt has the type as its suffix.
@@ -157,7 +157,7 @@ mod tests {
         Variant { kind: Type::Lcnt, flavor: Flavor::Jit, options: Options::default() }
     }
 
-    /// The error for an emulator that is this script.
+    /// Returns the error for an emulator that is replaced by this script.
     fn check(text: &str) -> Option<String> {
         let (erlang, scratch) = (erlang(), tempfile::tempdir().expect("a folder"));
         let emulator = erlang.path().join("beam.lcnt.smp");
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_started_with_the_installations_code_and_its_own_programs() {
+    fn emulator_is_started_with_the_installations_code_and_separate_helper_programs() {
         let text = "[ -e \"$BINDIR/erl_child_setup\" ] && [ -d \"$ROOTDIR/erts-13.1.5\" ] || exit 1\n\
                       case \"$*\" in *\" -boot $ROOTDIR/bin/start_clean \"*) ;; *) exit 2 ;; esac\n\
                       echo '{beamtune,\"13.1.5\",lcnt,jit,true,false}'";

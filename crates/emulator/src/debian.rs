@@ -1,7 +1,7 @@
-//! Downloads Debian's source package of Erlang with apt, without a change to the system.
+//! Downloads Debian's source package of Erlang with apt, without changing the system.
 //!
-//! apt gets source lists derived from the system's, and its own folders for everything that it writes. So it needs no root, the system's lists
-//! stay as they are, and they need no `deb-src`.
+//! apt is given source lists that are derived from the system's, and separate folders for everything that it writes. So it does
+//! not need root, and the system's lists stay unchanged and need no `deb-src` entries.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,9 +14,9 @@ use crate::work::{Work, stdout_of};
 /// apt's source lists.
 const LIST: &str = "/etc/apt/sources.list";
 const PARTS: &str = "/etc/apt/sources.list.d";
-/// Larger files are ignored.
+/// Maximum size of a source list; larger files are ignored.
 const MAX_LIST_BYTES: u64 = 1 << 20;
-/// The source package.
+/// Name of the source package.
 const PACKAGE: &str = "erlang";
 
 /// Source lists, in the two formats that apt reads (sources.list(5)).
@@ -29,7 +29,7 @@ pub(crate) struct Lists {
 }
 
 impl Lists {
-    /// The `deb-src` entries for these lists, given as names and contents.
+    /// Derives the `deb-src` entries from source lists, which are given as names and contents.
     pub(crate) fn of<'f>(files: impl IntoIterator<Item = (&'f str, &'f str)>) -> Lists {
         let mut lists = Lists::default();
         for (name, content) in files {
@@ -47,13 +47,13 @@ impl Lists {
     }
 }
 
-/// `deb [options] URI suite components` → the same with `deb-src`.
+/// Converts `deb [options] URI suite components` to the same line with `deb-src`.
 fn entry(line: &str) -> Option<String> {
     let (kind, rest) = line.trim().split_once(char::is_whitespace)?;
     matches!(kind, "deb" | "deb-src").then(|| format!("deb-src {}\n", rest.trim()))
 }
 
-/// A stanza with `deb-src` as its type; `None` if it is disabled or has no types.
+/// Returns a stanza with `deb-src` as its type; `None` if the stanza is disabled or has no types.
 fn stanza(text: &str) -> Option<String> {
     let lines: Vec<&str> =
         text.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty()).collect();
@@ -74,7 +74,7 @@ fn stanza(text: &str) -> Option<String> {
     Some(format!("{}\n\n", lines.collect::<Vec<_>>().join("\n")))
 }
 
-/// The version of the source package that an installed file was built from: `1:25.2.3+dfsg-1+deb12u1`.
+/// Returns the version of the source package from which an installed file was built: `1:25.2.3+dfsg-1+deb12u1`.
 pub fn version_of(file: &Path) -> Option<String> {
     // dpkg knows files by their paths without links. A file below /proc belongs to a container with its own dpkg.
     let real = if file.starts_with("/proc") { None } else { fs::canonicalize(file).ok() }?;
@@ -90,7 +90,8 @@ pub fn version_of(file: &Path) -> Option<String> {
     (source == PACKAGE && is_version(version)).then(|| version.to_owned())
 }
 
-/// Downloads and unpacks the source package; returns its folder and version. Without a version, that of the given OTP.
+/// Downloads and unpacks the source package; returns its folder and version. Without a version, uses the newest package of the
+/// given OTP version.
 pub(crate) fn fetch(
     work: &mut Work<'_>,
     version: Option<&str>,
@@ -98,23 +99,23 @@ pub(crate) fn fetch(
     into: &Path,
 ) -> Result<(PathBuf, String), Error> {
     let apt = Apt::new(into)?;
-    // A failed list or server does not matter if another one has the source.
+    // A list or server that fails does not matter if another one has the source.
     let updated = work.try_run(apt.command("apt-get").args(["-q", "update"]))?;
     let known =
         stdout_of(apt.command("apt-cache").args(["showsrc", "--only-source", PACKAGE])).unwrap_or_default();
     let known = versions(&known);
     let Some(chosen) = chosen(&known, version, otp, is_newer).cloned() else {
-        let wanted = version.or(otp).unwrap_or("of an unknown version: name it with --otp");
+        let wanted = version.or(otp).unwrap_or("(unknown version; name it with --otp)");
         let found = match (known.as_slice(), updated) {
             ([], Some(_)) => {
                 let failed = work.failed("apt-get update", "it found no sources".to_owned());
                 return Err(or_own_source(failed, otp));
             }
-            ([], None) => "they have no source of it".to_owned(),
-            (known, _) => format!("they have {}", known.join(", ")),
+            ([], None) => "they have no version of it".to_owned(),
+            (known, _) => format!("available: {}", known.join(", ")),
         };
         return Err(Error::Debian(format!(
-            "the archives in {LIST} and {PARTS} have no source of {PACKAGE} {wanted}: {found}. Upgrade Erlang to a version that they have, or \
+            "the archives in {LIST} and {PARTS} have no source of {PACKAGE} {wanted}: {found}. Upgrade Erlang to an available version, or \
              name OTP's own source with --source"
         )));
     };
@@ -132,7 +133,7 @@ pub(crate) fn fetch(
     Ok((root, chosen))
 }
 
-/// Adds to an error of apt what to do if Debian's source is not available.
+/// Adds to an error from apt what to do if Debian's source is not available.
 fn or_own_source(error: Error, otp: Option<&str>) -> Error {
     match error {
         Error::Step { what, how, last, log } => {
@@ -146,7 +147,7 @@ fn or_own_source(error: Error, otp: Option<&str>) -> Error {
     }
 }
 
-/// apt with its own folders.
+/// An apt that uses separate folders.
 struct Apt {
     root: PathBuf,
 }
@@ -180,14 +181,14 @@ impl Apt {
         }
         command
             .args(["-o", "Acquire::Languages=none"])
-            // By default an unreachable server is only a warning. Lists from other servers are used all the same.
+            // By default, an unreachable server is only a warning. Lists from other servers are still used.
             .args(["-o", "APT::Update::Error-Mode=any"])
             .env("LC_ALL", "C.UTF-8");
         command
     }
 }
 
-/// apt's source lists, by name and content, without those that are unreadable or too large.
+/// Reads apt's source lists as names and contents, without those that are unreadable or too large.
 fn list_files() -> Vec<(String, String)> {
     let parts = fs::read_dir(PARTS).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
     let mut parts: Vec<PathBuf> =
@@ -201,7 +202,7 @@ fn list_files() -> Vec<(String, String)> {
     [PathBuf::from(LIST)].into_iter().chain(parts).filter_map(read).collect()
 }
 
-/// The versions in the output of `apt-cache showsrc`, in its order, without duplicates.
+/// Returns the versions in the output of `apt-cache showsrc`, in the same order, without duplicates.
 fn versions(text: &str) -> Vec<String> {
     let values = text.lines().filter_map(|line| line.strip_prefix("Version:").map(str::trim));
     let mut found: Vec<String> = Vec::new();
@@ -213,8 +214,8 @@ fn versions(text: &str) -> Vec<String> {
     found
 }
 
-/// The version to build: exactly the given one, else the newest of the same OTP, since archives drop a package version as soon as a patched
-/// one exists. The source is checked for the same ERTS later.
+/// Returns the version to build: exactly the given one, or else the newest one of the same OTP version. (Archives drop a package
+/// version as soon as a patched one exists.) The ERTS version of the source is checked later.
 fn chosen<'v>(
     known: &'v [String],
     version: Option<&str>,
@@ -227,20 +228,20 @@ fn chosen<'v>(
     same.or_else(|| alike.reduce(|best, next| if is_newer(next, best) { next } else { best }))
 }
 
-/// Whether one version is newer than the other, by dpkg's rules.
+/// Returns whether one version is newer than the other, by dpkg's rules.
 fn is_newer(one: &str, other: &str) -> bool {
     let compared = Command::new("dpkg").args(["--compare-versions", one, "gt", other]).status();
     compared.is_ok_and(|status| status.success())
 }
 
-/// The version that Debian has packaged: `1:25.2.3+dfsg-1+deb12u1` → `25.2.3`.
+/// Returns the OTP version that Debian has packaged: `1:25.2.3+dfsg-1+deb12u1` → `25.2.3`.
 fn upstream(version: &str) -> &str {
     let version = version.split_once(':').map_or(version, |(_, rest)| rest);
     let version = version.rsplit_once('-').map_or(version, |(rest, _)| rest);
     version.split_once('+').map_or(version, |(rest, _)| rest)
 }
 
-/// Whether a text is a package version and nothing else (deb-version(7)).
+/// Returns whether a text is a package version and nothing else (deb-version(7)).
 fn is_version(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_digit())
         && text.chars().all(|c| c.is_ascii_alphanumeric() || ".+-:~".contains(c))

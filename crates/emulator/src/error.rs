@@ -22,7 +22,7 @@ pub enum Error {
         /// The last line of its stderr.
         output: String,
     },
-    /// A folder holds no emulator.
+    /// A folder contains no emulator.
     #[error("{} is not an Erlang installation or a release with its own ERTS: {why}", .path.display())]
     NoInstallation {
         /// The folder.
@@ -42,7 +42,7 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
-    /// A source, an installation or a release has another version than the one that is needed.
+    /// A source, an installation or a release has a version other than the one that is needed.
     #[error("{what} is {found}, but {wanted} is needed: only exactly that version fits; {next}")]
     WrongVersion {
         /// The source, installation or release.
@@ -122,7 +122,7 @@ pub enum Error {
         "the emulator was built, but {why}; it was discarded: build it from exactly the installation's source, on a system like the target's"
     )]
     Unusable {
-        /// What is wrong: a predicate, or a clause of its own.
+        /// What is wrong: a predicate whose subject is the emulator, or a complete clause.
         why: String,
     },
     /// Debian's archives have no matching source.
@@ -149,7 +149,7 @@ pub enum Error {
         emulator: PathBuf,
         /// The installation's own emulator.
         over: PathBuf,
-        /// The error of the system; not a `source`, since the message contains it.
+        /// The operating system's error. It is not named `source`, since the message contains it.
         why: io::Error,
     },
     /// A command would bypass the emulator of an overlay folder.
@@ -178,7 +178,7 @@ pub enum Error {
     NoCache {
         /// The folder.
         folder: PathBuf,
-        /// The error of the system; not a `source`, since the message contains it.
+        /// The operating system's error. It is not named `source`, since the message contains it.
         why: io::Error,
     },
     /// A program could not be started.
@@ -186,7 +186,7 @@ pub enum Error {
     Start {
         /// The program.
         program: String,
-        /// The error of the system; not a `source`, since the message contains it.
+        /// The operating system's error. It is not named `source`, since the message contains it.
         why: io::Error,
     },
     /// A file operation failed.
@@ -194,16 +194,16 @@ pub enum Error {
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// The error of the system; not a `source`, since the message contains it.
+        /// The operating system's error. It is not named `source`, since the message contains it.
         why: io::Error,
     },
 }
 
-/// Disk space of a build at most, in megabytes: the unpacked source and the build's output.
+/// Maximum disk space of a build, in megabytes: the unpacked source and the build's output.
 pub const BUILD_MB: u64 = 700;
 
 impl Error {
-    /// The error of an operation on a file or folder.
+    /// Creates the error for a failed operation on a file or folder.
     pub(crate) fn io(path: &Path, why: io::Error) -> Error {
         match why.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {

@@ -1,4 +1,4 @@
-//! Installs an emulator next to that of a release, or prints the Dockerfile lines that put one into an image.
+//! Installs an emulator next to that of a release, or creates the Dockerfile lines that add one to an image.
 //!
 //! Only this module writes into an installation, and only on request: one file, which is started only with `-emu_type`.
 
@@ -15,12 +15,12 @@ use crate::program::Program;
 use crate::recipe::{Layout, Recipe};
 use crate::source::{tarball_url, version};
 
-/// What was installed.
+/// The result of an installation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Installed {
     /// The file.
     pub file: PathBuf,
-    /// Whether an identical file was installed already.
+    /// Whether an identical file was already installed.
     pub was_there: bool,
 }
 
@@ -76,7 +76,7 @@ pub fn install(kept: &Kept, installation: &Installation) -> Result<Installed, Er
     let new = new.map_err(|source| Error::io(&installation.bin, source))?;
     fs::write(new.path(), &bytes).map_err(io)?;
     let like = fs::metadata(installation.emulator()).map_err(io)?;
-    // As root, we install for the release's owner; any other user is the owner.
+    // If we are root, the file must belong to the release's owner. Any other user is the owner already.
     let own = new.as_file().metadata().map_err(io)?;
     if (own.uid(), own.gid()) != (like.uid(), like.gid()) {
         fchown(new.as_file(), Some(like.uid()), Some(like.gid())).map_err(io)?;
@@ -89,26 +89,26 @@ pub fn install(kept: &Kept, installation: &Installation) -> Result<Installed, Er
     Ok(Installed { file, was_there: false })
 }
 
-/// An image that gets an emulator.
+/// A container image to which an emulator is added.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image {
     /// Version of OTP: `27.3.4.1`.
     pub otp: String,
-    /// Version of ERTS if it is known; the build fails for any other.
+    /// Version of ERTS, if it is known. The build fails for any other version.
     pub erts: Option<String>,
-    /// The base image, which decides architecture and C library: `debian:bookworm`, `alpine:3.22`.
+    /// The base image, which determines architecture and C library: `debian:bookworm`, `alpine:3.22`.
     pub base: String,
-    /// The folder in the image that holds `erts-VERSION`.
+    /// The folder in the image that contains `erts-VERSION`.
     pub root: String,
     /// Type, flavor and options.
     pub variant: Variant,
 }
 
-/// The folder of Erlang in images based on the official one.
+/// The folder of Erlang in images that are based on the official one.
 pub const USUAL_ROOT: &str = "/usr/local/lib/erlang";
 
 impl Image {
-    /// Lines of a Dockerfile: a build stage, and the lines that the last stage needs.
+    /// Returns lines for a Dockerfile: a build stage, and the lines that the last stage needs.
     ///
     /// # Errors
     /// If a field is not safe in a Dockerfile, or the type is `opt`, which would replace the image's own emulator.
@@ -144,7 +144,7 @@ impl Image {
             // BusyBox has wget and tar.
             Packages::Apk => (format!("apk add --no-cache {list}"), "wget -qO-"),
         };
-        // All ERTS versions since OTP 24 are configured alike; older ones have no flavors.
+        // All ERTS versions since OTP 24 are configured in the same way; older ones have no flavors.
         let release: u32 = otp.split('.').next().and_then(|major| major.parse().ok()).unwrap_or_default();
         let like_erts = format!("{}.0", release.saturating_sub(12));
         let layout = Layout { make_configure: release >= 24 };
@@ -164,7 +164,7 @@ impl Image {
              RUN {wget} {url} | tar -xz --strip-components=1\n\
              ENV {environment}\n\
              RUN {steps}\n\
-             # Its folder contains the version: next to an emulator of another version it is never used.\n\
+             # The folder's name contains the version, so an ERTS of another version never uses this emulator.\n\
              RUN erts=$(sed -n 's/^VSN *= *//p' erts/vsn.mk) && {check}install -D -m 755 /{file} /out/erts-$erts/bin/{file}\n\
              \n\
              # In the last stage, after the lines that bring Erlang or the release to {root}:\n\
@@ -175,7 +175,7 @@ impl Image {
     }
 }
 
-/// The package manager of an image, by the image's name.
+/// Returns the package manager of an image, derived from the image's name.
 pub fn manager_of(base: &str) -> Packages {
     const DNF: [&str; 9] =
         ["fedora", "rocky", "alma", "centos", "redhat", "rhel", "ubi", "amazonlinux", "oraclelinux"];
@@ -187,7 +187,7 @@ pub fn manager_of(base: &str) -> Packages {
     }
 }
 
-/// The image that a system is most likely based on, from its `/etc/os-release`.
+/// Returns the image that a system is most likely based on, derived from its `/etc/os-release`.
 pub fn base_of(os_release: &str) -> Option<String> {
     let field = |name: &str| {
         let values = os_release.lines().filter_map(|line| line.split_once('='));
@@ -198,7 +198,7 @@ pub fn base_of(os_release: &str) -> Option<String> {
     let number = field("VERSION_ID");
     let tag = match id.as_str() {
         "debian" | "ubuntu" => field("VERSION_CODENAME").or(number)?,
-        // Tags of its images have the first two numbers.
+        // Tags of Alpine's images contain only the first two numbers.
         "alpine" => number?.splitn(3, '.').take(2).collect::<Vec<_>>().join("."),
         "fedora" => number?,
         "rocky" => return Some(format!("rockylinux/rockylinux:{}", number?)),
@@ -209,7 +209,7 @@ pub fn base_of(os_release: &str) -> Option<String> {
     Some(format!("{id}:{tag}"))
 }
 
-/// The default flavor of an OTP version: from OTP 24 on the JIT, on the architectures that it supports.
+/// Returns the default flavor of an OTP version: the JIT from OTP 24 on, on the architectures that the JIT supports.
 pub fn usual_flavor(otp: &str, architecture: &str) -> Flavor {
     let release: u32 = otp.split('.').next().and_then(|major| major.parse().ok()).unwrap_or_default();
     match architecture {
@@ -258,7 +258,7 @@ mod tests {
             assert!(!release.path().join("erts-13.1.5/bin/beam.lcnt.smp").exists());
         };
         let text = "Erlang/OTP 25%s [erts-13.1.5] [64-bit] [jit:ns%s]";
-        // The version in the file counts, not the folder's name.
+        // The version in the file is compared, not the one in the folder's name.
         check(emulator(&text.replace("13.1.5", "13.1.4")), "ERTS 13.1.4");
         check(elf(62, "/lib/ld-musl-x86_64.so.1", text), "x86_64, musl");
         check(elf(183, "/lib/ld-linux-aarch64.so.1", text), "aarch64, glibc");

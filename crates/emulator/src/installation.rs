@@ -1,7 +1,6 @@
 //! Finds the installation of Erlang that a command or a folder belongs to, and its emulator.
 //!
-//! An installation is a folder with `erts-VERSION/bin`: that of a whole Erlang (`/usr/lib/erlang`), or of a release with its own
-//! ERTS.
+//! An installation is a folder with `erts-VERSION/bin`: a complete Erlang (`/usr/lib/erlang`), or a release with its own ERTS.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -13,31 +12,31 @@ use std::process::{Command, Stdio};
 use crate::error::Error;
 use crate::kind::{Type, is_version, release_of};
 
-/// Version files have one short line.
+/// Maximum length of a line that is read. Version files have one short line.
 const MAX_LINE_BYTES: usize = 200;
-/// Depth of a release's commands below its folder: `releases/VERSION/elixir`.
+/// Maximum depth of a release's commands below its folder: `releases/VERSION/elixir`.
 const MAX_DEPTH: usize = 3;
 
-/// An installation of Erlang, or a release with an ERTS of its own.
+/// An installation of Erlang, or a release with its own ERTS.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Installation {
     /// Its folder.
     pub root: PathBuf,
     /// The folder of its programs: `ROOT/erts-13.1.5/bin`.
     pub bin: PathBuf,
-    /// Version of ERTS, from that folder's name.
+    /// Version of ERTS, from the name of the folder `erts-VERSION`.
     pub erts: String,
-    /// Version of OTP, if a file says so; releases have no such file.
+    /// Version of OTP, if a file contains it. Releases have no such file.
     pub otp: Option<String>,
     /// Whether it is a release: there is no `bin/erl`.
     pub is_release: bool,
 }
 
 impl Installation {
-    /// The installation in a folder.
+    /// Returns the installation in a folder.
     ///
     /// # Errors
-    /// If the folder has no ERTS, or several and no `start_erl.data` that names the current one.
+    /// If the folder has no ERTS, or has several and no `start_erl.data` that names the current one.
     pub fn at(root: &Path) -> Result<Installation, Error> {
         let no = |why: String| Error::NoInstallation { path: root.to_owned(), why };
         let root = std::path::absolute(root).map_err(|source| Error::io(root, source))?;
@@ -70,7 +69,8 @@ impl Installation {
         })
     }
 
-    /// The installation that a command uses: the release that contains it, else that of the first `erl` in `search`, a PATH.
+    /// Returns the installation that a command uses: the release that contains the command, or else that of the first `erl` in
+    /// `search`, which is a PATH.
     ///
     /// # Errors
     /// If no `erl` is found, or its installation cannot be determined.
@@ -82,7 +82,7 @@ impl Installation {
         if let Some(installation) = Installation::around(&erl) {
             return Ok(installation);
         }
-        // A shim of a version manager, which chooses the real `erl`.
+        // This must be the shim of a version manager, which chooses the real `erl`.
         let eval = "io:put_chars(code:root_dir()), halt().";
         let mut ask = Command::new(&erl);
         ask.args(["-boot", "start_clean", "-noshell", "-noinput", "-eval", eval]).stdin(Stdio::null());
@@ -98,24 +98,24 @@ impl Installation {
         }
     }
 
-    /// The installation that contains a file.
+    /// Returns the installation that contains a file.
     fn around(file: &Path) -> Option<Installation> {
         let file = fs::canonicalize(file).ok()?;
         file.ancestors().skip(1).take(MAX_DEPTH).find_map(|folder| Installation::at(folder).ok())
     }
 
-    /// The path of its emulator.
+    /// Returns the path of the installation's emulator.
     pub fn emulator(&self) -> PathBuf {
         self.bin.join(Type::Opt.file())
     }
 
-    /// A boot file without its suffix: one that starts only kernel and stdlib if there is one.
+    /// Returns a boot file without its suffix, preferably one that starts only kernel and stdlib.
     pub fn boot(&self) -> Option<PathBuf> {
         boot(&self.root)
     }
 }
 
-/// A boot file of a folder with `releases` or `bin`, without its suffix; `start_clean` is preferred.
+/// Returns a boot file of a folder with `releases` or `bin`, without its suffix. `start_clean` is preferred.
 pub(crate) fn boot(root: &Path) -> Option<PathBuf> {
     let releases = fs::read_dir(root.join("releases")).into_iter().flatten().flatten();
     let of_releases = releases.map(|entry| entry.path().join("start_clean"));
@@ -123,14 +123,14 @@ pub(crate) fn boot(root: &Path) -> Option<PathBuf> {
     known.into_iter().chain(of_releases).find(|file| file.with_extension("boot").is_file())
 }
 
-/// The last line that is not blank.
+/// Returns the last line that is not blank.
 fn last_line(output: &[u8]) -> Option<String> {
     let output = String::from_utf8_lossy(output);
     let last = output.lines().map(str::trim).rfind(|line| !line.is_empty())?;
     Some(last.chars().take(MAX_LINE_BYTES).collect())
 }
 
-/// The first line of a small file, trimmed.
+/// Returns the first line of a small file, trimmed.
 pub(crate) fn line(path: &Path) -> Option<String> {
     let content = fs::read(path).ok()?;
     let line = content.split(|byte| *byte == b'\n').next()?;
@@ -138,7 +138,7 @@ pub(crate) fn line(path: &Path) -> Option<String> {
     Some(line.trim().to_owned())
 }
 
-/// The file of a command: the command itself if it is a path, else the first match in `search`.
+/// Returns the file of a command: the command itself if it is a path, or else the first match in `search`.
 pub(crate) fn find(program: &OsStr, search: Option<&OsStr>) -> Option<PathBuf> {
     let is_program = |file: &PathBuf| {
         fs::metadata(file).is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
@@ -149,7 +149,7 @@ pub(crate) fn find(program: &OsStr, search: Option<&OsStr>) -> Option<PathBuf> {
     std::env::split_paths(search?).map(|folder| folder.join(program)).find(is_program)
 }
 
-/// The PATH.
+/// Returns the value of PATH.
 pub fn search_path() -> Option<OsString> {
     std::env::var_os("PATH")
 }
@@ -170,8 +170,8 @@ pub(crate) mod tests {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("its mode");
     }
 
-    /// Writes a script that is then run. `cp` writes it, since a file that is open for writing cannot be executed, and a child that another
-    /// test is just spawning briefly inherits all of our open files.
+    /// Writes a script that the test then runs. `cp` writes the final file, since a file that is open for writing cannot be
+    /// executed: a child that another test is just spawning briefly inherits all files that we have open.
     pub(crate) fn script(path: &Path, text: &str) {
         let written = path.with_extension("written");
         file(&written, format!("#!/bin/sh\n{text}\n").as_bytes());
@@ -180,7 +180,7 @@ pub(crate) mod tests {
         fs::remove_file(&written).expect("removed");
     }
 
-    /// A folder that looks like a whole Erlang of OTP 25.
+    /// Creates a folder that looks like a complete Erlang of OTP 25.
     pub(crate) fn erlang() -> TempDir {
         let folder = tempfile::tempdir().expect("a folder");
         let beam = emulator("Erlang/OTP 25%s [erts-13.1.5] [source] [64-bit] [jit:ns%s]");
@@ -207,9 +207,9 @@ pub(crate) mod tests {
     fn start_erl_data_selects_among_several_erts() {
         let folder = erlang();
         file(&folder.path().join("erts-13.2/bin/beam.smp"), b"");
-        // A folder without an emulator does not count.
+        // A folder without an emulator is ignored.
         file(&folder.path().join("erts-14.0/bin/erlexec"), b"");
-        let error = Installation::at(folder.path()).expect_err("nothing tells which").to_string();
+        let error = Installation::at(folder.path()).expect_err("no start_erl.data").to_string();
         assert!(error.contains("no folder erts-VERSION"), "{error}");
         file(&folder.path().join("releases/start_erl.data"), b"13.2 0.1.0\n");
         assert_eq!(Installation::at(folder.path()).expect("an installation").erts, "13.2");

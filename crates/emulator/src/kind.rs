@@ -1,10 +1,10 @@
-//! Identity of an emulator: what decides whether it fits an installation.
+//! The identity of an emulator, which determines whether it fits an installation.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The first ERTS with a JIT, and so with emulator flavors: that of OTP 24.
+/// Major version of the first ERTS that has a JIT, and therefore emulator flavors: that of OTP 24.
 const FIRST_ERTS_WITH_FLAVORS: u32 = 12;
 
 /// The type of an emulator, as `-emu_type` and `erlang:system_info(build_type)` name it.
@@ -13,7 +13,7 @@ const FIRST_ERTS_WITH_FLAVORS: u32 = 12;
 pub enum Type {
     /// Counts every attempt to take a lock.
     Lcnt,
-    /// The default type; worth a build with [`Options`] that an installation does not have.
+    /// The default type. Building one is useful for [`Options`] that the installation's emulator does not have.
     Opt,
 }
 
@@ -21,7 +21,7 @@ impl Type {
     /// Parses a type's name.
     ///
     /// # Errors
-    /// For any other name; the message lists the valid ones.
+    /// If the name is unknown. The message lists the valid names.
     pub fn parse(name: &str) -> Result<Type, String> {
         match name {
             "lcnt" => Ok(Type::Lcnt),
@@ -30,7 +30,7 @@ impl Type {
         }
     }
 
-    /// The name; also the make target.
+    /// Returns the name, which is also the make target.
     pub fn name(self) -> &'static str {
         match self {
             Type::Lcnt => "lcnt",
@@ -38,7 +38,7 @@ impl Type {
         }
     }
 
-    /// The name of its executable, as `erlexec` looks for it (erts/etc/common/erlexec.c).
+    /// Returns the name of the executable that `erlexec` looks for (erts/etc/common/erlexec.c).
     pub fn file(self) -> &'static str {
         match self {
             Type::Lcnt => "beam.lcnt.smp",
@@ -51,14 +51,14 @@ impl Type {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Flavor {
-    /// Compiles it to machine code when a module is loaded.
+    /// The code is compiled to machine code when a module is loaded.
     Jit,
-    /// Interprets it.
+    /// The code is interpreted.
     Emu,
 }
 
 impl Flavor {
-    /// The flavor's name.
+    /// Returns the flavor's name.
     pub fn name(self) -> &'static str {
         match self {
             Flavor::Jit => "jit",
@@ -67,7 +67,7 @@ impl Flavor {
     }
 }
 
-/// The C library of a program: a program does not run with another one.
+/// The C library of a program. The program does not run with another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Libc {
@@ -80,7 +80,7 @@ pub enum Libc {
 }
 
 impl Libc {
-    /// The name, for output and for folders.
+    /// Returns the name, for output and for folders.
     pub fn name(self) -> &'static str {
         match self {
             Libc::Glibc => "glibc",
@@ -93,7 +93,7 @@ impl Libc {
 /// Options of `configure`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Options {
-    /// Whether it polls sockets with epoll (the default), or with poll.
+    /// Whether the emulator polls sockets with epoll (the default) rather than with poll.
     pub kernel_poll: bool,
     /// Whether microstate accounting has the extra states: `ets`, `bif`, `alloc`, `busy_wait` …
     pub extra_msacc: bool,
@@ -105,7 +105,7 @@ impl Default for Options {
     }
 }
 
-/// What can be chosen when a source is built.
+/// What can be chosen when an emulator is built from a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Variant {
     /// Its type.
@@ -117,7 +117,7 @@ pub struct Variant {
     pub options: Options,
 }
 
-/// An emulator can replace another one if these are the same.
+/// The properties of an emulator that must be the same for it to replace another one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// Version of ERTS: `13.1.5`.
@@ -132,7 +132,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// A unique name, usable as a folder name: `erts-13.1.5-lcnt-jit-x86_64-glibc`.
+    /// Returns a unique name that can be used as a folder name: `erts-13.1.5-lcnt-jit-x86_64-glibc`.
     pub fn key(&self) -> String {
         let Identity { erts, variant, architecture, libc } = self;
         let Variant { kind, flavor, options } = variant;
@@ -148,7 +148,7 @@ impl Identity {
 }
 
 impl fmt::Display for Identity {
-    /// For output: `lcnt emulator of ERTS 13.1.5 (jit, x86_64, glibc, without kernel poll)`.
+    /// Formats it for output: `lcnt emulator of ERTS 13.1.5 (jit, x86_64, glibc, without kernel poll)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Variant { kind, flavor, options } = self.variant;
         let (kind, flavor) = (kind.name(), flavor.name());
@@ -169,12 +169,13 @@ impl fmt::Display for Identity {
     }
 }
 
-/// Whether an ERTS has flavors; older ones only have the interpreter, and their makefile has no `FLAVOR`.
+/// Returns whether an ERTS version has flavors. Older ones have only the interpreter, and their makefile has no `FLAVOR`.
 pub(crate) fn has_flavors(erts: &str) -> bool {
     major(erts).is_some_and(|major| major >= FIRST_ERTS_WITH_FLAVORS)
 }
 
-/// The OTP release of an ERTS, from OTP 23 on, where major versions advance in step (otp_versions.table of OTP's source).
+/// Returns the OTP release of an ERTS version, from OTP 23 on. Since then, their major versions have advanced in step
+/// (otp_versions.table in OTP's source).
 pub(crate) fn release_of(erts: &str) -> Option<u32> {
     major(erts).filter(|major| *major >= 11).map(|major| major + 12)
 }
@@ -183,7 +184,7 @@ fn major(version: &str) -> Option<u32> {
     version.split(['.', '-']).next()?.parse().ok()
 }
 
-/// Whether a text is a version and nothing else, and so safe in a path or a command: `13.1.5`, `27.0-rc1`.
+/// Returns whether a text is a version and nothing else, so that it is safe in a path or a command: `13.1.5`, `27.0-rc1`.
 pub fn is_version(text: &str) -> bool {
     text.len() <= 40
         && text.starts_with(|c: char| c.is_ascii_digit())

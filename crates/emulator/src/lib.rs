@@ -1,9 +1,9 @@
-//! Emulators that match an installation of Erlang (with lock counting, or configured differently), and commands started with one.
+//! Builds emulators that match an installation of Erlang, with lock counting or other options, and starts commands with them.
 //!
-//! An emulator is a single executable, `beam.smp`. Another build can replace it if ERTS version, machine and C library are the same; the rest
-//! of the installation stays. So only that executable is built ([`build`], by a [`recipe`] that is a pure function) and cached ([`cache`]).
-//! For one command it replaces the installation's own, through a private mount ([`mount`]) or a folder of links ([`overlay`]). Only
-//! [`install`](mod@install) writes into an installation.
+//! An emulator is a single executable, `beam.smp`. Another build can replace it if ERTS version, architecture and C library are
+//! the same; the rest of the installation stays unchanged. So only this executable is built ([`build`], following a [`recipe`],
+//! which is a pure function) and cached ([`cache`]). It replaces the installation's own emulator for one command, through a
+//! private mount ([`mount`]) or a folder of links ([`overlay`]). Only [`install`](mod@install) writes into an installation.
 
 pub mod build;
 pub mod cache;

@@ -1,8 +1,8 @@
-//! Mounts an emulator over that of an installation, visible only to this process and its children.
+//! Mounts an emulator over that of an installation. The mount is visible only to this process and its children.
 //!
-//! It is a bind mount in a private mount namespace (mount_namespaces(7)): the installation's file stays unchanged, and no process outside sees
-//! the mount. It ends with the last process in the namespace. Start scripts need no change, and nodes that a node starts use the emulator,
-//! too.
+//! It is a bind mount in a private mount namespace (mount_namespaces(7)). The installation's file stays unchanged, and no process
+//! outside of the namespace sees the mount, which ends with the last process in the namespace. Start scripts need no change.
+//! Nodes that are started by a node in the namespace use the emulator, too.
 
 use std::fs;
 use std::io;
@@ -28,7 +28,7 @@ pub enum Mounted {
 /// Mounts `emulator` over `over`. The process must have no other thread, and must exec the command next.
 ///
 /// # Errors
-/// If the namespace was made, but the mount failed.
+/// If the namespace was created, but the mount failed.
 pub fn put_over(emulator: &Path, over: &Path) -> Result<Mounted, Error> {
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
     let failed = |why| Error::Mount { emulator: emulator.to_owned(), over: over.to_owned(), why };
@@ -42,8 +42,8 @@ pub fn put_over(emulator: &Path, over: &Path) -> Result<Mounted, Error> {
             Err(_) => return Ok(Mounted::NotAllowed),
         },
     };
-    // With shared mounts, systemd's default, everybody would see ours. In a chroot this cannot be changed, since its root is not a mount
-    // point; up to here nothing but our own namespace has changed.
+    // With shared mounts, systemd's default, all processes would see our mount. In a chroot, this cannot be changed, since its
+    // root is not a mount point. So far, nothing but our own namespace has changed.
     if mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).is_err() {
         return Ok(Mounted::NotAllowed);
     }

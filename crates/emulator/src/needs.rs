@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::installation::{find, search_path};
 use crate::kind::Flavor;
 
-/// How to find out whether something is installed.
+/// How to detect whether something is installed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Probe {
     /// A program on the PATH.
@@ -23,7 +23,7 @@ pub enum Probe {
 pub struct Need {
     /// Its name in messages.
     pub what: &'static str,
-    /// How to find out whether it is installed.
+    /// How to detect whether it is installed.
     pub probe: Probe,
     /// Package of Debian and Ubuntu.
     pub apt: &'static str,
@@ -54,7 +54,7 @@ const fn need(
     Need { what, probe, apt, dnf, apk }
 }
 
-/// What every build needs.
+/// Needed for every build.
 const ALWAYS: [Need; 7] = [
     need("a C compiler", Probe::Program("gcc"), "gcc", "gcc", "gcc"),
     need("the C library's headers", Probe::Header("stdlib.h"), "libc6-dev", "glibc-devel", "musl-dev"),
@@ -77,21 +77,21 @@ const ALWAYS: [Need; 7] = [
         "linux-headers",
     ),
 ];
-/// What a JIT build needs, since the JIT is written in C++.
+/// Needed for a JIT build, since the JIT is written in C++.
 const JIT: [Need; 2] = [
     need("a C++ compiler", Probe::Program("g++"), "g++", "gcc-c++", "g++"),
     need("the C++ library's headers", Probe::CppHeader("vector"), "g++", "gcc-c++", "g++"),
 ];
-/// Removes debug information.
+/// Needed to remove debug information.
 const STRIP: Need = need("strip", Probe::Program("strip"), "binutils", "binutils", "binutils");
-/// What a tarball needs.
+/// Needed to unpack a tarball.
 const TAR: Need = need("tar", Probe::Program("tar"), "tar", "tar", "tar");
 const XZ: Need = need("xz", Probe::Program("xz"), "xz-utils", "xz", "xz");
 const GZIP: Need = need("gzip", Probe::Program("gzip"), "gzip", "gzip", "gzip");
-/// What unpacking Debian's source package needs.
+/// Needed to unpack Debian's source package.
 const DPKG_SOURCE: Need =
     need("dpkg-source", Probe::Program("dpkg-source"), "dpkg-dev", "dpkg-dev", "dpkg-dev");
-/// Optional: without these headers the emulator has no SCTP, and `gen_sctp` returns an error.
+/// Optional: without these headers, the emulator does not support SCTP, and `gen_sctp` returns an error.
 pub const SCTP: Need = need(
     "the headers of SCTP",
     Probe::Header("netinet/sctp.h"),
@@ -103,7 +103,7 @@ pub const SCTP: Need = need(
 /// How a source is unpacked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unpack {
-    /// A folder.
+    /// The source is a folder, which need not be unpacked.
     Nothing,
     /// A tarball, compressed with gzip or xz, or in another way that tar detects.
     Tar {
@@ -114,7 +114,7 @@ pub enum Unpack {
     DebianSource,
 }
 
-/// What a build of this flavor needs, without [`SCTP`].
+/// Returns what a build of this flavor needs, except for [`SCTP`].
 pub fn needs(flavor: Flavor, unpack: Unpack) -> Vec<Need> {
     let mut needs = ALWAYS.to_vec();
     if flavor == Flavor::Jit {
@@ -130,7 +130,7 @@ pub fn needs(flavor: Flavor, unpack: Unpack) -> Vec<Need> {
     needs
 }
 
-/// Packages that a container needs to build an emulator of this flavor from a gzipped tarball, without duplicates.
+/// Returns the packages that a container needs to build an emulator of this flavor from a gzipped tarball, without duplicates.
 pub fn packages(manager: Packages, flavor: Flavor) -> Vec<&'static str> {
     let needs = needs(flavor, Unpack::Tar { xz: false });
     let mut names: Vec<&'static str> = Vec::new();
@@ -152,7 +152,7 @@ impl Need {
         }
     }
 
-    /// Whether it is installed. Without a compiler every header counts as missing; the compiler is then in the error, too.
+    /// Returns whether it is installed. Without a compiler, every header is reported as missing, along with the compiler.
     pub fn is_there(&self) -> bool {
         match self.probe {
             Probe::Program(program) => find(program.as_ref(), search_path().as_deref()).is_some(),
@@ -165,7 +165,7 @@ impl Need {
 /// Checks that everything is installed.
 ///
 /// # Errors
-/// If something is missing: names all of it, and the commands that install it.
+/// If something is missing. The error lists everything that is missing, and the commands that install it.
 pub fn check(needs: &[Need], is_there: impl Fn(&Need) -> bool) -> Result<(), Error> {
     let missing: Vec<&Need> = needs.iter().filter(|need| !is_there(need)).collect();
     if missing.is_empty() {

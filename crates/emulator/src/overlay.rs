@@ -1,8 +1,9 @@
-//! A folder that imitates an installation with another emulator, for hosts where no mount is allowed.
+//! Creates a folder that imitates an installation with another emulator, for hosts on which a mount is not allowed.
 //!
-//! It holds links to the installation's files, and copies of its scripts, since these use their own location (`readlink $0`). For a whole
-//! Erlang it has `bin/erl` and the programs; commands find that `erl` through the PATH. For a release with its own ERTS it mirrors the release's
-//! folder, and the release's scripts are called there. It is kept in the cache, since what was started from it may outlive us.
+//! The folder contains links to the installation's files, and copies of its scripts, since scripts use their own location
+//! (`readlink $0`). For a complete Erlang, it contains `bin/erl` and the programs, and commands find this `erl` through the PATH.
+//! For a release with its own ERTS, it mirrors the release's folder, and the release's scripts are called there. The folder is
+//! kept in the cache, since programs that were started from it may outlive beamtune.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Permissions};
@@ -16,14 +17,14 @@ use crate::error::Error;
 use crate::installation::{Installation, find};
 use crate::kind::Type;
 
-/// The folder of all overlays, in the cache.
+/// Name of the folder of all overlays in the cache.
 const FOLDER: &str = "overlays";
 /// Scripts, boot files and configuration files up to this size are copied; larger files are linked.
 const MAX_COPIED_BYTES: u64 = 4 << 20;
 /// Folders of a release that are copied; all others are linked.
 const RENEWED: [&str; 2] = ["bin", "releases"];
-/// Where our `erl` is, in the folder for a whole Erlang. The second one is for nodes that start other nodes: `erlexec` puts
-/// its own folder in front of the PATH (erts/etc/common/erlexec.c).
+/// Paths of our `erl` in the overlay of a complete Erlang. The second one is for nodes that start other nodes: `erlexec` puts its
+/// own folder in front of the PATH (erts/etc/common/erlexec.c).
 const ERLS: [&str; 2] = ["bin/erl", "erts/bin/erl"];
 /// Scripts are searched for the path of `erl` up to this size.
 const MAX_SCRIPT_BYTES: u64 = 1 << 20;
@@ -39,8 +40,8 @@ pub struct OverlayCommand {
     pub environment: Vec<(&'static str, OsString)>,
 }
 
-/// Creates the overlay folder, or reuses an identical one, and changes the command. `search` is the PATH, `flags` the current value of
-/// `ERL_AFLAGS`.
+/// Creates the overlay folder, or reuses an identical one, and changes the command to use it. `search` is the PATH, and `flags`
+/// the current value of `ERL_AFLAGS`.
 ///
 /// # Errors
 /// If the folder cannot be created, or the command would not use it.
@@ -63,7 +64,7 @@ pub fn start(
     if installation.is_release {
         let Some(inside) = inside else {
             return Err(Error::Usage(format!(
-                "{} is not part of {}: name one of its own scripts",
+                "{} is not part of {}: run one of the scripts of that release",
                 program.display(),
                 installation.root.display()
             )));
@@ -96,7 +97,7 @@ pub fn start(
     Ok(OverlayCommand { root, command, environment })
 }
 
-/// The nearest parent folder that not all users may enter: processes of other users do not reach the file.
+/// Returns the nearest parent folder that not all users may enter. Processes of other users cannot reach the file through it.
 pub fn closed_above(file: &Path) -> Option<PathBuf> {
     const OTHERS_ENTER: u32 = 0o001;
     let is_closed = |folder: &&Path| fs::metadata(folder).is_ok_and(|it| it.mode() & OTHERS_ENTER == 0);
@@ -109,7 +110,7 @@ fn replace_program(command: &mut [OsString], program: PathBuf) {
     }
 }
 
-/// An absolute path of `erl` in a script, outside of comments: `/usr/bin/erl`.
+/// Finds an absolute path of `erl` in a script, outside of comments: `/usr/bin/erl`.
 fn fixed_erl(script: &Path) -> Option<String> {
     let mut text = String::new();
     File::open(script).ok()?.take(MAX_SCRIPT_BYTES).read_to_string(&mut text).ok()?;
@@ -121,7 +122,7 @@ fn fixed_erl(script: &Path) -> Option<String> {
     words.find(|word| word.starts_with('/') && word.ends_with("/bin/erl")).map(str::to_owned)
 }
 
-/// The overlay folder in the cache, created if needed.
+/// Returns the overlay folder in the cache, and creates it if needed.
 fn made(cache: &Cache, kept: &Kept, installation: &Installation) -> Result<PathBuf, Error> {
     let mut plan = Plan::default();
     if installation.is_release {
@@ -141,11 +142,11 @@ fn made(cache: &Cache, kept: &Kept, installation: &Installation) -> Result<PathB
     fs::set_permissions(new.path(), Permissions::from_mode(0o755)).map_err(io)?;
     match fs::rename(new.path(), &root) {
         Ok(()) => {
-            // It was renamed, so there is nothing to remove.
+            // The folder was renamed, so there is nothing to remove.
             let _ = new.keep();
             Ok(root)
         }
-        // Another process was faster.
+        // Another process has created the folder in the meantime.
         Err(_) if root.is_dir() => Ok(root),
         Err(source) => Err(Error::io(&root, source)),
     }
@@ -159,12 +160,12 @@ struct Plan {
     copies: Vec<(PathBuf, PathBuf)>,
     /// Text of [`ERLS`]; `@ROOT@` is replaced by the folder.
     erl: Option<String>,
-    /// Paths, times and sizes of the copied files, to notice changes.
+    /// Paths, modification times and sizes of the copied files, to detect changes.
     stamps: Vec<(PathBuf, i64, i64, u64)>,
 }
 
 impl Plan {
-    /// For a whole Erlang: its programs, and an `erl` that starts them.
+    /// Plans the overlay of a complete Erlang: its programs, and an `erl` that starts them.
     fn erlang(&mut self, installation: &Installation, kept: &Kept) -> Result<(), Error> {
         self.folders = ["bin", "erts", "erts/bin"].map(PathBuf::from).to_vec();
         self.programs(&installation.bin, Path::new("erts/bin"), kept)?;
@@ -179,7 +180,7 @@ impl Plan {
         Ok(())
     }
 
-    /// For a release: all of it, with copies of the scripts.
+    /// Plans the overlay of a release: all of its files, with copies of the scripts.
     fn release(&mut self, installation: &Installation, kept: &Kept) -> Result<(), Error> {
         for (name, path, is_folder) in entries(&installation.root)? {
             let inside = PathBuf::from(&name);
@@ -204,7 +205,7 @@ impl Plan {
         Ok(())
     }
 
-    /// The programs of an ERTS, with the emulator replaced.
+    /// Adds the programs of an ERTS, with the emulator replaced.
     fn programs(&mut self, bin: &Path, to: &Path, kept: &Kept) -> Result<(), Error> {
         let emulator = kept.about.identity.variant.kind.file();
         for (name, path, _) in entries(bin)? {
@@ -221,7 +222,7 @@ impl Plan {
         Ok(())
     }
 
-    /// A folder with everything below it; what a script might overwrite is copied.
+    /// Adds a folder with everything below it. Files that a script might overwrite are copied.
     fn renewed(&mut self, from: &Path, to: &Path) -> Result<(), Error> {
         self.folders.push(to.to_owned());
         for (name, path, is_folder) in entries(from)? {
@@ -245,7 +246,7 @@ impl Plan {
         Ok(())
     }
 
-    /// A hash of the content; it only has to differ between contents.
+    /// Returns a hash of the content. It only has to differ if the content differs.
     fn key(&self, installation: &Installation) -> u64 {
         let mut hasher = DefaultHasher::new();
         (&installation.root, &self.links, &self.copies, &self.erl, &self.stamps).hash(&mut hasher);
@@ -276,7 +277,7 @@ impl Plan {
     }
 }
 
-/// All entries of a folder, sorted: name, path, and whether it is a folder (not a link to one).
+/// Returns all entries of a folder, sorted: name, path, and whether the entry is a folder (not a link to one).
 fn entries(folder: &Path) -> Result<Vec<(OsString, PathBuf, bool)>, Error> {
     let io = |source| Error::io(folder, source);
     let mut entries = Vec::new();
@@ -337,7 +338,7 @@ mod tests {
         assert!(started.root.join("erts/bin/erlexec").is_symlink());
         // Nodes that start other nodes find the same script.
         assert_eq!(text(&started.root.join("erts/bin/erl")), script);
-        // The same again.
+        // A second call reuses the folder.
         let again = of(&folder, erlang.path(), &["mix", "test"], "/none").expect("found");
         assert_eq!(again.root, started.root);
     }

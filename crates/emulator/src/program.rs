@@ -1,7 +1,7 @@
 //! Reads version, flavor and type from an emulator's file, without running it.
 //!
-//! The ELF headers name the architecture and, through the interpreter, the C library. Every emulator since R9 contains the format string of
-//! `erlang:system_info(system_version)` as one piece, in which only numbers are left open (`erts_system_version` in
+//! The ELF headers name the architecture and, through the interpreter, the C library. Every emulator since R9 contains the format
+//! string of `erlang:system_info(system_version)` as one piece, with placeholders for only a few values (`erts_system_version` in
 //! erts/emulator/beam/erl_bif_info.c): `Erlang/OTP 25%s [erts-13.1.5] [source] [64-bit] … [jit:ns%s] [lock-counting]`.
 
 use std::fs::File;
@@ -11,11 +11,11 @@ use std::path::Path;
 use crate::error::Error;
 use crate::kind::{Flavor, Libc, is_version};
 
-/// An emulator with full debug information has about 60 MB.
+/// Maximum number of bytes read. An emulator with full debug information has about 60 MB.
 const MAX_FILE_BYTES: u64 = 512 << 20;
 /// Start of the version text.
 const BANNER: &[u8] = b"Erlang/OTP ";
-/// The version text has about 200 bytes.
+/// Maximum length of the version text, which has about 200 bytes.
 const MAX_BANNER_BYTES: usize = 1000;
 /// Prefix of glibc's symbol versions.
 const GLIBC: &[u8] = b"GLIBC_2.";
@@ -42,7 +42,7 @@ pub struct Program {
     pub flavor: Flavor,
     /// Whether it counts locks.
     pub counts_locks: bool,
-    /// The newest glibc whose symbols it uses, the `N` of `2.N`: it does not start with an older one.
+    /// The newest glibc version whose symbols it uses, the `N` of `2.N`. It does not start with an older one.
     pub glibc: Option<u32>,
 }
 
@@ -86,7 +86,7 @@ impl Program {
     /// Reads an emulator's file.
     ///
     /// # Errors
-    /// If the file cannot be read, is not an ELF file, or not an emulator.
+    /// If the file cannot be read, is not an ELF file, or is not an emulator.
     pub fn read(path: &Path) -> Result<Program, Error> {
         let bytes = content(path)?;
         let elf = Elf::parse(&bytes).ok_or_else(|| Error::NotAProgram { path: path.to_owned() })?;
@@ -126,21 +126,21 @@ fn content(path: &Path) -> Result<Vec<u8>, Error> {
     read().map_err(|source| Error::io(path, source))
 }
 
-/// The version text that starts here, if it is one.
+/// Returns the version text at the start of `bytes`, if there is one.
 fn banner(bytes: &[u8]) -> Option<&str> {
     let end = bytes.iter().take(MAX_BANNER_BYTES).position(|byte| *byte == 0)?;
     let text = str::from_utf8(bytes.get(..end)?).ok()?;
     text.contains("%s [erts-").then_some(text)
 }
 
-/// All offsets of a text.
+/// Returns all offsets at which a text occurs.
 fn places<'b>(bytes: &'b [u8], text: &'b [u8]) -> impl Iterator<Item = usize> + 'b {
     let first = text.first().copied().unwrap_or_default();
     let begins = bytes.iter().enumerate().filter(move |(_, byte)| **byte == first);
     begins.map(|(at, _)| at).filter(move |at| bytes.get(*at..).is_some_and(|rest| rest.starts_with(text)))
 }
 
-/// Access to the numbers of an ELF file.
+/// Reads the numbers in an ELF file.
 struct Fields<'b> {
     bytes: &'b [u8],
     is_wide: bool,
@@ -155,7 +155,7 @@ impl<'b> Fields<'b> {
         begin.starts_with(b"\x7fELF").then_some(Fields { bytes, is_wide, is_little })
     }
 
-    /// A number of up to eight bytes.
+    /// Reads a number of up to eight bytes.
     fn number(&self, at: usize, length: usize) -> Option<u64> {
         let bytes = self.bytes.get(at..at.checked_add(length)?)?;
         let append = |number: u64, byte: &u8| (number << 8) | u64::from(*byte);
@@ -166,7 +166,7 @@ impl<'b> Fields<'b> {
     }
 }
 
-/// The architecture by its number, for those that Erlang runs on (elf.h).
+/// Returns the name of an architecture, given its number in elf.h. Architectures on which Erlang does not run have no names here.
 fn architecture(machine: u64, is_wide: bool, is_little: bool) -> String {
     match (machine, is_wide, is_little) {
         (62, true, _) => "x86_64",
@@ -184,7 +184,7 @@ fn architecture(machine: u64, is_wide: bool, is_little: bool) -> String {
     .to_owned()
 }
 
-/// The C library, from the file name of the interpreter: `/lib64/ld-linux-x86-64.so.2`, `/lib/ld-musl-x86_64.so.1`.
+/// Returns the C library, given the path of the interpreter: `/lib64/ld-linux-x86-64.so.2`, `/lib/ld-musl-x86_64.so.1`.
 fn libc_of(interpreter: &[u8]) -> Libc {
     let path = String::from_utf8_lossy(interpreter);
     let name = path.trim_end_matches('\0').rsplit('/').next().unwrap_or_default();
@@ -203,7 +203,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A minimal ELF file: headers, an interpreter, and some text.
+    /// Creates a minimal ELF file: headers, an interpreter, and some text.
     pub(crate) fn elf(machine: u16, interpreter: &str, text: &str) -> Vec<u8> {
         let mut bytes = vec![0; 64 + 56];
         bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
@@ -218,7 +218,7 @@ pub(crate) mod tests {
         bytes
     }
 
-    /// An x86_64 emulator with this version text.
+    /// Creates an x86_64 emulator with this version text.
     pub(crate) fn emulator(text: &str) -> Vec<u8> {
         elf(62, "/lib64/ld-linux-x86-64.so.2", text)
     }
@@ -300,7 +300,7 @@ pub(crate) mod tests {
             for byte in [0, 1, 0x7f, 0xff] {
                 let mut bytes = whole.clone();
                 bytes[at] = byte;
-                // Any result, but no panic.
+                // Any result is fine, but no panic.
                 let _ = read(&bytes);
             }
         }

@@ -1,7 +1,8 @@
-//! The commands that build an emulator from an OTP source, with their folders and environment. Nothing here runs them.
+//! The commands that build an emulator from an OTP source, with their folders and environment. This module does not run them.
 //!
-//! Only `make/` and `erts/` are configured and only the emulator is made: no libraries, and neither `erl` nor `erlc` is needed. The type is
-//! given as a make target, since erts/emulator/Makefile overrides a variable TYPE; `--enable-lock-counter` would change the type `opt`.
+//! Only `make/` and `erts/` are configured, and only the emulator is built, without libraries. So neither `erl` nor `erlc` is
+//! needed. The type is given as a make target: erts/emulator/Makefile overrides a variable TYPE, and `--enable-lock-counter`
+//! would change the type `opt`.
 
 use crate::kind::{Flavor, Type, Variant, has_flavors};
 
@@ -42,10 +43,11 @@ pub const REMOVED: [&str; 21] = [
     "KERL_CONFIGURE_OPTIONS",
 ];
 
-/// What the commands depend on in a source tree.
+/// Properties of a source tree on which the commands depend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
-    /// `make/` has its own configure script, as since OTP 24; before, the one of the whole source did its work.
+    /// Whether `make/` has its own configure script, as it has since OTP 24. Before, the script at the top of the source did its
+    /// work.
     pub make_configure: bool,
 }
 
@@ -54,7 +56,7 @@ pub struct Layout {
 pub enum Stage {
     /// Downloading the source from Debian.
     Fetching,
-    /// Unpacking or copying it.
+    /// Unpacking or copying the source.
     Unpacking,
     /// Running `configure`.
     Configuring,
@@ -65,7 +67,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// The stage in progress messages.
+    /// Returns the name of the stage in progress messages.
     pub fn name(self) -> &'static str {
         match self {
             Stage::Fetching => "fetching the source",
@@ -90,18 +92,18 @@ pub struct Step {
     pub arguments: Vec<String>,
 }
 
-/// The commands in order. The result is `bin/*/FILE`, with FILE from [`Type::file`].
+/// The commands of a build, in order. The result is `bin/*/FILE`, with FILE from [`Type::file`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recipe {
-    /// Variables that every command gets in addition to the environment, from which [`REMOVED`] is unset.
+    /// Variables that are set for every command, in addition to our environment without [`REMOVED`].
     pub environment: Vec<(&'static str, String)>,
     /// The commands.
     pub steps: Vec<Step>,
 }
 
 impl Recipe {
-    /// The commands for a source of this ERTS in the folder `top`. `jobs` is make's `-j`; `sctp` says whether the SCTP headers are
-    /// installed.
+    /// Creates the commands for a source of this ERTS version in the folder `top`. `jobs` is make's `-j`; `sctp` is whether the
+    /// SCTP headers are installed.
     pub fn new(top: &str, erts: &str, variant: Variant, layout: Layout, sctp: bool, jobs: &str) -> Recipe {
         let Variant { kind, flavor, options } = variant;
         let switch = |on: bool, what: &str| format!("--{}-{what}", if on { "enable" } else { "disable" });
@@ -143,7 +145,7 @@ impl Recipe {
         }
     }
 
-    /// The same as lines for a shell in the source's folder; the stripped emulator is written to `to`.
+    /// Returns the same commands as lines for a shell in the source's folder. They write the stripped emulator to `to`.
     pub fn shell(&self, kind: Type, to: &str) -> Vec<String> {
         let words = |step: &Step| {
             let words = step.arguments.iter().map(|word| quoted(word));
@@ -158,7 +160,7 @@ impl Recipe {
     }
 }
 
-/// A word quoted for a shell; `$(…)` is left for the shell to expand.
+/// Quotes a word for a shell. `$(…)` is left for the shell to expand.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/.-_=+:,$()".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
@@ -185,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn make_target_is_type_with_flavor_where_flavors_exist() {
+    fn make_target_is_the_type_with_the_flavor_if_flavors_exist() {
         let check = |erts, variant, make: &str| {
             let recipe = Recipe::new("/src", erts, variant, NEW, true, "3");
             let last = recipe.steps.last().expect("a step");

@@ -1,4 +1,4 @@
-//! OTP sources: a folder, a tarball, or Debian's source package. They are unpacked into the build's own folder.
+//! OTP sources: a folder, a tarball, or Debian's source package. They are unpacked into the folder of the build.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -16,13 +16,13 @@ use crate::work::Work;
 /// Where an OTP source comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// A source folder; it is copied, not changed.
+    /// A source folder, which is copied, not changed.
     Folder(PathBuf),
     /// A tarball such as `otp_src_25.2.3.tar.gz`.
     Tarball(PathBuf),
     /// Debian's source package `erlang`.
     Debian {
-        /// Its version, such as `1:25.2.3+dfsg-1+deb12u1`; `None`: the newest one whose upstream version is the needed OTP.
+        /// Its version, such as `1:25.2.3+dfsg-1+deb12u1`; `None` for the newest package of the needed OTP version.
         version: Option<String>,
     },
 }
@@ -60,7 +60,7 @@ impl Source {
         }
     }
 
-    /// How it is unpacked.
+    /// Returns how the source is unpacked.
     pub fn unpack(&self) -> Unpack {
         match self {
             Source::Folder(_) => Unpack::Nothing,
@@ -69,7 +69,7 @@ impl Source {
         }
     }
 
-    /// The first stage of a build from it.
+    /// Returns the first stage of a build from this source.
     pub(crate) fn stage(&self) -> Stage {
         match self {
             Source::Debian { .. } => Stage::Fetching,
@@ -88,7 +88,7 @@ impl Source {
         fs::create_dir(&root).map_err(|source| Error::io(&root, source))?;
         match self {
             Source::Folder(folder) => {
-                // Fail before copying.
+                // An unusable folder is an error before anything is copied.
                 Tree::at(folder)?;
                 copy(work, folder, &root, true)?;
                 Ok((Tree::at(&root)?, folder.display().to_string()))
@@ -117,7 +117,7 @@ fn of_file(error: Error, file: &Path) -> Error {
 }
 
 impl Tree {
-    /// The source in a folder.
+    /// Reads the properties of the source in a folder.
     ///
     /// # Errors
     /// If the folder is not a source that can be built.
@@ -140,12 +140,12 @@ impl Tree {
         })
     }
 
-    /// Its versions for output: `ERTS 13.1.5 (OTP 25.2.3)`.
+    /// Formats its versions for output: `ERTS 13.1.5 (OTP 25.2.3)`.
     pub fn version(&self) -> String {
         version(Some(&self.erts), self.otp.as_deref())
     }
 
-    /// Checks that it has these versions, where they are known. `what` names the source in the error.
+    /// Checks that the source has these versions, if they are known. `what` names the source in the error.
     ///
     /// # Errors
     /// If a version differs.
@@ -153,7 +153,8 @@ impl Tree {
         let differs = |wanted: Option<&str>, found: Option<&str>| {
             wanted.zip(found).is_some_and(|(wanted, found)| wanted != found)
         };
-        // Only ERTS matters, and several versions of OTP can have the same one. If it is unknown, compare OTP's version.
+        // Only the ERTS version matters, and several OTP versions can have the same one. If it is unknown, compare the OTP
+        // version.
         let other =
             if erts.is_some() { differs(erts, Some(&self.erts)) } else { differs(otp, self.otp.as_deref()) };
         if !other {
@@ -173,12 +174,12 @@ impl Tree {
     }
 }
 
-/// The address of OTP's own source tarball.
+/// Returns the address of OTP's own source tarball.
 pub fn tarball_url(otp: &str) -> String {
     format!("https://github.com/erlang/otp/releases/download/OTP-{otp}/otp_src_{otp}.tar.gz")
 }
 
-/// Versions for output.
+/// Formats versions for output.
 pub fn version(erts: Option<&str>, otp: Option<&str>) -> String {
     match (erts, otp) {
         (Some(erts), Some(otp)) => format!("ERTS {erts} (OTP {otp})"),
@@ -188,14 +189,14 @@ pub fn version(erts: Option<&str>, otp: Option<&str>) -> String {
     }
 }
 
-/// The version in the line `VSN = 13.1.5` of erts/vsn.mk.
+/// Returns the version in the line `VSN = 13.1.5` of erts/vsn.mk.
 fn erts_version(text: &str) -> Option<String> {
     let values = text.lines().filter_map(|line| line.split_once('='));
     let mut found = values.filter(|(name, _)| name.trim() == "VSN").map(|(_, value)| value.trim());
     found.next().filter(|version| is_version(version)).map(str::to_owned)
 }
 
-/// Copies a source folder without build results and `.git`, which make up most of its size.
+/// Copies a source folder, except for build results and `.git`, which make up most of its size.
 fn copy(work: &mut Work<'_>, from: &Path, to: &Path, is_top: bool) -> Result<(), Error> {
     work.check_cancelled()?;
     let entries = fs::read_dir(from).map_err(|source| Error::io(from, source))?;
@@ -204,7 +205,7 @@ fn copy(work: &mut Work<'_>, from: &Path, to: &Path, is_top: bool) -> Result<(),
         let (name, path) = (entry.file_name(), entry.path());
         let kind = entry.file_type().map_err(|source| Error::io(&path, source))?;
         let new = to.join(&name);
-        // Object files, and generated files in one folder per machine (`erts/x86_64-pc-linux-gnu`).
+        // Object files, and generated files in one folder per architecture (`erts/x86_64-pc-linux-gnu`).
         let is_built = name == "obj" || name.to_string_lossy().contains("-linux-");
         let is_results = is_top && (name == "bin" || name == "release");
         if kind.is_dir() && (is_built || is_results || name == ".git") {
@@ -234,7 +235,7 @@ pub(crate) mod tests {
     use crate::installation::tests::file;
     use crate::work::tests::CancelAfter;
 
-    /// A folder that looks like a source of OTP 25.2.3.
+    /// Creates a folder that looks like a source of OTP 25.2.3.
     pub(crate) fn source() -> TempDir {
         let folder = tempfile::tempdir().expect("a folder");
         let at = |name: &str| folder.path().join(name);
@@ -286,7 +287,7 @@ pub(crate) mod tests {
         check(Some("13.1.5"), Some("25.2.3"), None);
         check(None, Some("25.2.3"), None);
         check(None, None, None);
-        // Another OTP with the same ERTS.
+        // Another OTP version with the same ERTS version.
         check(Some("13.1.5"), Some("25.2.2"), None);
         let error = "x.tar.gz is ERTS 13.1.5 (OTP 25.2.3), but ERTS 15.2.7 (OTP 27.3.4.1) is needed";
         check(Some("15.2.7"), Some("27.3.4.1"), Some(error));

@@ -1,4 +1,5 @@
-//! Runs the commands of a build: under `nice`, in their own process group, with their output in a log file. The user can cancel them.
+//! Runs the commands of a build under `nice`, each in its own process group, with their output in a log file. The user can cancel
+//! them.
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
@@ -15,27 +16,27 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use crate::error::{BUILD_MB, Error};
 use crate::recipe::{REMOVED, Stage};
 
-/// Interval between two checks of a running command.
+/// Interval between checks of a running command.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// Time that a command gets to end after SIGTERM, before SIGKILL.
+/// Time that a command has to end after SIGTERM, before it gets SIGKILL.
 const GRACE: Duration = Duration::from_secs(5);
-/// Size of the log's end in which error messages are searched.
+/// Size of the part at the end of the log that is searched for error messages.
 const TAIL_BYTES: u64 = 32 << 10;
-/// Lines of a failed command's output that an error contains.
+/// Maximum number of lines from a failed command's output that an error contains.
 const MAX_ERROR_LINES: usize = 5;
-/// Longer lines are cut in an error.
+/// Maximum length of such a line; longer lines are truncated.
 const MAX_LINE_CHARS: usize = 300;
-/// A disk with less free space counts as full: the emulator's larger object files do not fit.
+/// A disk with less free space is considered full, since the emulator's larger object files do not fit.
 const FULL_BYTES: u64 = 4 << 20;
-/// Builds yield to everything else on the host.
+/// Prefix of all commands, so that builds yield to everything else on the host.
 const NICE: [&str; 3] = ["nice", "-n", "19"];
 
 /// Observes a build, and can cancel it.
 pub trait Watch {
-    /// Called about ten times a second with the current stage and the time since the build started.
+    /// Called about ten times per second with the current stage and the time since the start of the build.
     fn at(&mut self, stage: Stage, elapsed: Duration);
 
-    /// Whether the build should be cancelled.
+    /// Returns whether the build should be cancelled.
     fn is_cancelled(&self) -> bool;
 }
 
@@ -52,7 +53,7 @@ pub(crate) struct Work<'w> {
 }
 
 impl<'w> Work<'w> {
-    /// Starts with `stage`; the output of commands goes to `log`.
+    /// Starts a build with the stage `stage`. The output of commands goes to `log`.
     pub(crate) fn new(watch: &'w mut dyn Watch, folder: &Path, log: PathBuf, stage: Stage) -> Work<'w> {
         let now = Instant::now();
         watch.at(stage, Duration::ZERO);
@@ -69,19 +70,19 @@ impl<'w> Work<'w> {
         self.watch.at(stage, self.began.elapsed());
     }
 
-    /// The total time, and the time of each stage.
+    /// Ends the last stage; returns the total time and the time of each stage.
     pub(crate) fn end(mut self) -> (Duration, Vec<(Stage, Duration)>) {
         self.took.push((self.stage, self.stage_began.elapsed()));
         (self.began.elapsed(), self.took)
     }
 
-    /// Reports progress. An error if the user has cancelled.
+    /// Reports progress; returns an error if the user has cancelled.
     pub(crate) fn check_cancelled(&mut self) -> Result<(), Error> {
         self.watch.at(self.stage, self.began.elapsed());
         if self.watch.is_cancelled() { Err(Error::Cancelled) } else { Ok(()) }
     }
 
-    /// Runs a command in our environment without [`REMOVED`]; an error if it fails.
+    /// Runs a command in our environment without [`REMOVED`]. Returns an error if it fails.
     pub(crate) fn run(&mut self, what: &str, command: &mut Command) -> Result<(), Error> {
         match self.try_run(command)? {
             None => Ok(()),
@@ -89,7 +90,7 @@ impl<'w> Work<'w> {
         }
     }
 
-    /// Like [`Work::run`], but a failed command is `Some` exit status.
+    /// As [`Work::run`], but returns the exit status of a failed command as `Some`.
     pub(crate) fn try_run(&mut self, command: &mut Command) -> Result<Option<String>, Error> {
         let mut nice = Command::new(NICE[0]);
         nice.args(&NICE[1..]).arg(command.get_program()).args(command.get_args());
@@ -108,7 +109,7 @@ impl<'w> Work<'w> {
         let log = OpenOptions::new().create(true).append(true).open(&self.log);
         let log = log.map_err(|source| Error::io(&self.log, source))?;
         let both = log.try_clone().map_err(|source| Error::io(&self.log, source))?;
-        // In its own process group, Ctrl-C reaches only us, and we end make with all of its children.
+        // The command gets its own process group, so that Ctrl-C reaches only us. We then end make with all of its children.
         nice.stdin(Stdio::null()).stdout(log).stderr(both).process_group(0);
         let program = text(command.get_program());
         let mut child = nice.spawn().map_err(|why| Error::Start { program: program.clone(), why })?;
@@ -130,10 +131,10 @@ impl<'w> Work<'w> {
         }
     }
 
-    /// The error of a failed command.
+    /// Returns the error for a failed command.
     pub(crate) fn failed(&self, what: &str, how: String) -> Error {
         let tail = tail(&self.log);
-        // On a full disk the message may not have reached the log.
+        // On a full disk, the message may not have reached the log.
         let is_full =
             statvfs(&self.folder).is_ok_and(|it| it.f_bavail.saturating_mul(it.f_frsize) < FULL_BYTES);
         if is_full || tail.contains("No space left on device") || tail.contains("Disk quota exceeded") {
@@ -143,7 +144,7 @@ impl<'w> Work<'w> {
     }
 }
 
-/// What a short command prints; `None` if it fails or does not exist.
+/// Runs a short command and returns its output; `None` if it fails or does not exist.
 pub(crate) fn stdout_of(command: &mut Command) -> Option<String> {
     let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
@@ -151,7 +152,7 @@ pub(crate) fn stdout_of(command: &mut Command) -> Option<String> {
 
 /// Ends a command and all of its children.
 fn end(child: &mut Child) {
-    // A zombie needs no signal; it is only reaped.
+    // A zombie needs no signal; it is just reaped.
     let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let signal = |signal| group.map(|group| kill_process_group(group, signal));
     signal(Signal::TERM);
@@ -163,8 +164,8 @@ fn end(child: &mut Child) {
     let _ = child.wait();
 }
 
-/// The last lines of an output that report errors, else its last lines. make prints every command that it runs, and jobs that run in
-/// parallel print more after the one that failed.
+/// Returns the last lines of an output that report errors, or else its last lines. make prints every command that it runs, and
+/// parallel jobs print more lines after the failed one.
 fn error_lines(output: &str) -> String {
     let lines: Vec<&str> = output.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let is_error = |line: &&str| line.contains("rror:") || line.contains("*** ") || line.starts_with("E: ");
@@ -178,7 +179,7 @@ fn error_lines(output: &str) -> String {
     last.iter().map(cut).collect::<Vec<_>>().join(" | ")
 }
 
-/// The end of a file, [`TAIL_BYTES`] at most.
+/// Reads the end of a file, at most [`TAIL_BYTES`].
 fn tail(path: &Path) -> String {
     let read = || {
         let mut file = File::open(path)?;

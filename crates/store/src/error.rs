@@ -10,13 +10,13 @@ use crate::FORMAT;
 /// Why a study cannot be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file of that name exists.
+    /// A file with this name already exists.
     #[error("{path} already exists: continue it with beamtune study resume {path}, or choose another name", path = .path.display())]
     Exists {
         /// The file.
         path: PathBuf,
     },
-    /// Another beamtune adds trials to it.
+    /// Another beamtune is adding trials to the study.
     #[error("{} is in use by another beamtune: wait for it, or stop it", .path.display())]
     Locked {
         /// The file.
@@ -60,7 +60,7 @@ pub enum Error {
     Io {
         /// The file.
         path: PathBuf,
-        /// The reason. Not named `source`, because the message includes it.
+        /// The reason. It is not named `source`, because the message includes it.
         why: io::Error,
     },
     /// Any other error of SQLite.
@@ -74,7 +74,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Sorts an error of SQLite into the kinds that need different advice.
+    /// Classifies an SQLite error by the advice that it needs.
     pub(crate) fn sqlite(path: &Path, source: rusqlite::Error) -> Self {
         let path = path.to_owned();
         match source.sqlite_error_code() {

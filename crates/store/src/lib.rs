@@ -1,8 +1,8 @@
 //! Storage of studies: one SQLite file per study.
 //!
-//! A trial is added with its recording in one transaction, after it has ended. So a crash leaves a trial complete or absent, and an
-//! interrupted trial is run again. A writer holds the file's lock ([`Study::create`], [`Study::resume`]); readers ([`Study::read`])
-//! need none.
+//! A trial and its recording are added in one transaction, after the trial has ended. So after a crash, each trial is complete or
+//! absent, and an interrupted trial is run again. Writers ([`Study::create`], [`Study::resume`]) hold the file's lock; readers
+//! ([`Study::read`]) do not need it.
 
 mod error;
 
@@ -19,13 +19,13 @@ pub use error::Error;
 /// The file's `application_id`: `btst`. SQLite stores it at offset 68, where file(1) finds it.
 pub const APPLICATION_ID: i64 = 0x6274_7374;
 
-/// The file's `user_version`. Grows when an older beamtune would misread a newer file.
+/// The file's `user_version`. It is increased if older versions of beamtune would misread newer files.
 pub const FORMAT: i64 = 1;
 
 /// How long a statement waits while a reader holds SQLite's lock.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Key of the study's question: opaque text of the caller.
+/// Key of the study's question. Its text is opaque to this crate.
 const QUESTION: &str = "question";
 /// Key of the beamtune version that created the study.
 const WRITTEN_BY: &str = "written_by";
@@ -37,7 +37,7 @@ const SCHEMA: &str = include_str!("schema.sql");
 pub struct Study {
     connection: Connection,
     path: PathBuf,
-    /// Set for a writer; closing it releases the lock.
+    /// The locked file, for a writer. Closing it releases the lock.
     _lock: Option<File>,
 }
 
@@ -45,7 +45,7 @@ impl Study {
     /// Creates a study in a new file.
     ///
     /// # Errors
-    /// If a file of that name exists, or it cannot be created.
+    /// If the file already exists or cannot be created.
     pub fn create(path: &Path, question: &str) -> Result<Self, Error> {
         let lock = OpenOptions::new().read(true).write(true).create_new(true).open(path);
         let lock = lock.map_err(|error| Error::io(path, error))?;
@@ -69,7 +69,7 @@ impl Study {
     /// Opens a study to add trials to it.
     ///
     /// # Errors
-    /// If it is not a study, has a newer format, or another beamtune adds trials to it.
+    /// If the file is not a study or has a newer format, or another beamtune is adding trials to it.
     pub fn resume(path: &Path) -> Result<Self, Error> {
         let lock = OpenOptions::new().read(true).write(true).open(path);
         let lock = lock.map_err(|error| Error::io(path, error))?;
@@ -82,7 +82,7 @@ impl Study {
     /// Opens a study for reading, even while trials are added.
     ///
     /// # Errors
-    /// If it is not a study, or has a newer format.
+    /// If the file is not a study or has a newer format.
     pub fn read(path: &Path) -> Result<Self, Error> {
         File::open(path).map_err(|error| Error::io(path, error))?;
         let study = Study::open(path, OpenFlags::SQLITE_OPEN_READ_ONLY, None)?;
@@ -116,7 +116,7 @@ impl Study {
         }
     }
 
-    /// The question that was given to [`Study::create`].
+    /// Returns the question that was passed to [`Study::create`].
     pub fn question(&self) -> Result<String, Error> {
         self.meta(QUESTION)?.ok_or_else(|| Error::NotAStudy {
             path: self.path.clone(),
@@ -124,7 +124,7 @@ impl Study {
         })
     }
 
-    /// The beamtune version that created the study, if it is recorded.
+    /// Returns the version of beamtune that created the study, if it is recorded.
     pub fn written_by(&self) -> Result<Option<String>, Error> {
         self.meta(WRITTEN_BY)
     }
@@ -134,7 +134,8 @@ impl Study {
         &self.path
     }
 
-    /// The recording of a trial, as the bytes of a file, by the trial's number from 0; `None` if there is no such trial or it has none.
+    /// Returns the recording of a trial as the bytes of a file. `None` if there is no such trial, or if it has no recording.
+    /// Trials are numbered from 0.
     pub fn recording(&self, trial: usize) -> Result<Option<Vec<u8>>, Error> {
         let number = i64::try_from(trial).unwrap_or(i64::MAX);
         self.connection
@@ -192,7 +193,7 @@ impl StudyStore for Study {
     }
 }
 
-/// Takes an exclusive flock(2) on the file, independent of SQLite's own locks. The kernel releases it when the process ends.
+/// Takes an exclusive flock(2) on the file, independently of SQLite's own locks. The kernel releases it when the process ends.
 fn lock_file(path: &Path, file: &File) -> Result<(), Error> {
     match flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(()),

@@ -1,57 +1,56 @@
-//! The decoder: one pass over untrusted bytes, which builds the tape that [`Term`] reads.
+//! The decoder: makes one pass over untrusted bytes and builds the tape that [`Term`] reads.
 
 use super::{Term, TermError, VERSION, tag};
 
-/// Limits of the decoder. Input beyond them is an error, found before significant memory is allocated.
+/// Limits of the decoder. Input that exceeds them is rejected before significant memory is allocated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of the encoded term.
     pub bytes: usize,
-    /// Number of subterms: each atom, number and container counts once (and so does a string of bytes). Each
-    /// takes 16 bytes of memory.
+    /// Number of subterms. Each atom, number, container and string of bytes counts as one, and takes 16 bytes of memory.
     pub terms: usize,
-    /// Levels of nesting.
+    /// Maximum nesting depth.
     pub depth: usize,
 }
 
 impl Default for Limits {
-    /// 64 MiB; 4 Mi terms (64 MiB of memory; the allocator tables of 64 schedulers have 50,000); 256 levels
-    /// (the deepest term of the agent or a BIF has about 10).
+    /// 64 MiB; 4 Mi terms, which take 64 MiB of memory (the allocator tables of 64 schedulers have 50,000 terms); 256 levels (the
+    /// deepest term from the agent or a BIF has about 10).
     fn default() -> Self {
         Limits { bytes: 64 << 20, terms: 4 << 20, depth: 256 }
     }
 }
 
-/// The representation of a term on the tape. The meaning of `at` and `len` depends on it:
+/// How a term is represented on the tape. It determines the meaning of [`Node::at`] and [`Node::len`]:
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     /// `at`: the tag; `len`: the value, as an `i32`.
     Int,
-    /// `at`: the sign byte, the digits follow; `len`: number of digits (bytes, least significant first).
+    /// `at`: the sign byte, followed by the digits; `len`: number of digits (bytes, least significant first).
     Big,
     /// `at`: the 8 bytes of the float.
     Float,
-    /// `at`, `len`: the text, UTF-8, in the bytes.
+    /// `at`, `len`: the UTF-8 text within the document's bytes.
     Atom,
-    /// `at`, `len`: the text in `stored` (a Latin-1 atom, converted).
+    /// `at`, `len`: the text within [`Document::stored`] (a Latin-1 atom converted to UTF-8).
     StoredAtom,
-    /// `len`: elements; the subtrees follow.
+    /// `len`: number of elements, whose subtrees follow.
     Tuple,
     /// The empty list.
     Nil,
     /// `at`, `len`: the elements, one byte each.
     ByteList,
-    /// `len`: elements; their subtrees follow, then that of the tail.
+    /// `len`: number of elements. Their subtrees follow, and then the subtree of the tail.
     List,
-    /// `len`: pairs; key and value subtrees follow, alternating.
+    /// `len`: number of pairs. The subtrees of keys and values follow, alternating.
     Map,
     /// `at`, `len`: the content.
     Binary,
-    /// `at`, `len`: the content, which ends in a partial byte.
+    /// `at`, `len`: the content, whose last byte is partial.
     BitString,
     /// `at`: id, serial, creation, 4 bytes each; the node's atom follows.
     Pid,
-    /// `at`: after the node's atom, which follows.
+    /// `at`: the bytes after the node's atom. The node's atom follows.
     Port,
     /// `at`: creation and `len` words of 4 bytes; the node's atom follows.
     Reference,
@@ -67,7 +66,7 @@ pub(super) struct Node {
     pub form: Form,
     pub at: u32,
     pub len: u32,
-    /// Index of the first node after this one's subtree.
+    /// Index of the first node after the subtree of this one.
     pub end: u32,
 }
 
@@ -91,8 +90,8 @@ impl Document {
         Ok(document)
     }
 
-    /// Decodes the term that begins with the version byte at `start`; bytes may follow. Also returns the offset
-    /// after the term.
+    /// Decodes the term that begins with the version byte at `start`. Other bytes may follow it. Also returns the offset of the
+    /// first byte after the term.
     pub fn decode_prefix(
         bytes: Vec<u8>,
         start: usize,
@@ -115,12 +114,12 @@ impl Document {
         Term::node(self, self.root)
     }
 
-    /// Memory that it takes, in bytes: the input, and the tape, which can be sixteen times as large.
+    /// Memory that the document takes, in bytes: the input, and the tape, which can be sixteen times as large.
     pub fn memory_bytes(&self) -> usize {
         self.bytes.capacity() + self.nodes.capacity() * size_of::<Node>() + self.stored.capacity()
     }
 
-    /// The same document with the subterm that `pick` returns as its root; the rest stays in memory.
+    /// Makes the subterm that `pick` returns the root of the document. The rest of the document stays in memory.
     pub(crate) fn narrow(
         mut self,
         pick: impl for<'a> FnOnce(Term<'a>) -> Result<Term<'a>, TermError>,
@@ -132,7 +131,7 @@ impl Document {
         Ok(self)
     }
 
-    /// The bytes, for decoding the next term in them.
+    /// Returns the bytes, so that the next term in them can be decoded.
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
@@ -170,7 +169,7 @@ impl<'a> Decoder<'a> {
                 open.push(Open { node, left });
                 continue;
             }
-            // A term is complete, and perhaps the containers around it.
+            // The term is complete, and with it perhaps the containers around it.
             loop {
                 let end = self.nodes.len() as u32;
                 let Some(container) = open.last_mut() else { return Ok(()) };
@@ -277,7 +276,7 @@ impl<'a> Decoder<'a> {
             tag::NEW_FUN => {
                 let at = self.at;
                 let size = self.u32()?;
-                // The size counts its own 4 bytes.
+                // The size includes its own 4 bytes.
                 let Some(rest) = size.checked_sub(4) else {
                     return Err(TermError::Malformed { what: "a fun's size", offset: at });
                 };
@@ -313,7 +312,7 @@ impl<'a> Decoder<'a> {
         self.push(Form::Big, at, digits)
     }
 
-    /// A pid, port or reference: the node's atom, then `len` bytes.
+    /// Decodes a pid, port or reference: the node's atom, then `len` bytes.
     fn identifier(&mut self, form: Form, len: usize, words: u32) -> Result<(), TermError> {
         let node = self.nodes.len();
         self.push(form, 0, words)?;
@@ -369,7 +368,7 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
-    /// Ends the subtree of `node` with the last node so far.
+    /// Marks the last node so far as the end of the subtree of `node`.
     fn close(&mut self, node: usize) {
         let end = self.nodes.len() as u32;
         if let Some(node) = self.nodes.get_mut(node) {

@@ -1,4 +1,4 @@
-//! The encoder: [`Value`] is a term of our own, encoded for a node.
+//! The encoder: a [`Value`] is a term that we build and encode for a node.
 
 use std::borrow::Cow;
 
@@ -19,13 +19,13 @@ pub enum Value<'a> {
     Tuple(Vec<Value<'a>>),
     /// A proper list.
     List(Vec<Value<'a>>),
-    /// A map; the keys must differ.
+    /// A map, whose keys must be distinct.
     Map(Vec<(Value<'a>, Value<'a>)>),
     /// A pid.
     Pid(Pid),
     /// A reference.
     Reference(Reference),
-    /// An encoded term, with its version byte.
+    /// A term that is already encoded, with its version byte.
     Encoded(Cow<'a, [u8]>),
 }
 
@@ -35,7 +35,7 @@ pub enum EncodeError {
     /// An atom has at most 255 characters.
     #[error("cannot encode an atom of {0} characters, the maximum is 255")]
     AtomTooLong(usize),
-    /// Lengths have 32 bits.
+    /// Lengths are limited to 32 bits.
     #[error("cannot encode {0} elements or bytes in one term")]
     TooLong(usize),
     /// Erlang has no infinity and no NaN.
@@ -64,20 +64,21 @@ impl<'a> Value<'a> {
         Value::List(elements.into())
     }
 
-    /// Encodes this term, version byte first.
+    /// Encodes this term, starting with the version byte.
     pub fn to_bytes(&self) -> Result<Vec<u8>, EncodeError> {
         let mut bytes = Vec::new();
         self.write(&mut bytes)?;
         Ok(bytes)
     }
 
-    /// Appends the encoded term, version byte first.
+    /// Appends the encoded term to `bytes`, starting with the version byte.
     pub fn write(&self, bytes: &mut Vec<u8>) -> Result<(), EncodeError> {
         bytes.push(VERSION);
         self.write_bare(bytes)
     }
 
-    /// Recursion is safe here: the tree is our own, built by nested expressions in our source.
+    /// Appends the encoded term without a version byte. Recursion is safe here: the tree was built by nested expressions in our
+    /// own source.
     fn write_bare(&self, bytes: &mut Vec<u8>) -> Result<(), EncodeError> {
         match self {
             Value::Integer(value) => write_integer(*value, bytes),
@@ -106,8 +107,8 @@ impl<'a> Value<'a> {
                     element.write_bare(bytes)?;
                 }
             }
-            // STRING_EXT, the short form of a list of bytes, is not used: it saves little, and negative elements
-            // would have to be excluded.
+            // STRING_EXT, the short form of a list of bytes, is not used: it saves little, and lists with negative elements would
+            // have to be excluded.
             Value::List(elements) => {
                 if !elements.is_empty() {
                     bytes.push(tag::LIST);

@@ -1,4 +1,4 @@
-//! Identifiers that outlive the message they came in: they are stored, compared and sent back.
+//! Identifiers that outlive the message they arrived in: they are stored, compared and sent back.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,9 +10,9 @@ pub struct Pid {
     pub node: Arc<str>,
     /// Number of the process on its node.
     pub id: u32,
-    /// Upper part of that number.
+    /// Upper part of the process number.
     pub serial: u32,
-    /// Incarnation of the node; never 0 for a live one.
+    /// Incarnation of the node; never 0 for a running node.
     pub creation: u32,
 }
 

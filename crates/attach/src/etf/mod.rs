@@ -1,19 +1,19 @@
 //! Decoder and encoder of Erlang's external term format.
 //!
-//! Data from a node is untrusted, and may be large: the allocator tables of a 64-core node are some 700 kB in
-//! 50,000 small terms. So the decoder
-//! - walks the bytes once, without recursion, and checks each length against the available bytes before anything
-//!   is stored: a count of 4 billion costs nothing, and a million nested lists are an error;
-//! - leaves the bytes in place and records 16 bytes per term on a *tape* (the terms in order, each with the end
-//!   of its subtree), so that no atom or binary is copied to the heap;
-//! - returns [`Term`], a cheap view with typed errors: what was expected, what was found, and where.
+//! Data from a node is untrusted and may be large: the allocator tables of a 64-core node take about 700 kB in 50,000 small
+//! terms. So the decoder
+//! - makes a single pass over the bytes, without recursion, and checks each length against the available bytes before it stores
+//!   anything. A count of 4 billion costs nothing, and a million nested lists are an error;
+//! - leaves the bytes in place and records 16 bytes per term on a *tape* (the terms in order, each with the end of its subtree).
+//!   So no atom or binary is copied to the heap;
+//! - returns a [`Term`], a cheap view whose errors say what was expected, what was found, and where.
 //!
-//! The encoder uses [`Value`], a plain tree, because what we send is small and trusted.
+//! The encoder uses [`Value`], a plain tree, because the terms that we send are small and trusted.
 //!
-//! The format: "External Term Format" in the ERTS User's Guide. The decoder supports all tags that OTP 23 to 29
-//! use on a connection without atom cache. Not supported, since our handshake flags rule them out: tags with a
-//! one-byte creation (`PID_EXT`, `PORT_EXT`, `REFERENCE_EXT`, `NEW_REFERENCE_EXT`), floats as text, atom cache
-//! references, compressed terms.
+//! Source: "External Term Format" in the ERTS User's Guide. The decoder supports all tags that OTP 23 to 29 use on a connection
+//! without an atom cache. The following are not supported, because our handshake flags rule them out: tags with a one-byte
+//! creation (`PID_EXT`, `PORT_EXT`, `REFERENCE_EXT`, `NEW_REFERENCE_EXT`), floats as text, atom cache references, compressed
+//! terms.
 
 mod decode;
 mod encode;
@@ -58,7 +58,7 @@ mod tag {
     pub const MAP: u8 = b't';
 }
 
-/// The type of a term; a list of bytes and a list of terms are both a list.
+/// The type of a term. Lists of bytes and lists of terms have the same type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// An integer of any size.
@@ -108,8 +108,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// An error in decoding a term, or in its expected form. Offsets are in bytes from the start of the decoded
-/// buffer.
+/// A term cannot be decoded, or does not have the expected form. Offsets are in bytes from the start of the decoded buffer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TermError {
     /// The bytes end inside a term.
@@ -118,7 +117,7 @@ pub enum TermError {
         /// Where more bytes are needed.
         offset: usize,
     },
-    /// More bytes than [`Limits::bytes`].
+    /// The input has more bytes than [`Limits::bytes`].
     #[error("the term has {bytes} bytes, more than the {limit} accepted")]
     TooManyBytes {
         /// Size of the buffer.
@@ -126,13 +125,13 @@ pub enum TermError {
         /// The limit.
         limit: usize,
     },
-    /// More terms than [`Limits::terms`].
+    /// The term has more subterms than [`Limits::terms`].
     #[error("the term has more than the {limit} subterms accepted")]
     TooManyTerms {
         /// The limit.
         limit: usize,
     },
-    /// Deeper than [`Limits::depth`].
+    /// The term is nested deeper than [`Limits::depth`].
     #[error("the term is nested deeper than the {limit} levels accepted, at byte {offset}")]
     TooDeep {
         /// The limit.
@@ -148,7 +147,7 @@ pub enum TermError {
         /// Where it is.
         offset: usize,
     },
-    /// Bytes that no Erlang node writes.
+    /// The input contains bytes that no Erlang node writes.
     #[error("malformed at byte {offset}: {what}")]
     Malformed {
         /// What is wrong.
@@ -156,7 +155,7 @@ pub enum TermError {
         /// Where.
         offset: usize,
     },
-    /// A well-formed term of another type.
+    /// A well-formed term has another type than expected.
     #[error("expected {expected} at byte {offset}, found {found}")]
     Unexpected {
         /// The type expected.
@@ -166,7 +165,7 @@ pub enum TermError {
         /// Where.
         offset: usize,
     },
-    /// A tuple of another size.
+    /// A tuple has another size than expected.
     #[error("expected a tuple of {expected} elements at byte {offset}, found one of {found}")]
     Arity {
         /// Number of elements expected.
@@ -176,7 +175,7 @@ pub enum TermError {
         /// Where.
         offset: usize,
     },
-    /// A value out of range.
+    /// A value is out of range.
     #[error("expected {expected} at byte {offset}, found a value out of range")]
     OutOfRange {
         /// The range expected.
@@ -184,7 +183,7 @@ pub enum TermError {
         /// Where.
         offset: usize,
     },
-    /// A map without a mandatory key.
+    /// A map lacks a mandatory key.
     #[error("the map at byte {offset} has no key {key}")]
     MissingKey {
         /// The key, an atom.

@@ -1,4 +1,4 @@
-//! Displays a term as Erlang prints it, for messages: cut short, and without terminal control characters.
+//! Displays a term as Erlang prints it, for use in messages: truncated, and without terminal control characters.
 
 use std::fmt::{self, Write};
 
@@ -12,7 +12,7 @@ const MAX_LEVELS: usize = 12;
 impl fmt::Display for Term<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = Short { text: String::new() };
-        // The only error is that the text has reached its maximum length.
+        // The only possible error is that the text has reached its maximum length.
         let _ = show(*self, MAX_LEVELS, &mut out);
         f.write_str(&out.text)
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::decode::{Form, Node};
 use super::{Document, Kind, Pid, Reference, TermError, Value};
 
-/// One term of a [`Document`]; as cheap to copy as a slice.
+/// One term of a [`Document`], as cheap to copy as a slice.
 #[derive(Clone, Copy)]
 pub struct Term<'a> {
     document: &'a Document,
@@ -61,7 +61,7 @@ impl<'a> Term<'a> {
         }
     }
 
-    /// Offset of the term's content, in bytes from the start of the buffer.
+    /// Returns the offset of the term's content, in bytes from the start of the buffer.
     pub fn offset(self) -> usize {
         match self.form() {
             (Form::StoredAtom, ..) => 0,
@@ -73,7 +73,7 @@ impl<'a> Term<'a> {
         TermError::Unexpected { expected, found: self.kind(), offset: self.offset() }
     }
 
-    /// The text of an atom.
+    /// Returns the text of an atom.
     pub fn as_atom(self) -> Result<&'a str, TermError> {
         let (form, at, len) = self.form();
         let (at, end) = (at as usize, at as usize + len as usize);
@@ -84,12 +84,12 @@ impl<'a> Term<'a> {
         }
     }
 
-    /// Whether this is the atom `name`.
+    /// Returns whether this is the atom `name`.
     pub fn is_atom(self, name: &str) -> bool {
         self.as_atom().is_ok_and(|atom| atom == name)
     }
 
-    /// `true` or `false`.
+    /// Returns the value of the atom `true` or `false`.
     pub fn as_bool(self) -> Result<bool, TermError> {
         match self.as_atom() {
             Ok("true") => Ok(true),
@@ -98,7 +98,7 @@ impl<'a> Term<'a> {
         }
     }
 
-    /// An integer that fits 128 bits.
+    /// Returns the value of an integer of at most 127 bits and a sign.
     pub fn as_i128(self) -> Result<i128, TermError> {
         let (form, at, len) = self.form();
         match form {
@@ -124,7 +124,7 @@ impl<'a> Term<'a> {
         }
     }
 
-    /// An integer that fits 64 bits.
+    /// Returns the value of an integer that fits in an `i64`.
     pub fn as_i64(self) -> Result<i64, TermError> {
         self.as_i128()?.try_into().map_err(|_| TermError::OutOfRange {
             expected: "an integer of at most 64 bits",
@@ -132,7 +132,7 @@ impl<'a> Term<'a> {
         })
     }
 
-    /// A non-negative integer that fits 64 bits.
+    /// Returns the value of a non-negative integer that fits in a `u64`.
     pub fn as_u64(self) -> Result<u64, TermError> {
         self.as_i128()?.try_into().map_err(|_| TermError::OutOfRange {
             expected: "a non-negative integer of at most 64 bits",
@@ -140,7 +140,7 @@ impl<'a> Term<'a> {
         })
     }
 
-    /// A float, or an integer of at most 127 bits as the nearest float.
+    /// Returns the value of a float, or the float nearest to an integer of at most 127 bits.
     pub fn as_f64(self) -> Result<f64, TermError> {
         let (form, at, _) = self.form();
         match form {
@@ -150,7 +150,7 @@ impl<'a> Term<'a> {
         }
     }
 
-    /// The content of a binary.
+    /// Returns the content of a binary.
     pub fn as_bytes(self) -> Result<&'a [u8], TermError> {
         let (form, at, len) = self.form();
         match form {
@@ -159,13 +159,13 @@ impl<'a> Term<'a> {
         }
     }
 
-    /// The content of a binary that is UTF-8.
+    /// Returns the content of a binary of UTF-8 text.
     pub fn as_str(self) -> Result<&'a str, TermError> {
         std::str::from_utf8(self.as_bytes()?)
             .map_err(|_| TermError::OutOfRange { expected: "a binary of UTF-8 text", offset: self.offset() })
     }
 
-    /// The text of a proper list of code points, Erlang's `string()`.
+    /// Returns the text of a proper list of code points, Erlang's `string()`.
     pub fn to_text(self) -> Result<String, TermError> {
         self.list()?
             .map(|character| {
@@ -197,13 +197,13 @@ impl<'a> Term<'a> {
         })
     }
 
-    /// The node name of a pid or reference, which is its first child.
+    /// Returns the node name of a pid or reference, which is its first child.
     fn node_name(self) -> Arc<str> {
         let child = Term { place: Place::Node(self.first_child()), ..self };
         Arc::from(child.as_atom().unwrap_or_default())
     }
 
-    /// The elements of a tuple.
+    /// Returns the elements of a tuple.
     pub fn tuple(self) -> Result<Elements<'a>, TermError> {
         match self.form() {
             (Form::Tuple, _, len) => Ok(self.children(len)),
@@ -211,7 +211,7 @@ impl<'a> Term<'a> {
         }
     }
 
-    /// The elements of a tuple of size `N`.
+    /// Returns the elements of a tuple of size `N`.
     pub fn tuple_of<const N: usize>(self) -> Result<[Term<'a>; N], TermError> {
         let mut elements = self.tuple()?;
         let found = elements.len();
@@ -227,7 +227,7 @@ impl<'a> Term<'a> {
         Ok(array)
     }
 
-    /// The elements of a proper list, encoded as terms, as a string of bytes, or as the empty list.
+    /// Returns the elements of a proper list, whether it is encoded as terms, as a string of bytes, or as the empty list.
     pub fn list(self) -> Result<Elements<'a>, TermError> {
         match self.form() {
             (Form::Nil, ..) => Ok(self.children(0)),
@@ -247,7 +247,7 @@ impl<'a> Term<'a> {
         }
     }
 
-    /// The pairs of a map.
+    /// Returns the pairs of a map.
     pub fn map(self) -> Result<Pairs<'a>, TermError> {
         match self.form() {
             (Form::Map, _, pairs) => Ok(Pairs { elements: self.children(2 * pairs) }),
@@ -255,18 +255,18 @@ impl<'a> Term<'a> {
         }
     }
 
-    /// The value of a map under an atom key, if present.
+    /// Returns the value under an atom key of a map, if the key is present.
     pub fn get(self, key: &str) -> Result<Option<Term<'a>>, TermError> {
         Ok(self.map()?.find(|(found, _)| found.is_atom(key)).map(|(_, value)| value))
     }
 
-    /// The value of a map under a mandatory atom key.
+    /// Returns the value under a mandatory atom key of a map.
     pub fn field(self, key: &'static str) -> Result<Term<'a>, TermError> {
         self.get(key)?.ok_or(TermError::MissingKey { key, offset: self.offset() })
     }
 
-    /// A copy of the term, to store or send back. Ports, funs, bit strings, improper lists and integers beyond
-    /// 127 bits cannot be copied. The decoder's limit bounds the recursion.
+    /// Copies the term, to store it or send it back. Ports, funs, bit strings, improper lists and integers of more than 127 bits
+    /// cannot be copied. The depth of recursion is limited by the decoder.
     pub fn to_value(self) -> Result<Value<'static>, TermError> {
         Ok(match self.kind() {
             Kind::Integer => Value::Integer(self.as_i128()?),
@@ -287,7 +287,7 @@ impl<'a> Term<'a> {
         })
     }
 
-    /// Sign and digits (bytes, least significant first) of a bignum, for display.
+    /// Returns the sign and the digits (bytes, least significant first) of a bignum, for display.
     pub(super) fn as_big(self) -> Option<(bool, &'a [u8])> {
         match self.form() {
             (Form::Big, at, len) => Some(self.big(at, len)),
@@ -295,7 +295,7 @@ impl<'a> Term<'a> {
         }
     }
 
-    /// Elements and tail of a list, proper or improper.
+    /// Returns the elements and the tail of a list, proper or improper.
     pub(super) fn as_any_list(self) -> Option<(Elements<'a>, Option<Term<'a>>)> {
         match self.form() {
             (Form::List, _, len) => {
@@ -371,7 +371,7 @@ impl<'a> Iterator for Pairs<'a> {
 
 impl ExactSizeIterator for Pairs<'_> {}
 
-// The decoder has checked all indices and ranges on the tape, so the fallbacks are never reached.
+// The decoder has checked all indices and ranges on the tape, so the default values below are never returned.
 impl Document {
     fn node(&self, index: u32) -> Node {
         self.nodes.get(index as usize).copied().unwrap_or(Node {

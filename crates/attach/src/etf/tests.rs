@@ -6,7 +6,8 @@ fn decode(bytes: &[u8]) -> Result<Document, TermError> {
     Document::decode(bytes.to_vec(), 0, Limits::default())
 }
 
-/// Output of `erlang:term_to_binary(Term, [{minor_version, 2}])` (OTP 25), and how Erlang prints the term.
+/// Checks the output of `erlang:term_to_binary(Term, [{minor_version, 2}])` (OTP 25) against the text that Erlang prints for the
+/// term.
 #[test]
 fn terms_of_erlang_are_decoded_and_displayed_as_erlang_prints_them() {
     fn check(bytes: &[u8], expect: &str) {
@@ -237,7 +238,7 @@ fn value() -> impl Strategy<Value = Value<'static>> {
     })
 }
 
-/// Visits every part of a document.
+/// Visits all terms of a document and returns their number.
 fn walk(term: Term<'_>) -> usize {
     let _ = (term.as_i128(), term.as_f64(), term.as_atom().map(str::len), term.as_bytes().map(<[u8]>::len));
     let _ = (term.as_pid(), term.as_reference(), term.to_text(), term.to_string());

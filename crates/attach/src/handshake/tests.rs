@@ -50,7 +50,7 @@ fn acknowledgement(digest: [u8; 16]) -> Vec<u8> {
     packet(&[&[b'a'][..], &digest].concat())
 }
 
-/// Feeds a handshake with the peer's packets; `None` closes the connection.
+/// Runs a handshake with the peer's packets; `None` closes the connection.
 fn run(
     own: OwnName,
     expected: Expected,
@@ -84,7 +84,7 @@ fn handshake_succeeds_with_the_right_cookie() {
         let (established, rest) = handshake.receive(&last).unwrap().unwrap();
         let (own_name, own_creation) = (expect.0.into(), expect.1);
         assert_eq!(established, Established { node: "a@h".into(), creation: 9, own_name, own_creation });
-        // The tick that followed.
+        // The tick that followed the handshake.
         assert_eq!(rest, [0, 0, 0, 0]);
     };
     // Flags: hidden, no fragments, mandatory flags of OTP 25 and 26; then creation, and name or host.

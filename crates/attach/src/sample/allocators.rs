@@ -1,4 +1,4 @@
-//! Allocators: blocks and carriers of each instance, the mseg segment cache, and reserved address space.
+//! Decodes the state of allocators: blocks and carriers of each instance, the mseg segment cache, and reserved address space.
 
 use std::collections::BTreeMap;
 
@@ -26,6 +26,7 @@ const SBCS: [&Metric; 4] = [
     &metrics::SBCS_CARRIERS_SIZE,
 ];
 
+/// Adds counters of allocator instances, the segment cache and reserved address space.
 pub(super) fn allocators(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
     for instance in list(value, "instances")? {
         let [allocator, number, mbcs, pool, sbcs, calls] = instance.tuple_of()?;
@@ -88,7 +89,7 @@ pub(super) fn allocators(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result
         }
     }
     for area in list(value, "mmap")? {
-        // The VM calls them default_mmap and literal_mmap, or the same without the suffix.
+        // The VM's names are default_mmap and literal_mmap, with or without the suffix.
         let kind = text(area, "kind")?.unwrap_or_default();
         let entity = kind.strip_suffix("_mmap").unwrap_or(&kind);
         for (metric, key) in [

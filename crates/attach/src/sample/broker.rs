@@ -1,4 +1,4 @@
-//! RabbitMQ's own counters of its queues and clients.
+//! Decodes RabbitMQ's own counters of its queues and clients.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -8,10 +8,11 @@ use beamtune_model::{Metric, SampleBuilder, metrics};
 use super::{amount, bounded_text, number, rows, text};
 use crate::etf::{Term, TermError};
 
-/// Maximum number of queues, clients and connections with series: short-lived ones each have a new name.
+/// Maximum number of queues, clients and connections for which there are series. Without it, short-lived ones would add series
+/// without limit, since each has a new name.
 const MAX_NAMES: usize = 1_000;
 
-/// Queues, clients and connections that have series in this incarnation.
+/// Queues, clients and connections for which there are series in this incarnation.
 #[derive(Debug, Default)]
 pub(super) struct Names(HashSet<String>);
 
@@ -76,12 +77,12 @@ const QUEUE: &[Named] = &[
     (&metrics::QUEUE_ACKNOWLEDGED, "acknowledged"),
 ];
 
-/// Sizes and churn; empty on a node without RabbitMQ.
+/// Adds sizes and churn. The item is empty on a node without RabbitMQ.
 pub(super) fn totals(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
     put(value, TOTALS, "", out)
 }
 
-/// Messages, alarms, and the top queues and clients.
+/// Adds messages, alarms, and the top queues and clients.
 pub(super) fn clients(
     value: Term<'_>,
     names: &mut Names,
@@ -91,7 +92,7 @@ pub(super) fn clients(
     if value.get("queue_rows")?.is_none() {
         return Ok(());
     }
-    // A connection may consume a queue on several channels.
+    // A connection may consume from a queue on several channels.
     let mut consuming: BTreeMap<String, [i64; 4]> = BTreeMap::new();
     for row in rows(value, "queue_rows")? {
         let Some(name) = text(row, "name")? else { continue };
@@ -149,7 +150,7 @@ fn put(map: Term<'_>, what: &[Named], entity: &str, out: &mut SampleBuilder<'_>)
     Ok(())
 }
 
-/// The label of the connection's process, and the user.
+/// Formats the label of the connection's process and the user.
 fn connection(name: Term<'_>, user: Term<'_>) -> Result<String, TermError> {
     let name = bounded_text(name)?.unwrap_or_default();
     Ok(format!("connection {name}{PARTS}{}", bounded_text(user)?.unwrap_or_default()))

@@ -1,4 +1,4 @@
-//! Call stacks of waiting processes, and the processes, nodes and addresses that they wait for.
+//! Decodes call stacks of waiting processes, and the processes, nodes and addresses that they wait for.
 
 use std::net::SocketAddr;
 
@@ -11,8 +11,8 @@ use crate::etf::{Term, TermError};
 /// Maximum number of functions or awaited processes read from one list. The agent sends at most eight.
 const MAX_ENTRIES: usize = 16;
 
-/// `{Stack, Count, Queued, [{AwaitedProcess, Count}]}` of a random sample, and `{Pid, Status, QueueLength, Stack, [AwaitedProcess]}`
-/// of the blocking processes.
+/// Adds rows `{Stack, Count, Queued, [{AwaitedProcess, Count}]}` of a random sample of waiting processes, and rows `{Pid, Status,
+/// QueueLength, Stack, [AwaitedProcess]}` of the blocking processes.
 pub(super) fn waiting(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
     let of = required(value, "sampled")?;
     for row in rows(value, "rows")? {
@@ -51,7 +51,8 @@ pub(super) fn waiting(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) ->
     Ok(())
 }
 
-/// `{InitialCall, Sampled, Status, Stack, Count, Queued, [{AwaitedProcess, Count}]}`: new processes, some seconds after their start.
+/// Adds rows `{InitialCall, Sampled, Status, Stack, Count, Queued, [{AwaitedProcess, Count}]}` of new processes that are sampled
+/// again some seconds after their start.
 pub(super) fn resampled(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
     for row in rows(value, "again")? {
         let [call, of, status, functions, count, queued, on] = row.tuple_of()?;
@@ -74,13 +75,14 @@ pub(super) fn resampled(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) 
     Ok(())
 }
 
-/// A process, node or address that a process waits for. Addresses are normalized: the agent sends all zeros of IPv6.
+/// Returns the process, node or address that a process waits for. Addresses are normalized, because the agent does not abbreviate
+/// the zeros of IPv6 addresses.
 fn awaited(value: Term<'_>) -> Result<String, TermError> {
     let name = bounded_text(value)?.unwrap_or_default();
     Ok(name.parse().map_or(name, |address: SocketAddr| address.to_string()))
 }
 
-/// A call stack, innermost function first.
+/// Returns a call stack, innermost function first.
 pub(super) fn stack(value: Term<'_>) -> Result<Vec<String>, TermError> {
     let functions = value.list()?.take(MAX_ENTRIES).map(function);
     Ok(functions.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())

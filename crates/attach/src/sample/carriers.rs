@@ -1,4 +1,4 @@
-//! Results of carrier walks.
+//! Decodes the results of carrier walks.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +11,10 @@ use crate::explicit::SkippedCarriers;
 
 /// Maximum number of rows that the agent sends.
 const MAX_ROWS: usize = 2_000;
-/// Maximum length of a list within a row: the VM has ten allocators, and the agent requests fewer sizes.
+/// Maximum length of a list within a row. The VM has ten allocators, and the agent requests fewer than 64 size classes.
 const MAX_ENTRIES: usize = 64;
 
+/// Adds groups of carriers with the same properties, and the carriers that were skipped.
 pub(super) fn carriers(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
     // An estimate has no rows.
     if value.get("rows")?.is_none() {
@@ -54,6 +55,7 @@ pub(super) fn carriers(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -
 /// Carriers and bytes that were not walked, by allocator and reason.
 type Skipped = BTreeMap<(String, String), (i64, i64)>;
 
+/// Sums up the skipped carriers of all instances of an allocator.
 fn skipped(value: Term<'_>) -> Result<Skipped, TermError> {
     let mut skipped = Skipped::new();
     for row in list(value, "skipped")? {
@@ -66,6 +68,7 @@ fn skipped(value: Term<'_>) -> Result<Skipped, TermError> {
     Ok(skipped)
 }
 
+/// Adds blocks by allocating function and type, and the blocks that were skipped.
 pub(super) fn allocations(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
     let bounds: Vec<i64> = list(value, "bounds")?.take(MAX_ENTRIES).map(amount).collect::<Result<_, _>>()?;
     for row in list(value, "rows")?.take(MAX_ROWS) {
@@ -111,7 +114,7 @@ fn block_sum(term: Term<'_>) -> Result<BlockSum, TermError> {
     Ok(BlockSum { allocator, count: amount(count)?, bytes: amount(bytes)? })
 }
 
-/// A histogram without its empty bins. Bins with the same bound, of which the VM uses only one, are merged.
+/// Returns a histogram without its empty bins. Bins with the same lower bound, of which the VM uses only one, are merged.
 fn sizes(bounds: &[i64], counts: Term<'_>) -> Result<Vec<SizeCount>, TermError> {
     let mut sizes: Vec<SizeCount> = Vec::new();
     for (&from, count) in bounds.iter().zip(counts.list()?) {

@@ -1,4 +1,4 @@
-//! Code by application, and persistent terms.
+//! Decodes code size by application, and persistent terms.
 
 use beamtune_model::units::Nanos;
 use beamtune_model::{CodeRow, SampleBuilder, metrics};
@@ -6,6 +6,7 @@ use beamtune_model::{CodeRow, SampleBuilder, metrics};
 use super::{NS_PER_US, amount, bounded_text, rows};
 use crate::etf::{Term, TermError};
 
+/// Adds code by application, totals, and how long reading stopped the schedulers.
 pub(super) fn code(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
     for row in rows(value, "rows")? {
         let [application, modules, bytes, old_bytes] = row.tuple_of()?;

@@ -1,4 +1,4 @@
-//! Counters and gauges of the whole VM, its threads and its run queues.
+//! Decodes counters and gauges of the whole VM, its threads and its run queues.
 
 use beamtune_model::series::PARTS;
 use beamtune_model::{SampleBuilder, metrics, units};
@@ -6,7 +6,7 @@ use beamtune_model::{SampleBuilder, metrics, units};
 use super::{MAX_ENTITIES, VmFacts, list, number, required, rows, text};
 use crate::etf::{Term, TermError};
 
-/// Microstate accounting: a row of counters per thread, in the order of `states`.
+/// Adds microstate accounting: one row of counters per thread, in the order of `states`.
 pub(super) fn msacc(value: Term<'_>, vm: VmFacts, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
     let states: Vec<&str> = list(value, "states")?.map(Term::as_atom).collect::<Result<_, _>>()?;
     for thread in list(value, "threads")? {
@@ -20,7 +20,7 @@ pub(super) fn msacc(value: Term<'_>, vm: VmFacts, out: &mut SampleBuilder<'_>) -
     Ok(())
 }
 
-/// `{Id, Active, Total}`: normal schedulers first, then dirty CPU, then dirty I/O schedulers.
+/// Adds rows `{Id, Active, Total}`: normal schedulers first, then dirty CPU schedulers, then dirty I/O schedulers.
 pub(super) fn scheduler_wall_time(
     value: Term<'_>,
     vm: VmFacts,
@@ -43,7 +43,7 @@ pub(super) fn scheduler_wall_time(
     Ok(())
 }
 
-/// One length per normal run queue, then the dirty CPU and the dirty I/O run queue.
+/// Adds the length of each normal run queue, then those of the dirty CPU and the dirty I/O run queue.
 pub(super) fn run_queues(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
     let lengths: Vec<i64> = list(value, "lengths")?.map(Term::as_i64).collect::<Result<_, _>>()?;
     let normal = lengths.len().saturating_sub(2);
@@ -61,6 +61,7 @@ pub(super) fn run_queues(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result
     Ok(())
 }
 
+/// Adds counters of the whole VM.
 pub(super) fn statistics(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
     for (metric, key) in [
         (&metrics::REDUCTIONS, "reductions"),
@@ -75,6 +76,7 @@ pub(super) fn statistics(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result
     Ok(())
 }
 
+/// Adds the sizes that `erlang:memory/0` returns.
 pub(super) fn memory(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
     for (kind, bytes) in value.map()?.take(MAX_ENTITIES) {
         out.family(&metrics::MEMORY, "", kind.as_atom()?, bytes.as_i64()?);
@@ -82,6 +84,7 @@ pub(super) fn memory(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result<(),
     Ok(())
 }
 
+/// Adds the numbers of processes, ports, atoms and tables, and counters of Mnesia.
 pub(super) fn counts(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
     for (metric, key) in [
         (&metrics::PROCESS_COUNT, "processes"),
@@ -112,7 +115,7 @@ pub(super) fn counts(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result<(),
     Ok(())
 }
 
-/// Active traces by tracer.
+/// Adds active traces by tracer.
 pub(super) fn traces(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
     out.metric(&metrics::TRACE_SAMPLED, "", required(value, "sampled")?);
     for row in rows(value, "rows")? {
@@ -128,7 +131,7 @@ pub(super) fn traces(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result<(),
     Ok(())
 }
 
-/// `{Kind, Fallback, PollThreads, SetSize, ActiveFds, PendingUpdates, Memory}` per poll set.
+/// Adds `{Kind, Fallback, PollThreads, SetSize, ActiveFds, PendingUpdates, Memory}` of each poll set.
 pub(super) fn check_io(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
     for (index, set) in list(value, "pollsets")?.enumerate() {
         let [kind, _, _, fds, _, _, _] = set.tuple_of()?;

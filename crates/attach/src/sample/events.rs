@@ -1,5 +1,5 @@
-//! System monitor events: long time slices and garbage collections, large heaps, and processes that waited for a busy port or
-//! distribution port.
+//! Decodes system monitor events: long time slices and garbage collections, large heaps, and processes that waited for a busy
+//! port or distribution port.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use beamtune_model::{Gap, SampleBuilder, Span, TroubleKind, metrics};
 use super::{Translation, event, function, required, rows, text};
 use crate::etf::{Term, TermError};
 
-/// The monitored kinds, and the unit of their values.
+/// The monitored kinds of events, and the units of their values.
 const KINDS: &[(&str, Value)] = &[
     ("long_schedule", Value::Milliseconds),
     ("long_gc", Value::Milliseconds),
@@ -26,7 +26,7 @@ enum Value {
 
 const NS_PER_MS: i64 = 1_000_000;
 
-/// State from sample to sample.
+/// State kept from sample to sample.
 #[derive(Debug, Default)]
 pub(super) struct Events {
     floods: i64,
@@ -67,7 +67,7 @@ impl Events {
             let t = clock.to_recorder_earlier(required(row, "at_ns")?);
             out.sample.events.push(event(t, kind, &subject(row)?, detail(row, KINDS[at].1, amount)?));
         }
-        // Kinds without an event so far are absent.
+        // Kinds that have not occurred so far are absent.
         let mut counted = [(0, 0); KINDS.len()];
         for row in rows(value, "counts")? {
             let [kind, count, sum] = row.tuple_of()?;
@@ -93,7 +93,7 @@ impl Events {
     }
 }
 
-/// The process: its name, label or call, with its pid.
+/// Formats the process: its name, label or initial call, with its pid.
 fn subject(row: Term<'_>) -> Result<String, TermError> {
     let pid = text(row, "subject")?.unwrap_or_default();
     let name = text(row, "name")?.or(text(row, "label")?).or(called(row, "call")?);

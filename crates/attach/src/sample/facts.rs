@@ -1,4 +1,4 @@
-//! Facts: properties of the node that hold until its VM ends.
+//! Decodes facts: properties of the node that rarely change while its VM runs.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use beamtune_model::facts;
 use super::{Identity, bounded_text, function, list, number, required};
 use crate::etf::{Kind, Term, TermError};
 
-/// Maximum number of log handlers; the agent sends at most 20.
+/// Maximum number of log handlers. The agent sends no more than these.
 const MAX_LOG_HANDLERS: usize = 20;
 
 /// Facts that are copied unchanged: numbers, names and booleans.
@@ -52,7 +52,7 @@ const PLAIN: &[(&str, &str)] = &[
     ("memory_total_set", facts::MEMORY_TOTAL_SET),
 ];
 
-/// Products by the name of a running application.
+/// Products, identified by the name of a running application.
 const PRODUCTS: &[(&str, &str)] = &[
     ("rabbit", "RabbitMQ"),
     ("ejabberd", "ejabberd"),
@@ -71,7 +71,7 @@ pub(super) fn identity(value: Term<'_>) -> Result<Identity, TermError> {
     })
 }
 
-/// All facts of the agent's answer, as text for the model.
+/// Returns all facts of the agent's answer, as text for the model.
 pub(super) fn read(value: Term<'_>) -> Result<BTreeMap<String, String>, TermError> {
     let mut found = BTreeMap::new();
     let mut set = |key: &str, text: Option<String>| {
@@ -141,7 +141,7 @@ pub(super) fn read(value: Term<'_>) -> Result<BTreeMap<String, String>, TermErro
     Ok(found)
 }
 
-/// The running applications out of `{Name, Version, Running}`, with their versions.
+/// Returns the running applications among the rows `{Name, Version, Running}`, with their versions.
 fn applications(value: Term<'_>) -> Result<BTreeMap<String, String>, TermError> {
     let mut applications = BTreeMap::new();
     for application in list(value, "applications")? {
@@ -153,7 +153,7 @@ fn applications(value: Term<'_>) -> Result<BTreeMap<String, String>, TermError> 
     Ok(applications)
 }
 
-/// A number, name, boolean or text; `None` if unknown.
+/// Formats a number, name, boolean or text; returns `None` if it is unknown.
 fn plain(value: Term<'_>) -> Result<Option<String>, TermError> {
     match value.kind() {
         Kind::Integer => Ok(Some(value.as_i128()?.to_string())),
@@ -162,7 +162,7 @@ fn plain(value: Term<'_>) -> Result<Option<String>, TermError> {
     }
 }
 
-/// Texts joined with spaces; a single one need not be in a list.
+/// Joins texts with spaces. A single text need not be in a list.
 fn joined(value: Term<'_>) -> Result<String, TermError> {
     if value.kind() != Kind::List {
         return Ok(plain(value)?.unwrap_or_default());

@@ -1,4 +1,4 @@
-//! Files of the node's host, which the agent reads for the source of the host. The content is untrusted.
+//! Decodes files of the node's host, which the agent reads for the samples of the host. The content is untrusted.
 
 use beamtune_model::{FileAsk, FileTold, FileTrouble, ThreadFiles, Trouble, TroubleKind};
 
@@ -14,15 +14,15 @@ const MAX_THREAD_FILE_BYTES: usize = 8 * 1024;
 
 /// The files of an answer, and when they were read.
 pub(crate) struct Files {
-    /// Begin of the reading, VM monotonic time in nanoseconds.
+    /// Start of the reading, in nanoseconds of VM monotonic time.
     pub begin_ns: i64,
-    /// End of the reading, VM monotonic time in nanoseconds.
+    /// End of the reading, in nanoseconds of VM monotonic time.
     pub end_ns: i64,
     /// The result of each request, or why the files could not be read.
     pub results: Result<Vec<(FileAsk, FileTold)>, Trouble>,
 }
 
-/// The files that were requested with `asks`; `None` if the answer has none.
+/// Returns the results for the requests `asks`; `None` if the answer contains no files.
 pub(crate) fn read(answer: &Answer, asks: Vec<FileAsk>) -> Option<Files> {
     let mut readings = answer.readings().ok()?;
     let reading = readings.find_map(|reading| reading.ok().filter(|Reading { item, .. }| *item == "host"))?;
@@ -32,7 +32,7 @@ pub(crate) fn read(answer: &Answer, asks: Vec<FileAsk>) -> Option<Files> {
             parse(value, asks).or_else(|error| trouble(TroubleKind::Garbled, error.to_string()))
         }
         Status::Unsupported => {
-            let why = "the node's host is not Linux; beamtune can read the files of a Linux host only";
+            let why = "the node's host is not Linux; beamtune can read files only from a Linux host";
             trouble(TroubleKind::Unsupported, why.to_owned())
         }
         Status::Failed(why) => trouble(TroubleKind::Garbled, printable(why)),
@@ -66,7 +66,7 @@ fn parse_result(ask: &FileAsk, term: Term<'_>) -> Result<FileTold, TermError> {
         ("ok", FileAsk::Read { max_bytes, .. }) => Ok(FileTold::Content(bytes(value, *max_bytes)?)),
         ("cut", FileAsk::Read { max_bytes, .. }) => {
             let content = bytes(value, *max_bytes)?;
-            // All requested bytes are there.
+            // The file is longer, but all requested bytes are present.
             Ok(if content.len() == *max_bytes { FileTold::Content(content) } else { FileTold::Cut(content) })
         }
         ("link", FileAsk::Link(_)) => Ok(FileTold::Link(bounded_text(value)?.unwrap_or_default())),
@@ -110,7 +110,7 @@ fn unexpected(term: Term<'_>, expected: &'static str) -> TermError {
     TermError::OutOfRange { expected, offset: term.offset() }
 }
 
-/// Maps the operating system's error names, and the agent's own.
+/// Converts the operating system's error names, and the agent's own.
 fn trouble(why: &str) -> FileTrouble {
     match why {
         "enoent" | "enotdir" | "esrch" => FileTrouble::Missing,
@@ -234,7 +234,7 @@ mod tests {
         }
         let thread = Value::tuple([Value::from(1u64), content(long), content(b""), content(b"")]);
         refused(FileAsk::Threads { all: true }, threads(vec![], vec![thread]));
-        // Too few results are an error, surplus threads are ignored.
+        // Too few results are an error; surplus threads are ignored.
         check(
             vec![FileAsk::Threads { all: true }, FileAsk::Threads { all: true }],
             Value::list([pair("error", Value::atom("late"))]),
@@ -269,7 +269,7 @@ mod tests {
             let bytes = std::fs::read(path).unwrap();
             Document::decode(bytes, 0, Limits::default()).unwrap()
         };
-        // Our request equals that of the agent's tests.
+        // Our request must equal the one in the agent's tests.
         let request = fixture("request-sample-host");
         let [_, _, _, items, _] = request.root().tuple_of().unwrap();
         let item = items.list().unwrap().next().unwrap().to_value().unwrap();

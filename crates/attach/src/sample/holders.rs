@@ -1,4 +1,4 @@
-//! Processes that hold binaries, and results of requested garbage collections.
+//! Decodes which processes refer to binaries, and the results of requested garbage collections.
 
 use beamtune_model::units::Nanos;
 use beamtune_model::{CollectRow, CollectionRow, HolderRow, SampleBuilder, metrics};
@@ -8,12 +8,12 @@ use crate::etf::{Term, TermError};
 
 const NS_PER_MS: i64 = 1_000_000;
 
-/// The amount under a mandatory key.
+/// Returns the amount under a mandatory key.
 fn required_amount(map: Term<'_>, key: &'static str) -> Result<i64, TermError> {
     amount(map.field(key)?)
 }
 
-/// The amount under an optional key, or 0.
+/// Returns the amount under an optional key, or 0.
 fn optional_amount(map: Term<'_>, key: &str) -> Result<i64, TermError> {
     map.get(key)?.map_or(Ok(0), amount)
 }
@@ -22,6 +22,7 @@ fn initial_call(row: Term<'_>) -> Result<Option<String>, TermError> {
     Ok(row.get("initial_call")?.map(function).transpose()?.flatten())
 }
 
+/// Adds processes that refer to binaries, and the total size of these binaries.
 pub(super) fn holders(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
     for row in rows(value, "rows")? {
         out.sample.holders.push(HolderRow {
@@ -40,7 +41,7 @@ pub(super) fn holders(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) ->
             alone_bytes: optional_amount(row, "alone_bytes")?,
         });
     }
-    // Incomplete sums would be too small: where a process could not be asked, or there were too many binaries.
+    // Sums are incomplete, and thus too small, if a process could not be read or if there were too many binaries.
     if value.field("complete")?.as_bool()? {
         out.metric(&metrics::HELD_BINARIES, "", required_amount(value, "binaries")?);
         out.metric(&metrics::HELD_BINARIES_SIZE, "", required_amount(value, "bytes")?);
@@ -48,6 +49,7 @@ pub(super) fn holders(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) ->
     Ok(())
 }
 
+/// Adds the result of requested garbage collections, and the processes that freed the most memory.
 pub(super) fn collection(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
     let (before, after) = (value.field("memory_before")?, value.field("memory_after")?);
     let chance = value.field("by_chance")?;

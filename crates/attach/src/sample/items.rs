@@ -14,9 +14,9 @@ pub struct Item {
     /// Its name in the protocol.
     pub name: &'static str,
     pub(crate) when: When,
-    /// The size of a top list, or of a random sample.
+    /// The parameter that sets the size of a top list or of a random sample.
     parameter: Option<(&'static str, u32)>,
-    /// Adds its value to a sample.
+    /// Adds the item's value to a sample.
     pub(super) decode: Decode,
 }
 
@@ -25,7 +25,7 @@ type Decode = fn(&mut Decoder, Read<'_>, &mut SampleBuilder<'_>) -> Result<(), T
 /// When an item is requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum When {
-    /// With the first sample of an incarnation and each detailed one.
+    /// With the first sample of an incarnation and with each detailed sample.
     First,
     /// With each sample.
     Always,
@@ -41,16 +41,16 @@ const fn item(when: When, name: &'static str, decode: Decode) -> Item {
     Item { name, when, parameter: None, decode }
 }
 
-/// An item with a top list.
+/// Creates an item with a top list.
 const fn top(when: When, name: &'static str, top: u32, decode: Decode) -> Item {
     Item { name, when, parameter: Some(("top", top)), decode }
 }
 
 /// All items.
 pub(crate) const ITEMS: &[Item] = &[
-    // Other items need the facts to be decoded, and some facts can change while the VM runs.
+    // Facts are needed to decode other items. Some facts can change while the VM runs.
     item(When::First, "facts", |decoder, read, out| decoder.facts(read.value, out)),
-    // Before the agent's own processes, which are counted in them, have work.
+    // Read before the agent's own processes have work, since run queue lengths include these processes.
     item(When::Always, "run_queues", |_, read, out| counters::run_queues(read.value, out)),
     item(When::Always, "msacc", |decoder, read, out| {
         counters::msacc(read.value, decoder.vm(read.value)?, out)
@@ -62,25 +62,26 @@ pub(crate) const ITEMS: &[Item] = &[
     item(When::Always, "memory", |_, read, out| counters::memory(read.value, out)),
     item(When::Always, "counts", |_, read, out| counters::counts(read.value, out)),
     item(When::Always, "check_io", |_, read, out| counters::check_io(read.value, out)),
-    // A scan of all processes.
+    // Scans all processes.
     top(When::Always, "procs", 20, |decoder, read, out| decoder.scans.procs(read.value, read.t(), out)),
     item(When::Always, "events", |decoder, read, out| {
         decoder.events.add(read.value, read.span, read.clock, out)
     }),
-    // Samples the busiest processes of `procs`; reported by `processes`.
+    // Samples the busiest processes that `procs` found. `processes` reports the result.
     item(When::Always, "ran", |_, _, _| Ok(())),
-    // New processes found by `procs`.
     item(When::Always, "broker", |_, read, out| broker::totals(read.value, out)),
+    // Monitors new processes that `procs` found.
     item(When::Always, "crashes", |_, read, out| processes::exits(read.value, read.t(), out)),
-    // Tables found by `ets`.
+    // Follows tables that `ets` found.
     item(When::Always, "table_growth", |_, read, out| tables::growth(read.value, read.t(), out)),
-    // Last, because it pauses between its readings; reported by `messages`.
+    // Last, because it pauses between its readings. `messages` reports the result.
     item(When::Always, "weigh", |_, _, _| Ok(())),
-    // Finds queues whose processes `processes` then names.
+    // Before `processes`, which names the processes of the queues that this item finds.
     item(When::Detail, "broker_clients", |decoder, read, out| {
         broker::clients(read.value, &mut decoder.names, out)
     }),
-    // Before `processes`, which also covers blocking processes and those that receive the largest messages.
+    // This and the next item come before `processes`, which also covers blocking processes and those that receive the largest
+    // messages.
     Item {
         parameter: Some(("sample", 200)),
         ..item(When::Detail, "stands", |_, read, out| call_stacks::waiting(read.value, read.t(), out))
@@ -96,7 +97,7 @@ pub(crate) const ITEMS: &[Item] = &[
     item(When::Detail, "allocators", |_, read, out| allocators::allocators(read.value, out)),
     item(When::Detail, "spawns", |_, read, out| processes::spawns(read.value, read.t(), out)),
     item(When::Detail, "atoms", |_, read, out| tables::atoms(read.value, read.t(), out)),
-    // Decoded by `files`, for the source of the host.
+    // Decoded by `files`, for the samples of the host.
     item(When::Files, "host", |_, _, _| Ok(())),
     item(When::OnRequest, "carriers", |_, read, out| carriers::carriers(read.value, read.t(), out)),
     item(When::OnRequest, "allocations", |_, read, out| carriers::allocations(read.value, read.t(), out)),
@@ -107,7 +108,7 @@ pub(crate) const ITEMS: &[Item] = &[
 ];
 
 impl Item {
-    /// The item of that name in the protocol.
+    /// Returns the item with this name in the protocol.
     pub fn named(name: &str) -> Option<&'static Item> {
         ITEMS.iter().find(|item| item.name == name)
     }

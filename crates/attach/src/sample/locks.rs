@@ -1,4 +1,4 @@
-//! Lock counts of an emulator with lock counting, or why they are missing.
+//! Decodes the lock counters of an emulator with lock counting, or the reason why they are missing.
 
 use beamtune_model::locks::WAIT_BINS;
 use beamtune_model::{Gap, LockRow, LockSession, SampleBuilder, Span, TroubleKind};
@@ -12,7 +12,7 @@ const MAX_ROWS: usize = 5_000;
 /// Maximum number of lock categories; the VM has eight.
 const MAX_CATEGORIES: usize = 64;
 
-/// The common part of all rows of one lock or lock class.
+/// What all rows of one lock or lock class have in common.
 struct Lock {
     class: String,
     kind: String,
@@ -21,6 +21,7 @@ struct Lock {
     locks: i64,
 }
 
+/// Adds lock classes and individual locks, or a gap with the reason why nothing was counted.
 pub(super) fn locks(
     value: Term<'_>,
     span: Span,
@@ -97,7 +98,7 @@ fn add(lock: &Lock, t: i64, places: Term<'_>, rows: &mut Vec<LockRow>) -> Result
     Ok(())
 }
 
-/// Restrictions of the result.
+/// Returns remarks on what the result does not cover.
 fn remark(value: Term<'_>) -> Result<String, TermError> {
     let mut remarks = Vec::new();
     if value.field("disturbed")?.as_bool()? {
@@ -121,7 +122,7 @@ fn remark(value: Term<'_>) -> Result<String, TermError> {
     Ok(remarks.join("; "))
 }
 
-/// Why nothing was counted, and what to do about it. `outcome` is the protocol's `told`.
+/// Returns why nothing was counted, and what to do about it. `outcome` is the protocol's `told`.
 pub(crate) fn refusal(outcome: &str) -> (TroubleKind, String) {
     let (kind, reason) = match outcome {
         "not_lcnt" => (

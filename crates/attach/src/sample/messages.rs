@@ -1,4 +1,4 @@
-//! Sizes of messages, sampled as processes receive them.
+//! Decodes the sizes of messages, which are sampled as processes receive them.
 
 use beamtune_model::units::Nanos;
 use beamtune_model::{MessageRow, SampleBuilder};
@@ -6,7 +6,7 @@ use beamtune_model::{MessageRow, SampleBuilder};
 use super::{amount, bounded_text, required, rows};
 use crate::etf::{Term, TermError};
 
-/// `{Count, Bytes}` by size, and `{Pid, Count, Bytes}` of the top receivers.
+/// Adds rows `{Count, Bytes}` for each size class, and rows `{Pid, Count, Bytes}` of the top receivers.
 pub(super) fn messages(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
     let totals = MessageRow {
         t,

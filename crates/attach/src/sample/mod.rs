@@ -1,7 +1,7 @@
 //! Decodes the agent's answers into samples.
 //!
-//! The agent's counters and gauges go into the sample unchanged. Computed here: running totals where the agent
-//! reports differences (scans) or single costs (items), and sums over a round where it reads all processes in
+//! The agent's counters and gauges go into the sample unchanged. This module computes running totals if the agent reports
+//! differences (scans) or individual costs (items). It also computes sums over a round if the agent reads all processes in
 //! several parts. Facts go into the sample only if they are new or have changed.
 
 mod allocators;
@@ -32,19 +32,19 @@ use crate::etf::{Kind, Term, TermError};
 pub use items::Item;
 pub(crate) use items::{ITEMS, When};
 
-/// Maximum number of entities read from one list of an answer. 128 schedulers have some 1,500 allocator instances; a
+/// Maximum number of entities read from one list of an answer. A VM with 128 schedulers has some 1,500 allocator instances, so a
 /// longer list does not come from an honest node.
 const MAX_ENTITIES: usize = 16_384;
 
 /// Maximum number of rows about processes, tables, ports, nodes or events read from one list. The agent sends at most 200.
 const MAX_ROWS: usize = 1_000;
 
-/// Maximum number of characters read from a text; the agent cuts its own texts shorter.
+/// Maximum number of characters read from a text. The agent truncates its texts to fewer.
 const MAX_CHARACTERS: usize = 512;
 
 const NS_PER_US: i64 = 1_000;
 
-/// Decodes answers; holds the state from answer to answer of one incarnation of the node.
+/// Decodes answers. Keeps the state between the answers of one incarnation of the node.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
     facts: BTreeMap<String, String>,
@@ -54,7 +54,7 @@ pub(crate) struct Decoder {
     cost_ns: HashMap<String, i64>,
     /// RabbitMQ queues and clients that have series.
     names: broker::Names,
-    /// Items already reported as unsupported.
+    /// Items that have already been reported as unsupported.
     unsupported: HashSet<String>,
 }
 
@@ -77,7 +77,7 @@ struct Read<'a> {
 }
 
 impl Read<'_> {
-    /// The instant assigned to the value.
+    /// Returns the instant assigned to the value: the middle of its span.
     fn t(&self) -> Nanos {
         self.span.middle()
     }
@@ -96,23 +96,23 @@ pub(crate) struct Identity {
 pub(crate) struct Offset(pub Nanos);
 
 impl Offset {
-    /// Corrects the offset by an answer. The answer began after the request was sent and ended before it
-    /// arrived, which bounds the offset on both sides. So the offset follows a VM whose clock is slewed, and
-    /// stays unchanged while it is consistent.
+    /// Corrects the offset with the times of an answer. Reading the items began after the request was sent and ended before the
+    /// answer arrived, which limits the offset on both sides. So the offset follows a VM whose clock is slewed, and stays
+    /// unchanged as long as it is consistent.
     pub fn corrected(self, sent: Nanos, answer: &Answer, arrived: Nanos) -> Offset {
         let min = sent.saturating_sub(answer.begin_ns);
         let max = arrived.saturating_sub(answer.end_ns);
         Offset(if min <= max { self.0.clamp(min, max) } else { min / 2 + max / 2 })
     }
 
-    /// The translation of an answer's instants. The results lie between request and arrival, even if the
-    /// node's times are wrong.
+    /// Returns the translation of an answer's timestamps to the recorder's clock. The results lie between request and arrival,
+    /// even if the node's timestamps are wrong.
     pub fn between(self, sent: Nanos, arrived: Nanos) -> Translation {
         Translation { offset: self, sent, arrived: arrived.max(sent) }
     }
 }
 
-/// From VM monotonic time to the recorder's clock, for one answer.
+/// Converts VM monotonic time to the recorder's clock, for one answer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Translation {
     offset: Offset,
@@ -125,14 +125,14 @@ impl Translation {
         vm_ns.saturating_add(self.offset.0).clamp(self.sent, self.arrived)
     }
 
-    /// As [`Translation::to_recorder`], for an instant that may be before the request. Never negative: nothing is before
-    /// the recording's begin.
+    /// As [`Translation::to_recorder`], for an instant that may be before the request. The result is never negative, since
+    /// nothing can precede the start of the recording.
     pub fn to_recorder_earlier(self, vm_ns: i64) -> Nanos {
         vm_ns.saturating_add(self.offset.0).min(self.arrived).max(0)
     }
 }
 
-/// The node's identity, if the answer contains the facts.
+/// Returns the node's identity, if the answer contains the facts.
 pub(crate) fn identity(answer: &Answer) -> Option<Identity> {
     answer.readings().ok()?.find_map(|reading| match reading.ok()? {
         Reading { item: "facts", status: Status::Done(value), .. } => facts::identity(value).ok(),
@@ -149,7 +149,7 @@ impl Decoder {
         out: &mut SampleBuilder<'_>,
     ) -> Result<(), TermError> {
         let added = self.items(answer, clock, out);
-        // An honest node sends each series once. Readings before an error are kept.
+        // An honest node sends each series only once. Readings from before an error are kept.
         let mut seen = HashSet::new();
         out.sample.readings.retain(|(series, _)| seen.insert(*series));
         added
@@ -164,7 +164,7 @@ impl Decoder {
         let mut sum_ns = 0i64;
         for reading in answer.readings()?.take(ITEMS.len()) {
             let reading = reading?;
-            // We inject the agent ourselves, so no honest node sends other items.
+            // We inject the agent ourselves, so an honest node sends no other items.
             let Some(item) = Item::named(reading.item) else { continue };
             let begin = clock.to_recorder(reading.begin_ns);
             let read_ns = reading.cost_us.max(0).saturating_mul(NS_PER_US);
@@ -183,7 +183,7 @@ impl Decoder {
                     let added = (item.decode)(self, Read { value, span: Span { begin, end }, clock }, out);
                     added.err().map(|error| (TroubleKind::Garbled, error.to_string()))
                 }
-                // Reported once, since it cannot change.
+                // Reported only once, since it cannot change.
                 Status::Unsupported if !self.unsupported.insert(reading.item.to_owned()) => None,
                 Status::Unsupported => Some((
                     TroubleKind::Unsupported,
@@ -250,7 +250,7 @@ impl Decoder {
         let total = self.cost_ns.entry(String::new()).or_default();
         *total = total.saturating_add(sum_ns);
         out.metric(&metrics::AGENT_COST, "", *total);
-        // A replaced collector starts from zero: a counter reset like any other.
+        // A collector that replaces another starts from zero: a counter reset like any other.
         let reductions =
             required(cost, "agent_reductions")?.saturating_add(required(cost, "collector_reductions")?);
         out.metric(&metrics::AGENT_REDUCTIONS, "", reductions);
@@ -261,12 +261,12 @@ impl Decoder {
     }
 }
 
-/// An event at an instant.
+/// Creates an event.
 fn event(t: Nanos, kind: &str, subject: &str, detail: String) -> Event {
     Event { t, kind: kind.to_owned(), subject: subject.to_owned(), detail }
 }
 
-/// The number under a key; `None` if the key is absent or holds an atom such as `undefined`.
+/// Returns the number under a key; `None` if the key is absent or its value is an atom such as `undefined`.
 fn number(map: Term<'_>, key: &str) -> Result<Option<i64>, TermError> {
     match map.get(key)? {
         Some(value) if value.kind() == Kind::Atom => Ok(None),
@@ -275,12 +275,12 @@ fn number(map: Term<'_>, key: &str) -> Result<Option<i64>, TermError> {
     }
 }
 
-/// The number under a mandatory key.
+/// Returns the number under a mandatory key.
 fn required(map: Term<'_>, key: &'static str) -> Result<i64, TermError> {
     map.field(key)?.as_i64()
 }
 
-/// A number that cannot be negative.
+/// Returns a number that must not be negative.
 fn amount(term: Term<'_>) -> Result<i64, TermError> {
     match term.as_i64()? {
         amount @ 0.. => Ok(amount),
@@ -288,7 +288,7 @@ fn amount(term: Term<'_>) -> Result<i64, TermError> {
     }
 }
 
-/// The text under a key, atom or binary; `None` if it is absent, empty or `undefined`.
+/// Returns the text under a key, an atom or a binary; `None` if it is absent, empty or `undefined`.
 fn text(map: Term<'_>, key: &str) -> Result<Option<String>, TermError> {
     match map.get(key)? {
         Some(value) => bounded_text(value),
@@ -296,7 +296,7 @@ fn text(map: Term<'_>, key: &str) -> Result<Option<String>, TermError> {
     }
 }
 
-/// The text of an atom or a binary, cut to a bounded length.
+/// Returns the text of an atom or a binary, truncated to [`MAX_CHARACTERS`].
 fn bounded_text(value: Term<'_>) -> Result<Option<String>, TermError> {
     let text = match value.kind() {
         Kind::Atom => match value.as_atom()? {
@@ -309,7 +309,8 @@ fn bounded_text(value: Term<'_>) -> Result<Option<String>, TermError> {
     Ok(Some(text).filter(|text| !text.is_empty()))
 }
 
-/// `{Module, Function, Arity}` as `module:function/arity`, `{child_of, Maker}` as `child of maker`; `None` for `undefined`.
+/// Formats `{Module, Function, Arity}` as `module:function/arity`, and `{child_of, Maker}` as `child of maker`. Returns `None`
+/// for `undefined`.
 fn function(value: Term<'_>) -> Result<Option<String>, TermError> {
     if value.kind() == Kind::Atom {
         return Ok(None);
@@ -324,12 +325,12 @@ fn function(value: Term<'_>) -> Result<Option<String>, TermError> {
     Ok(Some(format!("{}:{}/{}", part(module)?, part(function)?, arity.as_i64()?)))
 }
 
-/// The list under a key, cut to a plausible length.
+/// Returns the list under a key, truncated to [`MAX_ENTITIES`].
 fn list<'a>(map: Term<'a>, key: &'static str) -> Result<impl Iterator<Item = Term<'a>>, TermError> {
     Ok(map.field(key)?.list()?.take(MAX_ENTITIES))
 }
 
-/// As [`list`], for rows with names and texts, of which the agent sends fewer.
+/// As [`list`], for rows with names and texts, which are truncated to [`MAX_ROWS`].
 fn rows<'a>(map: Term<'a>, key: &'static str) -> Result<impl Iterator<Item = Term<'a>>, TermError> {
     Ok(list(map, key)?.take(MAX_ROWS))
 }

@@ -1,4 +1,4 @@
-//! Processes: the scan of all, details of the top ones, spawns and exits.
+//! Decodes the scan of all processes, details of the top processes, spawns and exits.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ use crate::etf::{Term, TermError};
 /// Maximum number of skipped processes reported per incarnation.
 const MAX_SKIPPED: usize = 1_000;
 
-/// Time that `procs` has read between the samples, not included in the item's own time.
+/// Returns the time that `procs` spent reading between samples. It is not included in the item's own time.
 pub(super) fn step_ns(value: Term<'_>) -> i64 {
     let step_us = value.get("step_us").ok().flatten().and_then(|step_us| step_us.as_i64().ok());
     step_us.unwrap_or(0).max(0).saturating_mul(1_000)
@@ -32,7 +32,7 @@ pub(super) struct Scans {
 }
 
 impl Scans {
-    /// Adds reductions and queues of the processes in this part of the scan.
+    /// Adds reductions and queue lengths of the processes in this part of the scan.
     pub fn procs(&mut self, value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
         let (total, scanned) = (required(value, "total")?, required(value, "scanned")?);
         out.metric(&metrics::SCAN_PROCESSES, "", scanned);
@@ -50,8 +50,8 @@ impl Scans {
                 self.spawned = self.spawned.saturating_add(required(value, "new")?.max(0));
                 self.exited = self.exited.saturating_add(required(value, "gone")?.max(0));
             }
-            // A collector's first round has no earlier values. The totals are reset, so that the time it missed is not
-            // taken for a time without activity.
+            // A collector's first round has no earlier values to compare with. The totals are reset, so that the time before it
+            // is not mistaken for a time without activity.
             None => (self.reductions, self.spawned, self.exited) = (0, 0, 0),
         }
         out.metric(&metrics::SCAN_REDUCTIONS, "", self.reductions);
@@ -74,7 +74,7 @@ impl Scans {
         }
         for row in rows(value, "top_queues")? {
             let [pid, queue, reductions, status] = row.tuple_of()?;
-            // `undefined` in a first round.
+            // `undefined` in the first round.
             let reductions = reductions.as_i64().unwrap_or(0);
             let tick = tick(pid, reductions, queue.as_i64()?, status)?;
             if !out.sample.busiest.iter().any(|other| other.pid == tick.pid) {
@@ -92,9 +92,9 @@ impl Scans {
         Ok(())
     }
 
-    /// Adds an event when scans begin to be spread over several samples, and when they are complete again.
+    /// Adds an event when scans begin to be spread over several samples, and when each sample covers all processes again.
     fn thinning(&mut self, total: i64, scanned: i64, t: Nanos, out: &mut SampleBuilder<'_>) {
-        // Processes start and end while they are read.
+        // Allows a difference of 10 %, since processes start and exit during the scan.
         let thinned = scanned < total - total / 10;
         if thinned != self.thinned {
             self.thinned = thinned;
@@ -121,7 +121,7 @@ fn tick(pid: Term<'_>, reductions: i64, queue: i64, status: Term<'_>) -> Result<
     })
 }
 
-/// Details of the top processes.
+/// Adds details of the top processes.
 pub(super) fn details(
     value: Term<'_>,
     t: Nanos,
@@ -186,7 +186,7 @@ pub(super) fn details(
     Ok(())
 }
 
-/// `{InitialCall, ParentName, ParentCall, Count}`: parents of the new processes that the scans found.
+/// Adds rows `{InitialCall, ParentName, ParentCall, Count}`: the parents of new processes that the scans found.
 pub(super) fn spawns(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
     let sampled = required(value, "sampled")?;
     for row in rows(value, "calls")? {
@@ -225,7 +225,7 @@ pub(super) fn spawns(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> 
 /// Maximum number of stack frames read from one exit reason. The agent sends at most three.
 const MAX_FRAMES: usize = 16;
 
-/// Exit reasons of processes.
+/// Adds exit reasons of processes.
 pub(super) fn exits(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
     out.metric(&metrics::EXIT_MONITORED, "", required(value, "monitored")?);
     out.metric(&metrics::EXIT_SUPERVISORS, "", required(value, "supervisors")?);

@@ -1,4 +1,4 @@
-//! ETS tables, ports, new atoms, and distribution connections.
+//! Decodes ETS tables, ports, new atoms, and distribution connections.
 
 use std::collections::HashMap;
 
@@ -8,14 +8,15 @@ use beamtune_model::{PortRow, SampleBuilder, SpawnRow, TableRow, metrics};
 use super::{bounded_text, function, list, number, required, rows, text};
 use crate::etf::{Term, TermError};
 
-/// Table options that are reported unless they have their default.
+/// Table options that are reported unless they have their default values.
 const OPTIONS: &[&str] = &["read_concurrency", "write_concurrency", "decentralized_counters", "compressed"];
 
+/// Adds the top tables, and the owners of the most tables.
 pub(super) fn ets(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
     let scanned = required(value, "scanned")?;
     for row in rows(value, "rows")? {
         let table = table(row, t)?;
-        // Of a growing table: the module that created it (empty if unknown), and the module's application, if any.
+        // Only for a growing table: the module that created it (empty if unknown), and the module's application, if any.
         if row.get("module")?.is_some() {
             let origin = |what: &str, maker| SpawnRow {
                 t,
@@ -47,6 +48,7 @@ pub(super) fn ets(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Res
     Ok(())
 }
 
+/// Parses a table.
 fn table(row: Term<'_>, t: Nanos) -> Result<TableRow, TermError> {
     let name = text(row, "name")?.unwrap_or_default();
     let mut options = Vec::new();
@@ -72,7 +74,8 @@ fn table(row: Term<'_>, t: Nanos) -> Result<TableRow, TermError> {
     })
 }
 
-/// Sizes of growing tables; from samples of their objects, how many belong to ended processes, and the binaries that they hold.
+/// Adds the sizes of growing tables. From samples of their objects, adds how many objects belong to exited processes, and the
+/// binaries that the objects refer to.
 pub(super) fn growth(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
     out.metric(&metrics::TABLES_FOLLOWED, "", required(value, "followed")?);
     for row in rows(value, "rows")? {
@@ -95,13 +98,14 @@ pub(super) fn growth(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> 
         out.metric(&metrics::TABLE_WITH_PID, &id, with_pid.as_i64()?);
         out.metric(&metrics::TABLE_ENDED, &id, ended.as_i64()?);
     }
-    // Absent where binaries take little memory, and in older agents.
+    // Absent if binaries take little memory, and in older agents.
     if value.get("binaries")?.is_some() {
         binaries(value, t, out)?;
     }
     Ok(())
 }
 
+/// Adds the binaries to which sampled objects of tables refer, and the tables themselves.
 fn binaries(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
     for row in rows(value, "binaries")? {
         let [id, objects, sampled, hidden, count, bytes, referenced, held] = row.tuple_of()?;
@@ -120,12 +124,13 @@ fn binaries(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<()
     Ok(())
 }
 
-/// An owner by its name, else by its initial call, else by its pid.
+/// Returns an owner's name, or else its initial call, or else its pid.
 fn maker(owner: Term<'_>) -> Result<Option<String>, TermError> {
     let call = owner.get("owner_call")?.map(function).transpose()?.flatten();
     Ok(text(owner, "owner_name")?.or(call).or(text(owner, "owner")?))
 }
 
+/// Adds the top ports, and the owners of the most ports.
 pub(super) fn ports(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
     for row in rows(value, "rows")? {
         out.sample.ports.push(PortRow {
@@ -157,10 +162,10 @@ pub(super) fn ports(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> R
             bytes: None,
         });
     };
-    // `kinds` counts all ports, `owners` those of the largest owners.
+    // `kinds` counts all ports, `owners` only those of the largest owners.
     let mut owned = HashMap::<String, i64>::new();
     for owner in rows(value, "owners")? {
-        // Ports of ended owners count as ports of unknown owners.
+        // Ports whose owner has exited count as ports of unknown owners.
         if owner.get("owner_call")?.is_none() {
             continue;
         }
@@ -181,7 +186,8 @@ pub(super) fn ports(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> R
     Ok(())
 }
 
-/// Bytes in port queues, and sampled sockets whose peer process has ended; absent if nothing was read.
+/// Adds bytes in port queues, and the number of sampled sockets whose peer process has ended. Both are absent if nothing was
+/// read.
 fn queues(value: Term<'_>, scanned: i64, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
     if let Some(bytes) = number(value, "queue_bytes")? {
         out.metric(&metrics::PORTS_READ, "", scanned);
@@ -204,7 +210,7 @@ fn queues(value: Term<'_>, scanned: i64, out: &mut SampleBuilder<'_>) -> Result<
     Ok(())
 }
 
-/// `{Prefix, Count}`: common prefixes of the newest atoms.
+/// Adds rows `{Prefix, Count}`: common prefixes of the newest atoms.
 pub(super) fn atoms(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
     let sampled = required(value, "sampled")?;
     for row in rows(value, "beginnings")? {
@@ -222,6 +228,7 @@ pub(super) fn atoms(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> R
     Ok(())
 }
 
+/// Adds distribution connections, whether connected nodes run Mnesia, and attempts to connect.
 pub(super) fn dist(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
     for row in rows(value, "rows")? {
         let node = text(row, "node")?.unwrap_or_default();
@@ -268,7 +275,8 @@ pub(super) fn dist(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Re
     Ok(())
 }
 
-/// Attempts to connect to other nodes; for a sample of them, the calling processes and the step reached.
+/// Adds attempts to connect to other nodes. For a sample of the attempts, adds the calling processes and the step that was
+/// reached.
 fn attempts(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
     out.metric(&metrics::CONNECT_LOOKS, "", required(value, "samples")?);
     if let Some(samples) = number(value, "again_samples")? {

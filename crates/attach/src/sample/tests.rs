@@ -13,7 +13,7 @@ use crate::agent::AgentMessage;
 use crate::agent::tests::{answer, map};
 use crate::etf::{Document, Limits, Value};
 
-/// A recording of decoded answers.
+/// Decodes answers one after the other, as in a recording.
 #[derive(Default)]
 struct Recording {
     decoder: Decoder,
@@ -38,13 +38,13 @@ impl Recording {
         Ok(out.sample)
     }
 
-    /// Adds a real agent's answer from `agent/fixtures`, on the agent's own clock.
+    /// Adds a real agent's answer from `agent/fixtures`. Its times stay on the VM's clock.
     fn add_fixture(&mut self, name: &str) -> Sample {
         let path = format!("{}/../../agent/fixtures/{name}.etf", env!("CARGO_MANIFEST_DIR"));
         self.add_bytes(std::fs::read(path).unwrap(), Offset(0).between(i64::MIN, i64::MAX)).unwrap()
     }
 
-    /// `group/entity/name=value` in the order of addition, without the agent's own cost.
+    /// Returns `group/entity/name=value` of each reading, in the order of addition, without the agent's own cost.
     fn readings(&self, sample: &Sample) -> Vec<String> {
         let text = |&(id, value): &(_, i64)| {
             let series = self.table.get(id).unwrap();
@@ -103,7 +103,7 @@ fn counters_become_series() {
     let thread = |kind: &'static str, id: i64, counters: &[i64]| {
         Value::tuple([Value::atom(kind), Value::from(id), numbers(counters)])
     };
-    // 3 units are a microsecond.
+    // The performance counter has 3 units per microsecond.
     check(
         done(
             "msacc",
@@ -253,7 +253,7 @@ fn procs(part: (i64, bool), scanned: i64, delta: Option<i64>, queues: [i64; 3]) 
 }
 
 #[test]
-fn scans_are_summed_over_rounds_and_thinning_is_an_event() {
+fn scans_are_summed_over_rounds_and_spreading_a_scan_is_an_event() {
     let mut recording = Recording::default();
     let mut add = |part, scanned, delta, queues| {
         let sample = recording.add(vec![procs(part, scanned, delta, queues)]).unwrap();
@@ -269,7 +269,7 @@ fn scans_are_summed_over_rounds_and_thinning_is_an_event() {
         let events: Vec<String> = sample.events.iter().map(|event| event.kind.clone()).collect();
         (found, events, sample.busiest)
     };
-    // The first round has no earlier values.
+    // The first round has no earlier values to compare with.
     let (found, events, busiest) = add((1, true), 100, None, [9, 5, 2]);
     assert_eq!(found, "1000 0 0 9 5 2");
     assert_eq!(events, ["process_skipped"]);
@@ -286,7 +286,7 @@ fn scans_are_summed_over_rounds_and_thinning_is_an_event() {
     // Complete again.
     let (found, events, _) = add((1, true), 100, Some(1), [0, 0, 0]);
     assert_eq!((found.as_str(), events), ("1000 601 9 0 0 0", vec!["agent_thinned".to_owned()]));
-    // A replaced collector starts from zero, and so do the totals.
+    // A collector that replaces another starts from zero, and so do the totals.
     let (found, _, _) = add((1, true), 100, None, [0, 0, 0]);
     assert_eq!(found, "1000 0 0 0 0 0");
 }
@@ -329,7 +329,7 @@ fn unreadable_item_is_a_gap_with_its_reason() {
     );
     // On the recorder's clock.
     assert_eq!((sample.gaps[0].begin, sample.gaps[0].end), (1_002_000, 1_006_000));
-    // An unsupported item is reported once.
+    // An unsupported item is reported only once.
     let again = recording.add(items()).unwrap();
     assert!(!again.gaps.iter().any(|gap| gap.source == "vm.memory") && again.gaps.len() == 6);
 }
@@ -351,25 +351,25 @@ fn agent_cost_is_summed_by_item() {
 }
 
 #[test]
-fn offset_stays_within_the_bounds_of_an_answer() {
+fn offset_stays_within_the_limits_given_by_an_answer() {
     let value = answer(Vec::new(), cost(0, 0));
     let document = Document::decode(value.to_bytes().unwrap(), 0, Limits::default()).unwrap();
     let Ok(AgentMessage::Sample(answer)) = AgentMessage::parse(document) else { panic!() };
-    // The VM worked from -1,000 to 5,000 by its clock.
+    // The VM read the items from -1,000 to 5,000 on its own clock.
     let check = |offset: i64, sent: i64, arrived: i64, expect: i64| {
         assert_eq!(Offset(offset).corrected(sent, &answer, arrived).0, expect, "{offset} {sent} {arrived}");
     };
-    // Sent at 9,000: the answer began at 9,000 at the earliest, so the offset is at least 10,000.
+    // Sent at 9,000, so reading began at 9,000 at the earliest, and the offset is at least 10,000.
     check(10_500, 9_000, 16_000, 10_500);
     check(9_000, 9_000, 16_000, 10_000);
     check(12_000, 9_000, 16_000, 11_000);
-    // Contradictory bounds, because a clock was set: the middle.
+    // The limits contradict each other because a clock was set, so the middle is used.
     check(0, 10_000, 15_000, 10_500);
     check(i64::MAX, i64::MAX, i64::MIN, -1);
 }
 
 #[test]
-fn instants_are_clamped_to_the_request() {
+fn timestamps_are_limited_to_the_time_of_the_request() {
     let clock = Offset(100).between(50, 150);
     for (vm_ns, expect) in [(0, 100), (i64::MIN, 50), (i64::MAX, 150), (-60, 50), (60, 150)] {
         assert_eq!(clock.to_recorder(vm_ns), expect);
@@ -377,7 +377,7 @@ fn instants_are_clamped_to_the_request() {
 }
 
 #[test]
-fn long_texts_are_cut() {
+fn long_texts_are_truncated() {
     let mut recording = Recording::default();
     let row = map(&[
         ("id", Value::binary(vec![b'x'; 100_000])),
@@ -454,7 +454,7 @@ fn common_prefixes_of_new_atoms_become_rows() {
 }
 
 #[test]
-fn objects_of_ended_processes_in_growing_tables_become_series() {
+fn objects_of_exited_processes_in_growing_tables_become_series() {
     let row = Value::tuple([binary("carts"), Value::from(500i64), Value::from(64_000i64)]);
     let ended = |id, place| {
         let numbers = [100i64, 90].map(Value::from);
@@ -536,8 +536,8 @@ fn binaries_in_tables_become_series() {
     }
 }
 
-/// On a node with very many tables or ports, another process builds their list. Until it is complete, the agent reports only how
-/// many there are.
+/// On a node with very many tables or ports, a separate process builds their list. Until the list is complete, the agent reports
+/// only their number.
 #[test]
 fn tables_and_ports_without_a_list_add_nothing() {
     let mut recording = Recording::default();
@@ -555,7 +555,7 @@ fn tables_and_ports_without_a_list_add_nothing() {
     assert_eq!(recording.readings(&sample), Vec::<String>::new());
 }
 
-/// Terms similar to an agent's, with arbitrary values.
+/// Generates terms similar to an agent's, with arbitrary values.
 fn anything() -> impl Strategy<Value = Value<'static>> {
     let keys = prop::sample::select(vec![
         "states",

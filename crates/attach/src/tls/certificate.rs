@@ -1,4 +1,5 @@
-//! Parses certificates, for what webpki does not offer: messages, host names in the subject's common name, and version 1.
+//! Parses certificates, for what webpki does not support: error messages, host names in the subject's common name, and X.509
+//! version 1.
 //!
 //! People often make such certificates for their own nodes (`openssl x509 -req` made version 1 certificates if no extension
 //! was requested), and OTP accepts them: `public_key:pkix_verify_hostname/2` falls back to the common name.
@@ -29,7 +30,7 @@ pub(super) struct Certificate {
     common_name: Option<String>,
     not_before: Time,
     not_after: Time,
-    /// Whether it may issue certificates: it says so, or is self-signed and says nothing.
+    /// Whether it may issue certificates: its basic constraints say so, or it has none and is self-signed.
     pub can_issue: bool,
     /// Whether it is of X.509 version 1, which has no extensions.
     pub is_version_1: bool,
@@ -66,7 +67,7 @@ impl Certificate {
         })
     }
 
-    /// Says if the certificate has expired or is not valid yet.
+    /// Returns a description of the error if the certificate has expired or is not valid yet.
     pub fn validity_error(&self, now: UnixTime) -> Option<String> {
         let now = now.as_secs();
         if now > self.not_after.to_unix_duration().as_secs() {
@@ -78,19 +79,19 @@ impl Certificate {
         }
     }
 
-    /// Whether the host is the common name, which counts only if the certificate has no other names.
+    /// Returns whether `host` is the common name. The common name is considered only if the certificate has no other names.
     pub fn has_common_name(&self, host: &ServerName<'_>) -> bool {
         let common = self.common_name.as_ref().filter(|_| self.names.is_empty());
         common.is_some_and(|name| name.eq_ignore_ascii_case(&host.to_str()))
     }
 
-    /// All host names and addresses that the certificate is for.
+    /// Returns all host names and addresses for which the certificate is valid.
     pub fn all_names(&self) -> Vec<String> {
         if self.names.is_empty() { self.common_name.iter().cloned().collect() } else { self.names.clone() }
     }
 }
 
-/// The text of a distinguished name in DER; `None` if it is malformed.
+/// Formats a distinguished name in DER; returns `None` if it is malformed.
 pub(super) fn distinguished_name(der: &[u8]) -> Option<String> {
     Name::from_der(der).ok().map(|found| name(&found))
 }

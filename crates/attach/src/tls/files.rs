@@ -1,9 +1,9 @@
-//! Certificates and keys in PEM files.
+//! Parses certificates and keys in PEM files.
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// The certificates in a file, at least one, in order. The error says what is wrong with the file.
+/// Parses the certificates in a file, in order. There must be at least one. The error says what is wrong with the file.
 pub(super) fn certificates(content: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(content).collect();
     match certificates {
@@ -15,9 +15,9 @@ pub(super) fn certificates(content: &[u8]) -> Result<Vec<CertificateDer<'static>
     }
 }
 
-/// The private key in a file.
+/// Parses the private key in a file.
 pub(super) fn key(content: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
-    // In the begin marker of PKCS #8, or in a header line of the older formats.
+    // In the BEGIN marker of PKCS #8, or in a header line of the older formats.
     if String::from_utf8_lossy(content).contains("ENCRYPTED") {
         return Err(
             "its private key is encrypted with a password, which is not supported: make a copy without a \

@@ -15,10 +15,12 @@ use super::{Given, Tls, files, server_name};
 use crate::error::{AttachError, printable};
 use crate::process::Process;
 
-/// The TLS configuration, from the user's settings and, for a node on this host, from the options of its process. `host` is the host part
-/// of its name, if known; `read` reads a file. `None` if nothing shows that the node uses TLS.
+/// Returns the TLS configuration, from the user's settings and, for a node on this host, from the options of its process. `host`
+/// is the host part of the node's name, if known; `read` reads a file. Returns `None` if nothing indicates that the node uses
+/// TLS.
 ///
-/// A file of the user that cannot be used is an error. A file of the node is mentioned only if connecting fails.
+/// If one of the user's files cannot be used, that is an error. If one of the node's files cannot be used, that is mentioned only
+/// if connecting fails.
 pub fn find(
     given: &Given,
     process: Option<&Process>,
@@ -38,7 +40,7 @@ pub fn find(
         trust.trust(reader.certificates(file)?);
     } else {
         for (own, _) in &options.server.own {
-            // The first is the node's certificate, the others are its issuers.
+            // The first certificate in the file is the node's; the others are those of its issuers.
             let chain = reader.try_certificates(&path(own));
             chain.into_iter().take(1).for_each(|own| trust.expect(own));
         }
@@ -56,7 +58,7 @@ pub fn find(
     };
     let server_name = match (&given.server_name, host) {
         (Some(name), _) => Some(server_name(name)?),
-        // A node's host part may not be a valid server name; its certificate can be trusted nevertheless.
+        // The host part of a node's name may not be a valid server name. The node's certificate can be trusted nevertheless.
         (None, host) => host.and_then(|host| server_name(host).ok()),
     };
     let remarks = [options.remarks, reader.remarks].concat();
@@ -89,7 +91,7 @@ impl<R: FnMut(&Path) -> io::Result<Vec<u8>>> Reader<R> {
                 key,
                 &format!("its private key is not that of the certificate in {}", own.display()),
             )),
-            // The node checks what rustls cannot compare, such as a certificate of version 1.
+            // If rustls cannot compare the two, as for a version 1 certificate, the node will check them.
             _ => Ok(pair),
         }
     }

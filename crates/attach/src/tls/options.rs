@@ -1,11 +1,11 @@
-//! The certificate and key files in the TLS options of a node on this host.
+//! Finds the certificate and key files in the TLS options of a node on this host.
 //!
-//! The options are on the node's command line (`-ssl_dist_opt server_certfile FILE …`) and in the file that
-//! `-ssl_dist_optfile` names: `[{server, Options}, {client, Options}].` A node is the TLS server of nodes that connect to it,
-//! and the client of those that it connects to. Source: "Erlang Distribution over TLS" in the SSL User's Guide;
+//! The options are on the node's command line (`-ssl_dist_opt server_certfile FILE …`) and in the file that `-ssl_dist_optfile`
+//! names, which contains `[{server, Options}, {client, Options}]`. A node is the TLS server for nodes that connect to it, and a
+//! TLS client of those that it connects to. Source: "Erlang Distribution over TLS" in the SSL User's Guide;
 //! lib/ssl/src/inet_tls_dist.erl, `get_ssl_options/1`; ssl_dist_sup.erl, `consult/1`.
 //!
-//! If both are given, OTP 27 and older use the file only, later releases both. Here both are listed, the file first.
+//! If both are given, OTP 27 and older use only the file, and later releases use both. Here, both are used, the file first.
 
 use std::io;
 use std::path::Path;
@@ -14,12 +14,12 @@ use super::term::Term;
 use crate::error::printable;
 use crate::process::Process;
 
-/// Files in the options of one side. Paths are as the node sees them.
+/// Files named in the server's or the client's options. Paths are as the node sees them.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Side {
     /// Files with trusted certificates.
     pub trusted: Vec<String>,
-    /// Files with the side's own certificate, and with the key if that is another file.
+    /// Files with the server's or client's own certificate, each with the file of its key, if that is a separate file.
     pub own: Vec<(String, Option<String>)>,
 }
 
@@ -27,20 +27,20 @@ pub(super) struct Side {
 const CERTIFICATE_OPTIONS: [&str; 7] =
     ["cacertfile", "cacerts", "certfile", "cert", "keyfile", "key", "certs_keys"];
 
-/// The options of a node.
+/// The TLS options of a node.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Options {
     pub server: Side,
     pub client: Side,
-    /// Files and options that could not be used, and why; for the error if the connection fails.
+    /// Files and options that could not be used, and why. They are part of the error if the connection fails.
     pub remarks: Vec<String>,
 }
 
 impl Options {
-    /// The options of a node's process; `read` reads a file.
+    /// Reads the options of a node's process; `read` reads a file.
     pub fn of(process: &Process, mut read: impl FnMut(&Path) -> io::Result<Vec<u8>>) -> Options {
         let mut options = Options::default();
-        // A node with more than one does not start.
+        // A node with more than one option file does not start.
         if let Some(file) = process.flag_values("ssl_dist_optfile").into_iter().flatten().next() {
             let path = process.path_from_here(Path::new(file));
             match read(&path) {
@@ -86,7 +86,7 @@ impl Side {
     fn add(&mut self, options: &Term) {
         self.trusted.extend(texts(options, "cacertfile"));
         self.own.extend(texts(options, "certfile").next().map(|own| (own, texts(options, "keyfile").next())));
-        // Since OTP 25 instead of the two options: a list of maps.
+        // Since OTP 25, a list of maps can replace the two options.
         for pairs in options.values("certs_keys") {
             let Term::List(pairs) = pairs else { continue };
             for pair in pairs {
@@ -101,7 +101,7 @@ impl Side {
     }
 }
 
-/// Whether an option's value names a file: it is neither an expression nor the certificate itself.
+/// Returns whether an option's value is a file name, rather than an expression or the certificate itself.
 fn is_file(key: &str, value: &Term) -> bool {
     !matches!(value, Term::Other) && (key.ends_with("file") || key == "certs_keys")
 }
@@ -117,7 +117,7 @@ fn file_name(term: &Term) -> Option<String> {
     }
 }
 
-/// `server_certfile FILE …` as a list of options.
+/// Converts `server_certfile FILE …` to a list of options.
 fn pairs(words: &[&str], side: &str) -> Term {
     let pair = |words: &[&str]| match words {
         [name, value] => {
@@ -129,7 +129,8 @@ fn pairs(words: &[&str], side: &str) -> Term {
     Term::List(words.chunks(2).filter_map(pair).collect())
 }
 
-/// The VM reads a file without an encoding comment as Latin-1; but valid UTF-8 was probably meant as such.
+/// Decodes the content of an option file. The VM reads a file without an encoding comment as Latin-1, but content that is valid
+/// UTF-8 was probably meant as UTF-8.
 fn text(content: &[u8]) -> String {
     match std::str::from_utf8(content) {
         Ok(text) => text.to_owned(),

@@ -1,5 +1,5 @@
-//! A TLS session over a socket. It does not use rustls' streams, so that no step outlasts its deadline however slowly the
-//! peer sends, and so that failures keep their reason.
+//! A TLS session over a socket. It does not use rustls' streams. So no step exceeds its deadline, however slowly the peer sends,
+//! and the reasons for failures are kept.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -18,13 +18,13 @@ use crate::deadline::{Deadline, Timed, is_timeout};
 use crate::error::{AttachError, Step, printable};
 use crate::locate::Located;
 
-/// A session.
+/// A TLS session with a node.
 #[derive(Debug)]
 pub(crate) struct Session {
     tls: ClientConnection,
     socket: TcpStream,
     own: Arc<ClientCertificate>,
-    /// For messages.
+    /// The peer's name in error messages.
     peer: String,
     remarks: Vec<String>,
     /// Whether the peer has sent anything.
@@ -49,7 +49,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Whether the peer answers with TLS before the deadline. Consumes nothing.
+    /// Returns whether the peer answers with TLS before the deadline. Consumes no data.
     pub fn is_answered(&mut self, deadline: Deadline) -> bool {
         let mut first = [0; 2];
         let peeked =
@@ -73,7 +73,7 @@ impl Session {
         Ok(())
     }
 
-    /// Waits for data and reads what is available; 0 at the end of the stream.
+    /// Waits for data and reads what is available. Returns 0 at the end of the stream.
     pub fn read(&mut self, into: &mut [u8], deadline: Deadline) -> io::Result<usize> {
         loop {
             match self.tls.reader().read(into) {
@@ -83,7 +83,7 @@ impl Session {
                 other => return other,
             }
             self.receive(deadline)?;
-            // The answer to a key update, if there is one.
+            // Sends the answer to a key update, if there was one.
             self.send(deadline)?;
             if deadline.passed() && self.tls.wants_read() {
                 return Err(ErrorKind::TimedOut.into());
@@ -91,14 +91,14 @@ impl Session {
         }
     }
 
-    /// Writes some bytes to the operating system, and returns how many.
+    /// Writes some of the bytes to the operating system, and returns their number.
     pub fn write(&mut self, bytes: &[u8], deadline: Deadline) -> io::Result<usize> {
         let written = self.tls.writer().write(bytes)?;
         self.send(deadline)?;
         Ok(written)
     }
 
-    /// Writes pending TLS records. If the peer has closed the connection, reads its alert, which is the reason.
+    /// Writes pending TLS records. If the peer has closed the connection, reads its alert, which gives the reason.
     fn send(&mut self, deadline: Deadline) -> io::Result<()> {
         match self.flush(deadline) {
             Err(error) if !is_timeout(&error) => {
@@ -128,14 +128,14 @@ impl Session {
         match self.tls.process_new_packets() {
             Ok(_) => Ok(()),
             Err(error) => {
-                // Sends our alert to the peer, if it still reads.
+                // Send our alert to the peer, if the peer is still reading.
                 let _ = self.flush(deadline);
                 Err(io::Error::new(ErrorKind::InvalidData, error))
             }
         }
     }
 
-    /// The error for a failed TLS handshake.
+    /// Returns the error for a failed TLS handshake.
     fn failed(&self, error: &io::Error, deadline: Deadline) -> AttachError {
         let peer = self.peer.clone();
         if is_timeout(error) {
@@ -145,7 +145,8 @@ impl Session {
         self.refusal(Some(error)).unwrap_or(AttachError::ClosedEarly { peer, over_tls: true })
     }
 
-    /// The TLS reason for an I/O error, or for a connection closed before the distribution handshake.
+    /// Returns the TLS error that caused an I/O error, or that made the peer close the connection before the distribution
+    /// handshake.
     pub fn refusal(&self, error: Option<&io::Error>) -> Option<AttachError> {
         let reason =
             error.and_then(|error| error.get_ref()).and_then(|reason| reason.downcast_ref::<Error>());
@@ -202,7 +203,7 @@ impl Session {
             | Alert::AccessDenied => self.certificate_refused(&name).unwrap_or_else(|| {
                 failed("no common parameters: does the node have a certificate, and which ciphers do its options allow?")
             }),
-            // OTP 23 also sends this if its options allow none of our versions.
+            // OTP 23 also sends this alert if its options allow none of our TLS versions.
             Alert::InsufficientSecurity => failed(
                 "no common cipher: the node's options must allow TLS 1.2 or 1.3 (versions), and ciphers of these with \
                  forward secrecy (ciphers)",
@@ -212,7 +213,8 @@ impl Session {
         }
     }
 
-    /// The error if the node requires a certificate, or another one; `None` if it has not requested any.
+    /// Returns the error for a node that requires a client certificate, or one other than ours. Returns `None` if the node has
+    /// not requested one.
     fn certificate_refused(&self, why: &str) -> Option<AttachError> {
         let issuers = self.own.accepted_issuers.get()?.clone();
         let peer = self.peer.clone();
@@ -244,10 +246,10 @@ impl ClientCertificate {
 
 impl ResolvesClientCert for ClientCertificate {
     fn resolve(&self, issuers: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        /// More issuers than this hide the message.
+        /// A longer list would hide the message itself.
         const MAX_ISSUERS: usize = 5;
         let names = issuers.iter().filter_map(|name| distinguished_name(name)).take(MAX_ISSUERS);
-        // Called once per session.
+        // This is called once per session.
         let _ = self.accepted_issuers.set(names.collect());
         self.key.clone()
     }

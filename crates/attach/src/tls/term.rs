@@ -1,8 +1,8 @@
-//! Parses file names out of the Erlang term in a TLS option file.
+//! Extracts file names from the Erlang term in a TLS option file.
 //!
-//! The VM evaluates such a file as an expression (lib/ssl/src/ssl_dist_sup.erl, `consult/1`). Here nothing is evaluated:
-//! an expression such as `fun m:f/3` or `filename:join(…)` becomes [`Term::Other`], and parsing continues after it. So
-//! expressions in options that are not needed do no harm.
+//! The VM evaluates such a file as an expression (lib/ssl/src/ssl_dist_sup.erl, `consult/1`). Nothing is evaluated here: an
+//! expression such as `fun m:f/3` or `filename:join(…)` becomes [`Term::Other`], and parsing continues after it. So expressions
+//! in options that are not needed here do no harm.
 
 /// Maximum nesting; deeper terms become [`Term::Other`].
 const MAX_DEPTH: usize = 32;
@@ -21,13 +21,13 @@ pub(super) enum Term {
 }
 
 impl Term {
-    /// Parses the term at the beginning of a text.
+    /// Parses the term at the start of a text.
     pub fn read(text: &str) -> Term {
         let mut reader = Reader { rest: text };
         reader.term(0)
     }
 
-    /// The values of all `{key, Value}` in a list, in order.
+    /// Returns the values of all tuples `{key, Value}` in a list, in order.
     pub fn values<'t>(&'t self, key: &'t str) -> impl Iterator<Item = &'t Term> {
         let items = if let Term::List(items) = self { items.as_slice() } else { &[] };
         items.iter().filter_map(move |item| match item {
@@ -45,7 +45,7 @@ struct Reader<'t> {
 }
 
 impl Reader<'_> {
-    /// Parses a term up to the token after it.
+    /// Parses a term, and moves to the token after it.
     fn term(&mut self, depth: usize) -> Term {
         self.blanks();
         let begin = self.rest;
@@ -61,7 +61,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Parses the next term if it begins like a plain one.
+    /// Parses a literal; returns `None` if the next term does not begin with one.
     fn plain(&mut self, depth: usize) -> Option<Term> {
         match self.rest.chars().next()? {
             '{' => self.several('{', '}', depth).map(Term::Tuple),
@@ -99,7 +99,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Parses the elements between two brackets; `None` for an improper list.
+    /// Parses the elements between two brackets; returns `None` for an improper list.
     fn several(&mut self, open: char, close: char, depth: usize) -> Option<Vec<Term>> {
         self.rest = self.rest.strip_prefix(open)?;
         let mut items = Vec::new();
@@ -138,7 +138,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Parses the text between two quotes; `None` if it contains an escape that file names do not need.
+    /// Parses the text between two quotes. Returns `None` if the text contains an escape sequence that file names do not need.
     fn quoted(&mut self, quote: char) -> Option<String> {
         let mut text = String::new();
         let mut chars = self.rest.strip_prefix(quote)?.chars();
@@ -171,7 +171,7 @@ impl Reader<'_> {
             let mut chars = self.rest.chars();
             match chars.next() {
                 None => return,
-                // The brackets of a binary, not comparisons.
+                // These are the brackets of a binary, not comparisons.
                 Some('<') if self.rest.starts_with("<<") => {
                     chars.next();
                     open += 1;
@@ -204,7 +204,7 @@ impl Reader<'_> {
         let mut chars = self.rest.chars();
         match chars.next() {
             None | Some(',' | '|' | '}' | ']' | ')') => true,
-            // The end of the expression, unlike a dot between digits.
+            // This is the end of the expression, unlike a dot between digits.
             Some('.') => chars.next().is_none_or(|next| next.is_whitespace() || next == '%'),
             _ => false,
         }

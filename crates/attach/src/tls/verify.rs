@@ -1,10 +1,10 @@
 //! Verifies the certificate of a node.
 //!
-//! It is trusted if the node's own files hold the same certificate. Otherwise, a trusted certificate must have signed it or
-//! equal it, and it must be in date and for the right host. webpki checks the chain, and is stricter than OTP: it rejects
-//! self-signed certificates, version 1, and host names that are only in the subject's common name. People who make
-//! certificates for their nodes often make such ones. These are trusted only if the very same certificate was given, byte for
-//! byte.
+//! The certificate is trusted if the node's own files contain the same one. Otherwise, it must be signed by a trusted
+//! certificate, or be one itself. It must also be in date and valid for the right host. webpki verifies the chain, and is
+//! stricter than OTP. It rejects self-signed certificates, version 1 certificates, and host names that appear only in the
+//! subject's common name. The certificates that people make for their own nodes are often of these kinds. They are trusted only
+//! if the identical certificate was given, byte for byte.
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,41 +26,41 @@ use super::certificate::Certificate;
 /// Trusted certificates.
 #[derive(Debug)]
 pub(super) struct Trust {
-    /// Issuers.
+    /// Certificates of trusted issuers.
     anchors: RootCertStore,
-    /// All certificates given, issuers and nodes, for comparison with the one presented.
+    /// All certificates that were given, of issuers and nodes, for comparison with the one presented.
     given: Vec<CertificateDer<'static>>,
-    /// Certificates from the node's own files. Their host and validity period do not matter.
+    /// Certificates from the node's own files. For these, the host and the validity period are not checked.
     own: Vec<CertificateDer<'static>>,
-    /// Whether any certificate is trusted.
+    /// Whether every certificate is trusted.
     any: bool,
 }
 
 impl Trust {
-    /// Trusts no certificate.
+    /// Creates a store that trusts no certificate.
     pub fn none() -> Trust {
         Trust { anchors: RootCertStore::empty(), given: Vec::new(), own: Vec::new(), any: false }
     }
 
-    /// Trusts any certificate.
+    /// Creates a store that trusts every certificate.
     pub fn any() -> Trust {
         Trust { any: true, ..Trust::none() }
     }
 
-    /// Trusts certificates, and those that they have signed.
+    /// Adds trusted certificates. Certificates that are signed by them are trusted, too.
     pub fn trust(&mut self, certificates: Vec<CertificateDer<'static>>) {
         for certificate in certificates {
-            // webpki accepts any anchor as an issuer. But a user who gives a node's certificate trusts that node only, not
-            // what its key signs.
+            // webpki accepts any trust anchor as an issuer. But a user who gives a node's certificate trusts only that node, not
+            // certificates that are signed with its key.
             if Certificate::read(&certificate).is_some_and(|read| read.can_issue) {
-                // A certificate that webpki cannot read can still be compared.
+                // A certificate that webpki cannot parse can still be compared.
                 let _ = self.anchors.add(certificate.clone());
             }
             self.given.push(certificate);
         }
     }
 
-    /// Trusts the certificate from the node's own files.
+    /// Adds a certificate from the node's own files.
     pub fn expect(&mut self, certificate: CertificateDer<'static>) {
         self.own.push(certificate);
     }
@@ -104,9 +104,9 @@ impl Trust {
 /// Why a certificate is not trusted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// No trusted CA has signed it.
+    /// It is not signed by a trusted CA.
     Untrusted { subject: String, issuer: String },
-    /// It is for other hosts.
+    /// It is valid only for other hosts.
     ForOthers { wanted: String, names: Vec<String> },
     /// It has expired, or is not valid yet.
     Outdated { subject: String, when: String },
@@ -127,7 +127,7 @@ impl Refusal {
     ) -> Refusal {
         let subject = certificate.subject.clone();
         match error {
-            // Self-signed: webpki rejects it because it is marked as an issuer.
+            // A self-signed certificate: webpki rejects it because it is marked as an issuer.
             Error::InvalidCertificate(CertificateError::Other(_)) if certificate.issuer == subject => {
                 Refusal::Untrusted { subject, issuer: "itself".to_owned() }
             }
@@ -143,7 +143,7 @@ impl Refusal {
                 Refusal::Untrusted { subject, issuer }
             }
             Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
-                // The issuer to trust is that of the last certificate in the chain presented.
+                // The issuer to trust is that of the last certificate in the presented chain.
                 let last = intermediates.iter().rev().find_map(|last| Certificate::read(last));
                 let issuer = last.map_or_else(|| certificate.issuer.clone(), |last| last.issuer);
                 Refusal::Untrusted { subject, issuer }
@@ -227,8 +227,8 @@ impl ServerCertVerifier for Verifier {
             verify_tls13_signature_with_raw_key(message, &key.into(), signed, &self.algorithms)
         };
         match checked {
-            // OTP 23 uses the first scheme offered, whatever the curve of its key. A hash of another length does not weaken the
-            // signature, and TLS 1.2 allows it.
+            // OTP 23 uses the first signature scheme offered, regardless of the curve of its key. A hash of another length does
+            // not weaken the signature, and TLS 1.2 allows it.
             Err(Error::InvalidCertificate(
                 CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. },
             )) => self.check_with_bare_key(message, certificate, signed),
@@ -242,8 +242,8 @@ impl ServerCertVerifier for Verifier {
 }
 
 impl Verifier {
-    /// Checks that the peer has the certificate's key, if webpki cannot read the certificate (version 1). Tries all algorithms
-    /// that the signature scheme may stand for.
+    /// Checks that the peer has the certificate's private key, without webpki, which cannot parse version 1 certificates. Tries
+    /// all algorithms that the signature scheme may stand for.
     fn check_with_bare_key(
         &self,
         message: &[u8],

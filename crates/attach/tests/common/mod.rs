@@ -1,6 +1,6 @@
-//! Real nodes of each installed release, with unique names, ended with the test.
+//! Starts real nodes of each installed release. They have unique names, and are stopped at the end of the test.
 
-// Each test file compiles this module separately and uses a part of it.
+// Each test file compiles this module separately and uses only a part of it.
 #![allow(dead_code)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test code")]
 
@@ -26,13 +26,13 @@ use beamtune_attach::{AttachError, Target};
 /// The releases to test.
 pub const RELEASES: [u32; 4] = [23, 25, 27, 29];
 
-/// How long a test waits for what is usually immediate, on a busy machine.
+/// How long a test waits for something that is immediate on an idle machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The cookie of the test nodes.
 pub const COOKIE: &str = "beamtune_test_cookie";
 
-/// An installed release: the system's, or one in a chroot.
+/// An installed OTP release: the system's, or one in a chroot.
 #[derive(Clone)]
 pub struct Otp {
     pub release: u32,
@@ -41,7 +41,7 @@ pub struct Otp {
     erl: String,
 }
 
-/// Calls `test` for each installed release, and prints which are missing.
+/// Calls `test` for each installed release, and prints which ones are missing.
 pub fn on_each_release(test: impl Fn(&Otp)) {
     for release in RELEASES {
         match installed(release) {
@@ -54,8 +54,8 @@ pub fn on_each_release(test: impl Fn(&Otp)) {
     }
 }
 
-/// Calls `test` for each release with a lock-counting emulator: BEAMTUNE_LCNT_25 and so on name its erl, as a path below the
-/// release's root.
+/// Calls `test` for each release with a lock-counting emulator. The variable BEAMTUNE_LCNT_25 (and so on) names the `erl` of that
+/// emulator, as a path below the release's root.
 pub fn on_each_lcnt(test: impl Fn(&Otp)) {
     for release in RELEASES {
         let name = format!("BEAMTUNE_LCNT_{release}");
@@ -93,7 +93,7 @@ fn installed(release: u32) -> Option<Otp> {
 }
 
 impl Otp {
-    /// A command of this release.
+    /// Creates a command that runs a program of this release.
     pub fn command(&self, program: &str) -> Command {
         let program = if program == "erl" { &self.erl } else { program };
         match &self.chroot {
@@ -106,7 +106,7 @@ impl Otp {
         }
     }
 
-    /// Calls `test` with the path of a file with that content, as this release sees it.
+    /// Calls `test` with the path of a file that has this content. The path is as this release sees it.
     pub fn with_file<T>(&self, name: &str, content: &[u8], test: impl FnOnce(&str) -> T) -> T {
         let folder = Folder::new(self);
         folder.write(name, content);
@@ -118,7 +118,7 @@ impl Otp {
         self.start_with(&[])
     }
 
-    /// Starts such a node with more arguments.
+    /// Starts a node with a long name on the loopback interface, with more arguments.
     pub fn start_with(&self, arguments: &[&str]) -> TestNode {
         let name = format!("{}@127.0.0.1", unique_name());
         let distribution = ["-name", &name, "-setcookie", COOKIE];
@@ -126,7 +126,7 @@ impl Otp {
     }
 }
 
-/// A folder that a node of a release can read, removed with the test.
+/// A folder that a node of a release can read. It is removed at the end of the test.
 pub struct Folder {
     root: PathBuf,
     folder: tempfile::TempDir,
@@ -146,12 +146,12 @@ impl Folder {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o400)).expect("a file of ours");
     }
 
-    /// The path of a file in it.
+    /// Returns the path of a file in the folder.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// The path of a file in it, as the node sees it.
+    /// Returns the path of a file in the folder, as the node sees it.
     pub fn node_path(&self, name: &str) -> String {
         let path = self.path(name);
         let path = Path::new("/").join(path.strip_prefix(&self.root).expect("below the root"));
@@ -159,18 +159,18 @@ impl Folder {
     }
 }
 
-/// A name that no other test uses.
+/// Returns a node name that no other test uses.
 pub fn unique_name() -> String {
     static COUNTER: AtomicU32 = AtomicU32::new(0);
     format!("bt_attach_{}_{}", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Below the ephemeral ports, so that the kernel assigns none of them to anybody.
+/// Below the ephemeral ports, so that the kernel does not assign them to other sockets.
 const PORTS: std::ops::Range<u32> = 22_100..25_600;
-/// Distance between the ports of two test processes: more than any process uses.
+/// Distance between the first ports of two test processes: more than any process uses.
 const PORTS_PER_PROCESS: u32 = 101;
 
-/// A port on the loopback interface at which nothing listens in either address family, and that no other test uses.
+/// Returns a port on the loopback interface that no other test uses and on which nothing listens in either address family.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let first = std::process::id().wrapping_mul(PORTS_PER_PROCESS) % PORTS.len() as u32;
@@ -185,7 +185,7 @@ pub fn free_port() -> u16 {
     PORTS.map(port).find(is_free).expect("a free port")
 }
 
-/// A running node; dropping it ends its process.
+/// A running node, which is killed on drop.
 pub struct TestNode {
     /// Its full name.
     pub name: String,
@@ -199,7 +199,7 @@ impl TestNode {
         let mut command = otp.command("erl");
         command
             .args(["-noinput", "-kernel", "logger_level", "emergency"])
-            // Before the arguments, which may end with -extra.
+            // This comes before the other arguments, which may end with -extra.
             .args(["-eval", "io:put_chars(\"up\\n\")"])
             .args(arguments)
             .envs(environment.iter().copied())
@@ -236,14 +236,14 @@ impl TestNode {
         self.child.id()
     }
 
-    /// Its port, as registered with EPMD.
+    /// Returns its distribution port, as registered with EPMD.
     pub fn port(&self) -> u16 {
         let known = registered("127.0.0.1", 4369, PATIENCE).expect("EPMD answers");
         let alive = self.name.split('@').next();
         known.iter().find(|node| Some(&*node.name) == alive).expect("a registered node").port
     }
 
-    /// Sends the process a signal by its name.
+    /// Sends the process a signal, given by name.
     pub fn signal(&self, signal: &str) {
         let status = Command::new("kill").args([format!("-{signal}"), self.os_pid().to_string()]).status();
         assert!(status.expect("kill runs").success());
@@ -257,13 +257,13 @@ impl TestNode {
         }
     }
 
-    /// Ends the node, and waits for its end.
+    /// Kills the node and waits for its end.
     pub fn stop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Connects to it by its name.
+    /// Connects to the node by its name.
     pub fn connect(&self) -> Connection {
         self.try_connect(COOKIE).expect("a connection")
     }
@@ -286,7 +286,7 @@ pub fn connect(target: &str, epmd_port: u16, cookie: &str) -> Result<Connection,
     Connection::open(&located, &found(cookie), None, Settings::default())
 }
 
-/// A node's process, read from `/proc`.
+/// Reads the description of a node's process from `/proc`.
 pub fn process(node: &TestNode) -> Process {
     let folder = Path::new("/proc").join(node.os_pid().to_string());
     let words = |file: &str| {
@@ -310,7 +310,7 @@ pub fn found(cookie: &str) -> Found {
     Found { cookie: Cookie::new(cookie, "the test").expect("a cookie"), origin: "the test".to_owned() }
 }
 
-/// A deadline for what is usually immediate.
+/// Returns a deadline for something that is immediate on an idle machine.
 pub fn soon() -> Instant {
     Instant::now() + PATIENCE
 }
@@ -324,13 +324,13 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// The value of an Erlang expression, evaluated on the node.
+/// Evaluates an Erlang expression on the node and returns its value.
 pub fn evaluate(connection: &mut Connection, expression: &str) -> Document {
     try_evaluate(connection, expression).unwrap()
 }
 
 pub fn try_evaluate(connection: &mut Connection, expression: &str) -> Result<Document, AttachError> {
-    // Without function handlers; returns the value only, without the bindings.
+    // No function handlers; return only the value, without the bindings.
     let arguments = vec![
         form(connection, expression)?,
         Value::list([]),
@@ -341,7 +341,7 @@ pub fn try_evaluate(connection: &mut Connection, expression: &str) -> Result<Doc
     connection.call("erl_eval", "expr", arguments, soon())
 }
 
-/// The abstract form of an Erlang expression.
+/// Parses an Erlang expression into its abstract form.
 pub fn form(connection: &mut Connection, expression: &str) -> Result<Value<'static>, AttachError> {
     let text = format!("begin {expression} end.");
     let text = Value::List(text.chars().map(|character| Value::from(u64::from(character))).collect());

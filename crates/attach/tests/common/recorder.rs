@@ -39,7 +39,7 @@ pub fn access(target: &str) -> Access {
     }
 }
 
-/// A recorder that takes one sample after the other.
+/// A recorder that takes one sample after another.
 pub struct Recorder {
     pub source: NodeSource,
     pub clock: TestClock,

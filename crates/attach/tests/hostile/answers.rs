@@ -1,12 +1,12 @@
-//! The agent's answers on a small node, and ways to change them.
+//! Answers of an agent on a small node, and functions that change them.
 
-#![allow(dead_code, reason = "each of the two test programs uses a part")]
+#![allow(dead_code, reason = "each of the two test programs uses only a part")]
 
 use beamtune_attach::etf::{Pid, Value};
 
 use super::peer::send;
 
-/// A number with nearly 10,000 decimal digits, more than any clock or counter has.
+/// Returns a number with nearly 10,000 decimal digits, more than any clock or counter has.
 pub fn huge() -> Value<'static> {
     let digits = vec![0x7F; 4_150];
     let head = [&[131, b'o'][..], &(digits.len() as u32).to_be_bytes(), &[0]].concat();
@@ -37,7 +37,7 @@ fn call(module: &str) -> Value<'static> {
     Value::tuple([text(module), text("init"), int(1)])
 }
 
-/// The value of an item that is read in parts, with `more` pairs.
+/// Builds the value of an item that is read in parts, with additional pairs `more`.
 fn part(more: &[(&'static str, Value<'static>)]) -> Value<'static> {
     let numbers = [("total", 40), ("scanned", 40), ("round", 1), ("part", 1)];
     let mut pairs: Vec<_> = numbers.map(|(key, number)| (key, int(number))).to_vec();
@@ -46,7 +46,7 @@ fn part(more: &[(&'static str, Value<'static>)]) -> Value<'static> {
     map(&pairs)
 }
 
-/// The value of one item on a small node, in the `n`th sample.
+/// Returns the value of one item on a small node, in the `n`th sample.
 pub fn item(name: &str, n: i64) -> Value<'static> {
     let second = 1_000_000_000;
     match name {
@@ -441,7 +441,7 @@ pub fn item(name: &str, n: i64) -> Value<'static> {
                 ("mmap", Value::list([map(&[("kind", text("default_mmap")), ("os_bytes", int(5))])])),
             ])
         }
-        // The scripted node counts as one on another host, which has none of these files. 128 is the most that is requested.
+        // The scripted node is treated as one on another host, which has none of these files. At most 128 files are requested.
         "host" => {
             let absent = Value::tuple([atom("error"), atom("enoent")]);
             map(&[("told", Value::List(vec![absent; 128]))])
@@ -450,7 +450,7 @@ pub fn item(name: &str, n: i64) -> Value<'static> {
     }
 }
 
-/// Applies `change` to every part of a value, innermost first.
+/// Applies `change` to every subterm of a value, innermost first.
 pub fn each(
     value: Value<'static>,
     change: &mut impl FnMut(Value<'static>) -> Value<'static>,
@@ -458,7 +458,7 @@ pub fn each(
     let value = match value {
         Value::Tuple(elements) => Value::Tuple(elements.into_iter().map(|e| each(e, change)).collect()),
         Value::List(elements) => Value::List(elements.into_iter().map(|e| each(e, change)).collect()),
-        // Keys stay, because they are looked up by name.
+        // Keys stay unchanged, because they are looked up by name.
         Value::Map(pairs) => {
             Value::Map(pairs.into_iter().map(|(key, value)| (key, each(value, change))).collect())
         }
@@ -467,12 +467,13 @@ pub fn each(
     change(value)
 }
 
-/// Time of a request in seconds: its number, except for requests before the first sample, which have very high numbers.
+/// Returns the time of a request in seconds: its sequence number. (Requests before the first sample have very high numbers, of
+/// which only the lower half is used.)
 fn time_of(seq: u64) -> i64 {
     i64::from(seq as u32)
 }
 
-/// The frame that answers a sample request with these items.
+/// Builds the frame that answers a sample request with these items.
 pub fn answer(to: &Pid, seq: u64, items: impl IntoIterator<Item = (String, Value<'static>)>) -> Vec<u8> {
     let begin = time_of(seq) * 1_000_000_000;
     let item = |(name, value): (String, Value<'static>)| {
@@ -493,7 +494,7 @@ pub fn answer(to: &Pid, seq: u64, items: impl IntoIterator<Item = (String, Value
     send(to, &word.to_bytes().expect("a term"))
 }
 
-/// As [`answer`], with the items of a small node, changed by `change`.
+/// As [`answer`], with the items of a small node after `change` was applied to them.
 pub fn usual_answer(
     to: &Pid,
     seq: u64,

@@ -1,4 +1,4 @@
-//! Conversations up to samples with nodes that stop in the middle, never stop, or send wrong data.
+//! Tests whole sessions with nodes that stop in the middle, never stop sending, or send wrong data.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -30,7 +30,7 @@ fn named(item: &str) -> &'static Item {
     Item::named(item).expect("an item")
 }
 
-/// Connects, injects the agent, requests a sample and leaves.
+/// Connects, injects the agent, requests a sample, and ends the session.
 fn visit(port: u16, settings: Settings) -> Result<Answer, AttachError> {
     let mut session = Session::start(connect(port, settings)?, Terms::default())?;
     session.request(1, &["facts", "memory"].map(named), &[])?;
@@ -39,7 +39,7 @@ fn visit(port: u16, settings: Settings) -> Result<Answer, AttachError> {
     Ok(answer)
 }
 
-/// A node that closes the connection after `after` bytes.
+/// Starts a node that closes the connection after it has sent `after` bytes.
 fn node_that_stops(after: usize, written: Arc<AtomicUsize>) -> Server {
     Server::start(move |stream| {
         let mut stream = Cut { stream, left: after, written: Arc::clone(&written) };
@@ -79,7 +79,7 @@ fn connection_lost_to_a_real_node_is_an_error() {
         let node = otp.start();
         let located = locate(&node.name.parse().unwrap(), 4369, PATIENCE).unwrap();
         let address = located.addresses[0];
-        // A proxy that forwards at most `max` bytes from the node.
+        // Starts a proxy that forwards at most `max` bytes from the node.
         let proxy = |max: usize, passed: Arc<AtomicUsize>| {
             Server::start(move |client| {
                 let node = TcpStream::connect(address).expect("the node");
@@ -103,7 +103,7 @@ fn connection_lost_to_a_real_node_is_an_error() {
         for part in 0..20 {
             let cut = proxy(length * part / 20, Arc::default());
             let error = visit(cut.port, Settings::default()).expect_err("it is cut off");
-            // Reported when the connection ends, not at the deadline.
+            // The error must be reported when the connection ends, not at the deadline.
             assert!(!matches!(error, AttachError::TimedOut { .. }), "after {part}/20: {error:?}");
         }
         // The node is unaffected.
@@ -114,7 +114,7 @@ fn connection_lost_to_a_real_node_is_an_error() {
 /// Time limit for a handshake that never ends.
 const SHORT: Duration = Duration::from_millis(400);
 
-/// The error of a handshake with a peer.
+/// Returns the error of a handshake with a scripted peer.
 fn handshake_error(setup_timeout: Duration, serve: impl FnMut(TcpStream) + Send + 'static) -> AttachError {
     let server = Server::start(serve);
     let settings = Settings { setup_timeout, ..Settings::default() };
@@ -123,7 +123,7 @@ fn handshake_error(setup_timeout: Duration, serve: impl FnMut(TcpStream) + Send 
 
 #[test]
 fn endless_handshake_is_an_error() {
-    // Repeated status packets: after one status, the challenge must follow.
+    // Repeated status packets, although the challenge must follow after the first one.
     let error = handshake_error(PATIENCE, |mut stream| {
         let _ = read_packet(&mut stream);
         repeat(&mut stream, &packet(b"sok"), || {});
@@ -136,7 +136,7 @@ fn endless_handshake_is_an_error() {
     });
     assert!(matches!(error, AttachError::Protocol { .. }), "{error:?}");
     for status in ["nok", "alive"] {
-        // The node is always busy, or always has a connection of our name.
+        // The node is always busy, or always has a connection with our name.
         let error = handshake_error(PATIENCE, move |mut stream| {
             let _ = read_packet(&mut stream);
             let _ = stream.write_all(&packet(format!("s{status}").as_bytes()));
@@ -145,7 +145,7 @@ fn endless_handshake_is_an_error() {
         let is_timeout = matches!(error, AttachError::TimedOut { .. });
         assert!(said.contains("try again") && !is_timeout, "{status}: {said}");
     }
-    // A correct handshake in single bytes.
+    // A correct handshake, sent slowly in single bytes.
     let error = handshake_error(SHORT, |mut stream| {
         let _ = read_packet(&mut stream);
         let honest = packet(b"sok");
@@ -153,7 +153,7 @@ fn endless_handshake_is_an_error() {
         repeat(&mut stream, &honest[1..2], || thread::sleep(Duration::from_millis(150)));
     });
     assert!(matches!(error, AttachError::TimedOut { step: Step::Handshake, .. }), "{error:?}");
-    // A status, and then nothing.
+    // A status packet, and then nothing.
     let error = handshake_error(SHORT, |mut stream| {
         let _ = read_packet(&mut stream);
         let _ = stream.write_all(&packet(b"sok"));
@@ -163,7 +163,7 @@ fn endless_handshake_is_an_error() {
 }
 
 #[test]
-fn node_names_hold_no_control_characters() {
+fn invalid_node_name_is_rejected_and_shown_without_control_characters() {
     for name in ["n\u{1b}[2J@h", "n@h\u{9b}2J", "n\u{202e}@h", "n@h\u{200f}", "@h", "n@", "n", "n@h@i"] {
         let server = Server::start(move |mut stream| {
             let _ = shake_hands(&mut stream, name.as_bytes());
@@ -175,7 +175,7 @@ fn node_names_hold_no_control_characters() {
     }
 }
 
-/// The error of a session that the node floods with `flood` as soon as a sample is requested.
+/// Returns the error of a session in which the node calls `flood` as soon as a sample is requested.
 fn flooded(flood: impl Fn(&beamtune_attach::etf::Pid, &mut TcpStream) + Send + 'static) -> AttachError {
     let server = Server::start(move |stream| {
         let mut spray = stream.try_clone().unwrap();
@@ -192,7 +192,7 @@ fn flooded(flood: impl Fn(&beamtune_attach::etf::Pid, &mut TcpStream) + Send + '
     let mut session = Session::start(connection, Terms::default()).unwrap();
     session.request(1, &[named("memory")], &[]).unwrap();
     let error = session.collect(1, Instant::now() + Duration::from_millis(300)).unwrap_err();
-    // Again, and leaving as well. If a call ignored its deadline, it would run until the flood ends, and with it the connection.
+    // Further calls must time out as well. If a call ignored its deadline, it would run until the flood and the connection end.
     let again = session.collect(1, Instant::now() + Duration::from_millis(100)).unwrap_err();
     assert!(matches!(again, AttachError::TimedOut { .. }), "{again:?}");
     let _ = session.leave(Instant::now() + Duration::from_millis(100)).unwrap_err();
@@ -200,9 +200,9 @@ fn flooded(flood: impl Fn(&beamtune_attach::etf::Pid, &mut TcpStream) + Send + '
 }
 
 #[test]
-fn flood_does_not_hold_a_session_beyond_the_deadline() {
+fn flood_does_not_delay_a_session_beyond_the_deadline() {
     let term = |value: Value<'_>| value.to_bytes().unwrap();
-    // To another pid; to ours; and to ours, like an answer of the agent to another request.
+    // Messages to another pid; unknown messages to our pid; and answers to our pid that belong to another request.
     let stale =
         Value::tuple([Value::atom("beamtune"), Value::atom("busy"), Value::from(9u64), Value::from(9u64)]);
     let unknown = Value::tuple([Value::atom("beamtune"), Value::atom("news")]);
@@ -241,7 +241,7 @@ fn unread_tick_answers_do_not_block() {
 
 #[test]
 fn kept_messages_are_limited_by_their_memory() {
-    // An empty list in a list takes one byte on the wire, and sixteen here.
+    // An empty list within a list takes 1 byte on the wire, and 16 bytes in memory.
     let (written, all) = (Arc::new(AtomicUsize::new(0)), 100);
     let counter = Arc::clone(&written);
     let server = Server::start(move |mut stream| {
@@ -259,11 +259,11 @@ fn kept_messages_are_limited_by_their_memory() {
     });
     let limits = Limits { bytes: 4 << 20, ..Limits::default() };
     let mut connection = connect(server.port, Settings { limits, ..Settings::default() }).unwrap();
-    eventually("all of them", || {
+    eventually("all messages written", || {
         connection.pump(Instant::now() + Duration::from_millis(100)).unwrap();
         written.load(Ordering::Relaxed) == all
     });
     let kept = std::iter::from_fn(|| connection.receive(Instant::now()).ok()).take(200).count();
-    // 1.7 to 2.3 MB each, in 8 MB.
+    // Each takes 1.7 to 2.3 MB, and the limit is 8 MB.
     assert!((1..=5).contains(&kept), "{kept}");
 }

@@ -1,4 +1,5 @@
-//! Malicious peers: a scripted node that knows the cookie, and a scripted EPMD, that send wrong data, stall or flood.
+//! Tests malicious peers: a scripted node that knows the cookie, and a scripted EPMD. They send wrong data, stall, or flood us
+//! with data.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test code")]
 
@@ -27,14 +28,14 @@ use beamtune_attach::session::Session;
 use common::{COOKIE, PATIENCE, connect, eventually, found, soon};
 use peer::{NAME, Request, challenge, frame, packet, read_packet, repeat, shake_hands, wait_for_end};
 
-/// A server that passes one connection to `serve`.
+/// Starts a server that passes one connection to `serve`.
 fn server(serve: impl FnOnce(TcpStream) + Send + 'static) -> (u16, JoinHandle<()>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
     (port, thread::spawn(move || serve(listener.accept().unwrap().0)))
 }
 
-/// Does the handshake of an OTP 25 node, then runs `play`.
+/// Starts a server that performs the handshake of an OTP 25 node, and then runs `play`.
 fn node(play: impl FnOnce(TcpStream) + Send + 'static) -> (u16, JoinHandle<()>) {
     server(|mut stream| {
         shake_hands(&mut stream, NAME.as_bytes()).unwrap();
@@ -48,7 +49,7 @@ fn attach(port: u16) -> Connection {
     connection
 }
 
-/// A message to the client's first pid.
+/// Builds a message to the client's first pid.
 fn to_client(payload: &Value<'_>) -> Vec<u8> {
     let from = Pid { node: "n@h.i".into(), id: 1, serial: 0, creation: 9 };
     let to = Pid { node: "X@h.i".into(), id: 1, serial: 0, creation: 5 };
@@ -109,7 +110,7 @@ fn ticks_are_answered() {
 }
 
 #[test]
-fn flood_of_messages_keeps_deadline_and_memory_limit() {
+fn deadline_and_memory_limit_hold_in_a_flood_of_messages() {
     const FLOOD: usize = 100;
     let sent = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&sent);
@@ -131,7 +132,7 @@ fn flood_of_messages_keeps_deadline_and_memory_limit() {
         assert!(matches!(error, AttachError::TimedOut { step: Step::Receive, .. }), "{error:?}");
         sent.load(Ordering::Relaxed) >= FLOOD
     });
-    // The last messages are kept, up to sixteen megabytes.
+    // The latest messages are kept, up to 16 MB.
     let kept = std::iter::from_fn(|| connection.receive(start).ok()).take(FLOOD).count();
     assert!((7..=16).contains(&kept), "{kept}");
     drop(connection);
@@ -141,7 +142,7 @@ fn flood_of_messages_keeps_deadline_and_memory_limit() {
 #[test]
 fn slowly_sending_peer_times_out() {
     let (port, peer) = server(|mut stream| {
-        // Single bytes, each before the deadline, of a packet that never ends.
+        // Sends a packet that never ends, in single bytes, each before the deadline.
         let _ = stream.write_all(&[0xFF, 0xFF]);
         repeat(&mut stream, b"s", || thread::sleep(Duration::from_millis(20)));
     });
@@ -170,7 +171,7 @@ fn impostor_without_the_cookie_is_recognized() {
 
 #[test]
 fn node_with_nonsensical_answers_gets_no_agent() {
-    // Answers each call with an exit whose reason is not that of the call.
+    // Answers each call with an exit signal whose reason is not the result of the call.
     let (port, peer) = node(|mut stream| {
         while let Ok(Request::Call { from, .. }) = Request::read(&mut stream) {
             let reason = Value::atom("nonsense").to_bytes().unwrap();
@@ -211,7 +212,7 @@ fn malicious_or_stalled_epmd_is_an_error() {
     check(say(b""), |error| matches!(error, AttachError::EpmdGarbled { .. }));
     check(say(&[119, 0, 1]), |error| matches!(error, AttachError::EpmdGarbled { .. }));
     check(say(&[119, 0, 1, 1, 77, 0, 0, 5, 0, 5]), |error| matches!(error, AttachError::TooOld { .. }));
-    // Single bytes without end.
+    // Sends single bytes without end.
     let drip = |mut stream: TcpStream| {
         repeat(&mut stream, &[119], || thread::sleep(Duration::from_millis(20)));
     };

@@ -1,6 +1,7 @@
-//! Scripted peers: any server, a node that does the handshake, and a node with an agent whose answers are given.
+//! Scripted peers: a generic server, a node that performs the handshake, and a node with an agent whose answers the test
+//! provides.
 //!
-//! The tests of the binary also compile this file, so it uses none of the other test files.
+//! The tests of the binary also compile this file, so it must not use any other test file.
 
 #![allow(dead_code, reason = "each of the two test programs uses a part")]
 
@@ -20,13 +21,13 @@ pub const COOKIE: &str = "beamtune_test_cookie";
 /// Default name of scripted nodes.
 pub const NAME: &str = "n@h.i";
 
-/// Lifetime of a peer whose connection nobody closes; longer than any client waits.
+/// Lifetime of a peer whose connection is not closed. It is longer than any client waits.
 const MAX_TIME: Duration = Duration::from_secs(150);
 
 /// Capability flags of OTP 25.
 const FLAGS: u64 = 0x0F_0749_4FBC;
 
-/// A server for any number of connections, one after the other, until it is dropped.
+/// A server that accepts connections, one after the other, until it is dropped.
 pub struct Server {
     pub port: u16,
     over: Arc<AtomicBool>,
@@ -62,7 +63,7 @@ impl Drop for Server {
     }
 }
 
-/// A stream that counts the bytes written, and ends when none are left.
+/// A stream that counts the bytes written, and is closed once `left` bytes have been written.
 pub struct Cut {
     pub stream: TcpStream,
     pub left: usize,
@@ -70,7 +71,7 @@ pub struct Cut {
 }
 
 impl Cut {
-    /// A stream without a limit.
+    /// Creates a stream without a limit.
     pub fn never(stream: TcpStream) -> Cut {
         Cut { stream, left: usize::MAX, written: Arc::default() }
     }
@@ -112,7 +113,7 @@ pub fn packet(content: &[u8]) -> Vec<u8> {
     [&(content.len() as u16).to_be_bytes(), content].concat()
 }
 
-/// A frame, as used after the handshake.
+/// Builds a frame, as used after the handshake.
 pub fn frame(content: &[u8]) -> Vec<u8> {
     [&(content.len() as u32).to_be_bytes(), content].concat()
 }
@@ -125,13 +126,13 @@ pub fn read_frame(stream: &mut impl Read) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
-/// The challenge of a node with that name, in handshake version 6.
+/// Builds the challenge of a node with this name, in handshake version 6.
 pub fn challenge(name: &[u8]) -> Vec<u8> {
     let length = (name.len() as u16).to_be_bytes();
     [b"N", &FLAGS.to_be_bytes()[..], &7u32.to_be_bytes(), &9u32.to_be_bytes(), &length, name].concat()
 }
 
-/// Does the handshake of an OTP 25 node.
+/// Performs the handshake of an OTP 25 node.
 pub fn shake_hands(stream: &mut (impl Read + Write), name: &[u8]) -> io::Result<()> {
     let ours = read_packet(stream)?;
     if ours.first() != Some(&b'N') {
@@ -147,14 +148,14 @@ pub fn shake_hands(stream: &mut (impl Read + Write), name: &[u8]) -> io::Result<
     stream.write_all(&packet(&[b"a", &digest(theirs)[..]].concat()))
 }
 
-/// Waits until the other side closes, up to a limit, so that a hanging client fails the test.
+/// Waits until the other side closes the connection, up to a time limit, so that a hanging client fails the test.
 pub fn wait_for_end(mut stream: TcpStream) {
     stream.set_read_timeout(Some(MAX_TIME)).expect("a limit");
     let _ = io::copy(&mut stream, &mut io::sink());
 }
 
-/// Writes `bytes` repeatedly until the other side closes, or until the time limit of [`wait_for_end`]. Calls `written` after each
-/// write.
+/// Writes `bytes` repeatedly until the other side closes the connection, or until the time limit of [`wait_for_end`]. Calls
+/// `written` after each write.
 pub fn repeat(stream: &mut TcpStream, bytes: &[u8], mut written: impl FnMut()) {
     let until = Instant::now() + MAX_TIME;
     stream.set_write_timeout(Some(MAX_TIME)).expect("a limit");
@@ -163,22 +164,22 @@ pub fn repeat(stream: &mut TcpStream, bytes: &[u8], mut written: impl FnMut()) {
     }
 }
 
-/// A process of the node.
+/// Returns the pid of a process on the scripted node.
 pub fn pid(id: u32) -> Pid {
     Pid { node: NAME.into(), id, serial: 0, creation: 9 }
 }
 
-/// A message from a control tuple and an encoded payload.
+/// Builds a message from a control tuple and an encoded payload.
 pub fn message(control: &Value<'_>, payload: Option<&[u8]>) -> Vec<u8> {
     frame(&[&[112][..], &control.to_bytes().expect("a term"), payload.unwrap_or_default()].concat())
 }
 
-/// Sends an encoded term to a process of the client.
+/// Builds a message that sends an encoded term to a process of the client.
 pub fn send(to: &Pid, payload: &[u8]) -> Vec<u8> {
     message(&Value::tuple([Value::from(22i64), Value::from(&pid(1)), Value::from(to)]), Some(payload))
 }
 
-/// The exit signal of a process of the node, with an encoded reason.
+/// Builds the exit signal of a process on the node, with an encoded reason.
 pub fn ended(to: &Pid, reason: &[u8]) -> Vec<u8> {
     let control = [Value::from(24i64), Value::from(&pid(1)), Value::from(to)];
     message(&Value::tuple(control), Some(reason))
@@ -192,14 +193,14 @@ pub enum Request {
     Inject { from: Pid },
     /// Requests a sample of these items from the agent.
     Sample { from: Pid, seq: u64, items: Vec<String> },
-    /// Leaves the agent.
+    /// Ends the session with the agent.
     Leave,
     /// Any other message.
     Other,
 }
 
 impl Request {
-    /// Reads the next request; skips ticks.
+    /// Reads the next request and skips ticks.
     pub fn read(stream: &mut impl Read) -> io::Result<Request> {
         loop {
             let content = read_frame(stream)?;
@@ -255,13 +256,13 @@ impl Request {
     }
 }
 
-/// The result of a call.
+/// Builds the result of a call.
 pub fn returned(from: &Pid, result: &Reference, value: Value<'_>) -> Vec<u8> {
     let outcome = Value::tuple([Value::from(result), Value::atom("return"), value]);
     ended(from, &outcome.to_bytes().expect("a term"))
 }
 
-/// The results of an OTP 25 node for the two functions that a session calls first.
+/// Returns what an OTP 25 node returns for the two functions that a session calls first.
 pub fn usual(function: &str) -> Value<'static> {
     match function {
         "erlang:system_info" => {
@@ -272,7 +273,7 @@ pub fn usual(function: &str) -> Value<'static> {
     }
 }
 
-/// The agent's first message.
+/// Builds the agent's first message.
 pub fn joined() -> Vec<u8> {
     let welcome = Value::Map(vec![
         (Value::atom("protocol"), Value::from(1i64)),
@@ -283,8 +284,7 @@ pub fn joined() -> Vec<u8> {
     Value::tuple([Value::atom("beamtune"), Value::atom("joined"), welcome]).to_bytes().expect("a term")
 }
 
-/// Plays a node with an agent until the client disconnects or leaves. `sample` returns the frames that answer a sample
-/// request.
+/// Acts as a node with an agent until the client disconnects. `sample` returns the frames that answer a sample request.
 pub fn serve_agent(
     stream: &mut (impl Read + Write),
     mut sample: impl FnMut(&Pid, u64, &[String]) -> Vec<u8>,

@@ -1,4 +1,4 @@
-//! Terms that no honest node sends: wrong lengths, deep nesting, unusual atoms, huge numbers.
+//! Tests terms that no honest node sends: wrong lengths, deep nesting, unusual atoms, huge numbers.
 
 use beamtune_attach::connection::Connection;
 use beamtune_attach::etf::{Document, Value};
@@ -9,7 +9,7 @@ use super::common::{PATIENCE, soon};
 use super::peer::{Request, Server, ended, frame, returned, serve_agent, shake_hands};
 use super::{COOKIE, NAME, found, locate};
 
-/// Calls a function on a node that returns these bytes as the value.
+/// Calls a function on a scripted node that returns these bytes as the result.
 fn call(value: Vec<u8>) -> Result<Document, AttachError> {
     let server = Server::start(move |mut stream| {
         let _ = shake_hands(&mut stream, NAME.as_bytes());
@@ -26,7 +26,7 @@ fn call(value: Vec<u8>) -> Result<Document, AttachError> {
 }
 
 #[test]
-fn length_of_four_gigabytes_is_rejected_at_once() {
+fn length_of_four_gigabytes_is_rejected_immediately() {
     let lengths = [
         (&b"l"[..], "a list"),
         (b"i", "a tuple"),
@@ -79,7 +79,7 @@ fn atoms_of_all_encodings_are_read_or_rejected() {
         (atom(b'v', b"\xED\xA0\x80"), "an atom that is not UTF-8"),
         (atom(b'd', &[b'a'; 256]), "an atom of more than 255 characters"),
         (atom(b'v', "中".repeat(256).as_bytes()), "an atom of more than 255 characters"),
-        // An atom cache reference, which was not negotiated.
+        // This is an atom cache reference, which was not negotiated.
         (vec![82, 0], "unknown tag 82"),
     ] {
         let error = call(bytes).unwrap_err();
@@ -134,6 +134,6 @@ fn unknown_operation_is_ignored() {
     });
     let located = locate(&format!("127.0.0.1:{}", server.port).parse().unwrap(), 1, PATIENCE).unwrap();
     let mut connection = Connection::open(&located, &found(COOKIE), None, Settings::default()).unwrap();
-    // Its payload, which is not even a term, is ignored too.
+    // The payload, which is not even a term, is ignored, too.
     assert!(connection.receive(soon()).is_ok());
 }

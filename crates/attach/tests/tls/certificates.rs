@@ -1,8 +1,8 @@
-//! Certificates of all common kinds, made by openssl.
+//! Creates certificates of all common kinds with openssl.
 
 use std::process::{Command, Stdio};
 
-/// A certificate and its key, in PEM.
+/// A certificate and its key, in PEM form.
 #[derive(Clone)]
 pub struct Pair {
     pub certificate: Vec<u8>,
@@ -10,7 +10,7 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Both in one file.
+    /// Returns the content of a file with both.
     pub fn together(&self) -> Vec<u8> {
         [&self.certificate[..], &self.key].concat()
     }
@@ -33,7 +33,7 @@ pub const LOOPBACK: CertificateRequest<'_> = CertificateRequest {
     rsa: false,
 };
 
-/// A self-signed certificate, as `openssl req -x509` makes it.
+/// Creates a self-signed certificate with `openssl req -x509`.
 pub fn self_signed(subject: &str) -> Pair {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
@@ -109,7 +109,7 @@ impl Issuer {
     }
 }
 
-/// The key, encrypted with a password.
+/// Encrypts the key with a password.
 pub fn encrypted(key: &[u8]) -> Vec<u8> {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("plain"), key).unwrap();

@@ -1,4 +1,4 @@
-//! Connections to nodes with TLS distribution, of each release, and the errors.
+//! Tests connections to nodes with TLS distribution, and their errors, with each release.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test code")]
 
@@ -17,17 +17,18 @@ use beamtune_attach::tls::{self, Given, Tls};
 use certificates::Pair;
 use common::{COOKIE, Folder, Otp, PATIENCE, TestNode, found, process, soon, unique_name};
 
-/// Server options that require a client certificate of the node's issuer.
+/// Server options that require a client certificate issued by the node's CA.
 const DEMANDING: &str =
     "{cacertfile, \"FOLDER/ca.pem\"}, {verify, verify_peer}, {fail_if_no_peer_cert, true}";
 
-/// A node with TLS, and its files: `node.pem` with its certificate and key, `ca.pem` with that of its issuer.
+/// A node with TLS, and its files: `node.pem` with its certificate and key, and `ca.pem` with the certificate of its CA.
 struct Secure {
     node: TestNode,
     files: Folder,
 }
 
-/// Starts a node. `server` and `client` are further options of both sides, in which FOLDER is replaced by the folder of the files.
+/// Starts a node. `server` and `client` are additional TLS options of the two sides. In them, FOLDER is replaced by the folder of
+/// the files.
 fn start(otp: &Otp, pair: &Pair, issuer: &Pair, server: &str, client: &str) -> Secure {
     start_at("127.0.0.1", "inet_tls", otp, pair, issuer, server, client)
 }
@@ -68,19 +69,19 @@ fn start_at(
 }
 
 impl Secure {
-    /// Connects as to a node on another host.
+    /// Connects as if to a node on another host.
     fn connect(&self, given: &Given) -> Result<Connection, AttachError> {
         open(&self.node, tls::find(given, None, None, |path| std::fs::read(path))?.as_ref())
     }
 
-    /// Connects as to a node on this host, using its process.
+    /// Connects as if to a node on this host, using its process.
     fn connect_here(&self, given: &Given) -> Result<Connection, AttachError> {
         let host = self.node.name.split('@').nth(1);
         let tls = tls::find(given, Some(&process(&self.node)), host, |path| std::fs::read(path))?;
         open(&self.node, Some(&tls.expect("TLS is known from the command line")))
     }
 
-    /// The settings that a user would give.
+    /// Returns the settings that a user would give.
     fn trusted(&self) -> Given {
         Given { trusted: Some(self.files.path("ca.pem")), ..Given::default() }
     }
@@ -105,7 +106,7 @@ fn assert_says(error: &AttachError, parts: &[&str]) {
     }
 }
 
-/// Writes a file that is not the node's.
+/// Writes a file outside of the node's folder.
 fn file(folder: &tempfile::TempDir, name: &str, content: &[u8]) -> Option<PathBuf> {
     let path = folder.path().join(name);
     std::fs::write(&path, content).unwrap();

@@ -1,4 +1,4 @@
-//! Successful connections.
+//! Tests successful connections.
 
 use std::time::{Duration, Instant};
 
@@ -39,7 +39,7 @@ fn long_messages_and_ticks_work() {
             let server = format!("{{versions, ['{version}']}}");
             let secure = start(otp, &pair, &issuer.0, &server, "");
             let mut connection = secure.connect(&secure.trusted()).unwrap();
-            // A tick each second, and the end of the connection after four seconds without one.
+            // The node sends a tick every second, and drops the connection after 4 s without an answer.
             let changed = evaluate(&mut connection, "net_kernel:set_net_ticktime(4, 0)");
             assert!(changed.root().is_atom("change_initiated"), "{}", changed.root());
             let bytes = 10 * 1024 * 1024;
@@ -48,7 +48,7 @@ fn long_messages_and_ticks_work() {
             println!("OTP {}, {version}: 10 MB in {:?}", otp.release, begin.elapsed());
             let content = big.root().as_bytes().unwrap();
             assert!(content.len() == bytes && content.iter().all(|&byte| byte == 7));
-            // Back, in one frame.
+            // Now in the other direction, in one frame.
             let value = Value::binary(vec![7; 1 << 20]);
             let back = connection.call("erlang", "byte_size", vec![value], soon()).unwrap();
             assert_eq!(back.root().as_u64().unwrap(), 1 << 20);
@@ -73,7 +73,7 @@ fn ipv6_node_is_reached() {
 #[test]
 fn node_on_this_host_is_reached_with_its_own_files() {
     let issuer = Issuer::new("Test CA");
-    // All of these would be rejected for a node on another host.
+    // Each of these certificates would be rejected for a node on another host.
     let old = CertificateRequest { extensions: "", ..LOOPBACK };
     let pairs = [
         self_signed("/CN=nobody"),
@@ -89,7 +89,7 @@ fn node_on_this_host_is_reached_with_its_own_files() {
                 assert_works(secure.connect_here(&Given::default()), &secure.node);
             }
         }
-        // The node requires a client certificate, and has one for its own outgoing connections.
+        // The node requires a client certificate, and has one for its own outgoing connections, which we use.
         let client = "{certfile, \"FOLDER/node.pem\"}, {keyfile, \"FOLDER/node.pem\"}";
         let secure = start(otp, &issuer.issue(&LOOPBACK), &issuer.0, DEMANDING, client);
         assert_works(secure.connect_here(&Given::default()), &secure.node);
@@ -119,7 +119,7 @@ fn trusted_node_certificate_needs_no_issuer() {
         for pair in &pairs {
             let secure = start(otp, pair, pair, "", "");
             assert_works(secure.connect(&secure.trusted()), &secure.node);
-            // Its host name is still checked.
+            // The host name is still checked.
             let given = Given { server_name: Some("localhost".to_owned()), ..secure.trusted() };
             let error = secure.connect(&given).unwrap_err();
             assert_says(&error, &["is for 127.0.0.1, not for localhost", "--tls-server-name"]);

@@ -1,4 +1,4 @@
-//! Errors for nodes that cannot or must not be connected to.
+//! Tests errors for nodes to which a connection is impossible or not allowed.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -18,7 +18,7 @@ use crate::common::{
 };
 use crate::{DEMANDING, Secure, assert_says, assert_works, file, open, start};
 #[test]
-fn trusted_node_certificate_does_not_vouch_for_others() {
+fn trusted_node_certificate_is_not_trusted_as_an_issuer() {
     let issuer = Issuer::new("Test CA");
     for extensions in [LOOPBACK.extensions, "basicConstraints=CA:FALSE"] {
         let trusted = issuer.issue(&CertificateRequest { subject: "/CN=trusted", extensions, ..LOOPBACK });
@@ -55,7 +55,7 @@ fn node_with_allowed_hosts_requires_a_certificate_for_one_of_them() {
 }
 
 #[test]
-fn any_certificate_is_accepted_on_request_only() {
+fn any_certificate_is_accepted_only_on_request() {
     let stranger = self_signed("/CN=stranger");
     on_each_release(|otp| {
         let secure = start(otp, &stranger, &stranger, "", "");
@@ -74,7 +74,7 @@ fn unknown_issuer_is_an_error_with_its_name() {
     let own = tempfile::tempdir().unwrap();
     on_each_release(|otp| {
         let secure = start(otp, &pair, &issuer.0, "", "");
-        // An issuer of the same name with another key.
+        // An issuer with the same name but another key.
         let other = file(&own, "other.pem", &other.0.certificate);
         for (trusted, more) in
             [(None, ", which is not trusted"), (other, " (but not by the key of the given certificate")]
@@ -163,7 +163,7 @@ fn required_and_refused_client_certificates_are_distinct_errors() {
 }
 
 #[test]
-fn tls_on_one_side_only_is_an_error() {
+fn tls_on_only_one_side_is_an_error() {
     let pair = self_signed("/CN=node");
     on_each_release(|otp| {
         let begin = Instant::now();
@@ -174,7 +174,7 @@ fn tls_on_one_side_only_is_an_error() {
         assert!(matches!(error, AttachError::TlsUnexpected { .. }), "{error:?}");
         assert_says(&error, &["does not use TLS: omit --tls"]);
         println!("OTP {}: noticed after {:?}", otp.release, begin.elapsed());
-        // The other way round.
+        // Now the other way round.
         let secure = start(otp, &pair, &pair, "", "");
         let error = secure.node.try_connect(COOKIE).unwrap_err();
         assert!(matches!(error, AttachError::TlsNeeded { .. }), "{error:?}");
@@ -183,9 +183,9 @@ fn tls_on_one_side_only_is_an_error() {
 }
 
 #[test]
-fn node_with_old_tls_versions_only_is_an_error() {
+fn node_with_only_old_tls_versions_is_an_error() {
     let pair = self_signed("/CN=node");
-    // Later releases do not support them.
+    // Later releases do not support these versions.
     for release in [23, 25, 27] {
         on_release(release, |otp| {
             let secure = start(otp, &pair, &pair, "{versions, ['tlsv1.1']}", "");
@@ -200,7 +200,7 @@ fn node_with_old_tls_versions_only_is_an_error() {
 fn no_common_cipher_is_an_error() {
     let pair = self_signed("/CN=node");
     on_each_release(|otp| {
-        // Without forward secrecy or authenticated encryption.
+        // A cipher without forward secrecy or authenticated encryption.
         let server = "{versions, ['tlsv1.2']}, {ciphers, [\"ECDHE-ECDSA-AES128-SHA256\"]}";
         let secure = start(otp, &pair, &pair, server, "");
         let error = secure.connect_here(&Given::default()).unwrap_err();
@@ -250,7 +250,7 @@ fn unusable_files_of_the_node_are_reported() {
                 "openssl pkey",
             ],
         );
-        // The remedy that the error names.
+        // Apply the remedy that the error suggests.
         let own = tempfile::tempdir().unwrap();
         let given = Given {
             certificate: Some(secure.files.path("node.pem")),
@@ -305,11 +305,11 @@ fn stopped_node_is_a_timeout_with_the_reason() {
     });
 }
 
-/// A listener that calls `says` after the first byte of each client.
+/// Starts a listener that calls `says` after the first byte of each client.
 fn peer(says: impl Fn(&mut TcpStream) + Send + Copy + 'static) -> String {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
-    // Ends with the test's process; each connection ends with its client.
+    // The thread ends with the test process; each connection ends with its client.
     thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
@@ -352,7 +352,7 @@ fn other_peers_are_distinct_errors() {
 #[test]
 fn slowly_sending_peer_times_out() {
     let target = peer(|stream| {
-        // The begin of a record, and then single bytes, each before the deadline.
+        // The start of a record, and then single bytes, each before the deadline.
         let mut sent = stream.write_all(&[0x16, 3, 3, 0x40, 0]);
         let until = soon();
         while sent.is_ok() && Instant::now() < until {

@@ -1,4 +1,4 @@
-//! RabbitMQ's own counters.
+//! Tests of RabbitMQ's own counters.
 
 use super::*;
 

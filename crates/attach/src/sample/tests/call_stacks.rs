@@ -1,4 +1,4 @@
-//! Call stacks of waiting processes.
+//! Tests of the call stacks of waiting processes.
 
 use beamtune_model::StandRow;
 

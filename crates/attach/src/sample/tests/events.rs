@@ -1,4 +1,4 @@
-//! System monitor events.
+//! Tests of system monitor events.
 
 use super::*;
 
@@ -103,7 +103,7 @@ fn events_have_their_time_and_process() {
 }
 
 #[test]
-fn foreign_system_monitor_is_a_gap() {
+fn system_monitor_of_another_tool_is_a_gap() {
     let Value::Tuple(mut item) = events("taken", 0, Vec::new(), &[]) else { panic!("no item") };
     let Some(Value::Map(pairs)) = item.last_mut() else { panic!("no map") };
     pairs.push((Value::atom("owner"), binary("<0.7.0>")));

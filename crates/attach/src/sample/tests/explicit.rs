@@ -1,10 +1,10 @@
-//! Explicit items: from the agent's terms to rows.
+//! Tests of explicit items: the agent's terms become rows.
 
 use beamtune_model::{CarrierRow, CollectRow, CollectionRow, HolderRow, SizeCount};
 
 use super::*;
 
-/// `{Allocator, InPool, Single, Log2, Tenths, Carriers, Bytes, Unscanned, Blocks, Free}`
+/// Builds a row `{Allocator, InPool, Single, Log2, Tenths, Carriers, Bytes, Unscanned, Blocks, Free}`.
 fn carrier(of: [i64; 5], blocks: Vec<Value<'static>>, free: &[i64]) -> Value<'static> {
     let [log2, tenths, carriers, bytes, unscanned] = of.map(Value::from);
     let [pool, single] = [true, false].map(Value::from);
@@ -98,7 +98,7 @@ fn malformed_answer_is_a_gap() {
         assert_eq!(gaps, [TroubleKind::Garbled], "{:?}", sample.gaps);
     };
     let one = |row| walk(vec![row], &[0], Vec::new(), [0, 0]);
-    // No size and no count may be negative.
+    // Neither a size nor a count may be negative.
     for place in 0..5 {
         let mut of = [20, 3, 1, 4_096, 0];
         of[place] = -1;
@@ -115,7 +115,7 @@ fn malformed_answer_is_a_gap() {
 }
 
 #[test]
-fn long_lists_are_cut() {
+fn long_lists_are_truncated() {
     let one = || {
         let many = vec![blocks("eheap_alloc", 1, i64::MAX); 200];
         carrier([20, 3, 1, i64::MAX, 0], many, &[i64::MAX; 300])
@@ -178,7 +178,7 @@ fn tagged_and_skipped_blocks_become_rows() {
     }
 }
 
-/// Before ERTS 15.1, the VM loses one from its count of pooled carriers each time that a carrier walk pauses.
+/// Before ERTS 15.1, each pause of a carrier walk makes the VM's count of pooled carriers one too low.
 #[test]
 fn negative_carrier_count_is_dropped() {
     let set = |carriers: i64| tuple(&[5, 6, carriers, 8, 0, 0, 0, 0, 0]);
@@ -479,7 +479,7 @@ fn garbage_collection_becomes_rows() {
 fn fixtures_of_real_agents_are_decoded() {
     for release in [23, 25, 27, 29] {
         let sample = Recording::default().add_fixture(&format!("r{release}-sample-asked"));
-        // These emulators do not count locks.
+        // The emulators of these fixtures do not count locks.
         let [gap] = &sample.gaps[..] else { panic!("{release}: {:?}", sample.gaps) };
         assert_eq!((gap.source.as_str(), gap.kind), ("vm.locks", TroubleKind::Unsupported), "{release}");
         assert!(sample.carriers.iter().any(|row| row.skipped.is_none() && !row.blocks.is_empty()));

@@ -1,22 +1,22 @@
-//! Lock counts: from the agent's terms to rows.
+//! Tests of lock counters: the agent's terms become rows.
 
 use beamtune_model::{LockRow, LockSession};
 
 use super::*;
 
-/// `{File, Line, Tries, Collisions, Microseconds, Waits, Bins}`
+/// Builds a row `{File, Line, Tries, Collisions, Microseconds, Waits, Bins}`.
 fn place(file: &'static str, numbers_of: [i64; 5], bins: &[i64]) -> Value<'static> {
     let [line, tries, collisions, us, waits] = numbers_of.map(Value::from);
     let file = if file.is_empty() { Value::atom("undefined") } else { binary(file) };
     Value::tuple([file, line, tries, collisions, us, waits, numbers(bins)])
 }
 
-/// `{Class, Kind, Locks, Places}`
+/// Builds a row `{Class, Kind, Locks, Places}`.
 fn class(name: &'static str, locks: i64, places: Vec<Value<'static>>) -> Value<'static> {
     Value::tuple([binary(name), binary("rw_mutex"), Value::from(locks), Value::List(places)])
 }
 
-/// `{Class, Kind, Id, Entity, Locks, Places}`
+/// Builds a row `{Class, Kind, Id, Entity, Locks, Places}`.
 fn lock(id: &'static str, entity: Value<'static>, locks: i64, places: Vec<Value<'static>>) -> Value<'static> {
     let (class, kind) = (binary("db_hash_slot"), binary("rw_mutex"));
     Value::tuple([class, kind, binary(id), entity, Value::from(locks), Value::List(places)])

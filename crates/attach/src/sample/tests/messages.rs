@@ -1,4 +1,4 @@
-//! Message sizes.
+//! Tests of message sizes.
 
 use beamtune_model::MessageRow;
 
