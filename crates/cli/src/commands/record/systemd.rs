@@ -1,4 +1,4 @@
-//! A systemd unit that runs `record` with the options of this command.
+//! Renders a systemd unit that runs `record` with the options of this command.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use super::Args;
 use crate::target::LiveTarget;
 
-/// The unit. Its user is that of the nodes, if they run here now and have the same; otherwise root.
+/// Renders the unit. It runs as the user of the nodes, if they are running on this host and share one user; otherwise as root.
 pub(super) fn unit(args: &Args) -> Result<String> {
     let exe = std::env::current_exe().context("cannot find the path of this program")?;
     let mut command = vec![exe.display().to_string(), "record".to_owned()];
@@ -18,7 +18,7 @@ pub(super) fn unit(args: &Args) -> Result<String> {
     option("--max-size", args.max_size.to_string());
     option("--every", format!("{}s", args.every.as_secs_f64()));
     command.extend(args.access.words()?);
-    // Specifiers such as %S stay as they are; the user's words are quoted.
+    // Our own specifiers, such as %S, must not be quoted; words from the user must.
     let folder = match &args.output {
         Some(output) => quoted(&std::path::absolute(output).context("-o")?.display().to_string())?,
         None => "%S/beamtune/".to_owned(),
@@ -88,8 +88,8 @@ pub(super) fn unit(args: &Args) -> Result<String> {
     Ok(unit)
 }
 
-/// These would hide the nodes, so they are not set: ProtectProc, ProcSubset, PrivateUsers, PrivateNetwork, PrivatePIDs. ProtectHome is
-/// limited to read-only, because of the cookie.
+/// Sandbox settings. ProtectProc, ProcSubset, PrivateUsers, PrivateNetwork and PrivatePIDs are not set, since they would hide the
+/// nodes. ProtectHome is only `read-only`, because of the cookie.
 const HARDENING: &str = "\
 NoNewPrivileges=yes
 ProtectSystem=strict
@@ -115,7 +115,7 @@ SystemCallFilter=@system-service
 WantedBy=multi-user.target
 ";
 
-/// The user of all targets, if they run here now.
+/// Returns the user of the targets, if all are running on this host as the same user other than root.
 fn user(args: &Args) -> Option<String> {
     let mut users = args
         .targets
