@@ -151,7 +151,7 @@ const STATUS: &[Status] = &[
     Status {
         commands: &["lint"],
         meanings: [
-            "nothing above note",
+            "no finding above note",
             "findings above note",
             "a file could not be read; others are still reported",
         ],
@@ -166,26 +166,26 @@ const STATUS: &[Status] = &[
     },
     Status {
         commands: &["load import"],
-        meanings: ["the load had no errors", "it had", "a file could not be read"],
+        meanings: ["the load had no errors", "the load had errors", "a file could not be read"],
     },
     Status {
         commands: &["compare"],
         meanings: [
             "B is better, or any difference is below 1 %",
-            "any other answer, or none",
+            "any other verdict, or none",
             "failed, or stopped",
         ],
     },
     Status { commands: &["tune"], meanings: ["a setting was found", "none was found", "failed, or stopped"] },
     Status {
         commands: &["study show", "study resume"],
-        meanings: ["as compare or tune", "as compare or tune", "failed, or stopped"],
+        meanings: ["as for compare or tune", "as for compare or tune", "failed, or stopped"],
     },
     Status {
         commands: &["lab evaluate", "lab judge"],
         meanings: ["all runs right", "a run was wrong", "failed"],
     },
-    Status { commands: &["emulator run"], meanings: ["as the command", "as the command", "as the command"] },
+    Status { commands: &["emulator run"], meanings: ["that of the command", "that of the command", "that of the command"] },
     Status { commands: &[], meanings: ["done", "", "failed"] },
 ];
 
@@ -193,9 +193,9 @@ const STATUS: &[Status] = &[
 const ENVIRONMENT: &[(&str, &str)] = &[
     ("BEAMTUNE_COOKIE", "the node's cookie, if there is no `--cookie-file`"),
     ("ERL_EPMD_PORT", "the port of EPMD, if not 4369"),
-    ("XDG_CACHE_HOME", "where emulators are kept, in place of `~/.cache`"),
+    ("XDG_CACHE_HOME", "cache folder for built emulators, instead of `~/.cache`"),
     ("NO_COLOR", "no colours, as with `TERM=dumb`"),
-    ("LC_ALL", "`C` or `POSIX`: print ASCII only; else LC_CTYPE or LANG"),
+    ("LC_ALL", "`C` or `POSIX`: print ASCII only; if unset: LC_CTYPE or LANG"),
     ("BEAMTUNE_FOLDER", "set by `compare` and `tune` for the target's commands: an empty folder"),
     ("BEAMTUNE_PORT", "set by `compare` and `tune` for the target's commands: the chosen port"),
 ];
