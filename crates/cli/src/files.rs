@@ -160,7 +160,7 @@ mod tests {
         fs::read_to_string(path).expect("text")
     }
 
-    /// Names in a folder, to check that no temporary file is left.
+    /// Lists the names in a folder, to check that no temporary file remains.
     fn names(folder: &Path) -> Vec<String> {
         let entries = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry"));
         let mut names: Vec<_> =
@@ -196,7 +196,7 @@ mod tests {
             assert_eq!(fs::read(&path).ok(), before, "{error:#}");
         };
         refused(&|| fs::write(&path, "other").expect("write"));
-        // Longer, with the same beginning.
+        // A longer text with the same beginning.
         refused(&|| fs::write(&path, "old and more").expect("write"));
         // Another file with the same text.
         refused(&|| {

@@ -73,7 +73,7 @@ impl Lab {
         draws(own) || parts.filter(|word| word.starts_with("lab_")).filter_map(source_of).any(draws)
     }
 
-    /// The lab's README.
+    /// Returns the lab's README.
     pub fn readme(&self) -> Option<&'static str> {
         self.folder.get_file(self.folder.path().join("README.md"))?.contents_utf8()
     }

@@ -48,7 +48,7 @@ struct Epmd {
 }
 
 impl Epmd {
-    /// The EPMD that a VM would register with.
+    /// Returns the EPMD that a VM would register with.
     fn of(vm: &Vm) -> Epmd {
         let port = vm.distribution.epmd_port.unwrap_or(epmd::DEFAULT_PORT);
         Epmd { network: network(vm), port, nodes: Vec::new() }

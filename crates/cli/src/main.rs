@@ -110,7 +110,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Formats an error with its causes. Skips a cause whose text is already contained.
+/// Formats an error with its causes. Skips a cause whose text the message already contains.
 fn describe(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn an_upgrade_leads_to_a_newer_version() {
+    fn an_upgrade_must_lead_to_a_newer_version() {
         let check = |text: &str, expect: bool| assert_eq!(parse_upgrade(text).is_ok(), expect, "{text}");
         check("25..29", true);
         check("26.0..26.2.5", true);

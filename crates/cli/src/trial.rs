@@ -231,7 +231,7 @@ pub fn run(setup: &Setup, access: &AccessArgs, order: &Order, stop: &Stop) -> Re
     Ok(Some(FinishedTrial { trial: trial(outcome, remarks), recording: Some(recording) }))
 }
 
-/// Wall-clock time, in seconds since 1970-01-01 UTC.
+/// Returns the wall-clock time, in seconds since 1970-01-01 UTC.
 fn unix_s() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }
@@ -357,7 +357,7 @@ fn await_ready(setup: &Setup, target: &mut GuardedCommand, stop: &Stop) -> Resul
     }
 }
 
-/// The last output of a target, or a placeholder.
+/// Returns the last output of a target, or a placeholder if there is none.
 fn or_nothing(output: &str) -> &str {
     if output.is_empty() { "(nothing)" } else { output }
 }

@@ -234,7 +234,7 @@ fn standard_input_needs_a_file_type() {
 }
 
 #[test]
-fn together_makes_one_file_override_another() {
+fn files_of_one_node_are_checked_against_each_other_with_together() {
     let folder = folder();
     write(folder.path(), "vm.args", "+P 1048576\n");
     write(folder.path(), ".env", "ERL_FLAGS=+P 262144\n");

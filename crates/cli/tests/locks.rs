@@ -323,7 +323,7 @@ fn locks_of_a_node_on_another_host_are_counted_or_sampled_there() {
 }
 
 #[test]
-fn user_who_may_not_sample_threads_gets_the_required_rights_reported() {
+fn missing_rights_for_sampling_threads_are_reported() {
     if !is_root() {
         eprintln!("skipped, because becoming another user needs root");
         return;

@@ -81,7 +81,7 @@ fn broker_under_moderate_load_of_perftest_has_no_finding_above_notice() {
 }
 
 #[test]
-fn memory_of_a_broker_with_a_million_messages_is_explained() {
+fn the_memory_of_a_broker_with_a_million_messages_is_explained() {
     let Some(broker) = Broker::start_with(Some((&UNCONSUMED_LOAD, 0))) else { return };
     let load = Traffic { pid: broker.load_pid.expect("a load"), log: broker.folder.path().join("load") };
     wait_up_to(8 * TIMEOUT, "a million messages to be sent", || {

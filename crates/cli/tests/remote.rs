@@ -34,7 +34,7 @@ impl OtherHost {
         Some(OtherHost { network, address: veth.address })
     }
 
-    /// Starts a node on this host, without EPMD. `before` is shell code that runs before the node starts.
+    /// Starts a node on the other host, without EPMD. `before` is shell code that runs before the node starts.
     fn node(&self, otp: &Otp, before: &str) -> TestNode {
         let (name, cookie) = (format!("{}@{}", unique("far"), self.address), unique("cookie"));
         let mut command = Command::new("nsenter");
@@ -104,7 +104,7 @@ fn gaps(file: &Path) -> Vec<String> {
     gaps.map(|gap| format!("{} {}: {}", gap.source, gap.kind, gap.reason)).collect()
 }
 
-/// True if a gap has no other reason than a delay.
+/// True if a gap was caused only by a delay.
 fn is_late(gap: &str) -> bool {
     ["timed_out", "gone", "late"].iter().any(|kind| gap.split([' ', ':']).nth(1) == Some(kind))
 }
@@ -114,7 +114,7 @@ fn doctor(node: &TestNode, target: &str) -> Output {
 }
 
 #[test]
-fn agent_reads_the_same_host_data_as_local_recording() {
+fn agent_reads_the_same_host_data_as_a_local_recording() {
     for otp in all_otps() {
         let Some(other_host) = OtherHost::new() else { return };
         let node = other_host.node(&otp, "");

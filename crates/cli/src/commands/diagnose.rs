@@ -55,12 +55,12 @@ pub struct Read {
     pub recorded_at: Option<String>,
 }
 
-/// Reads the period of a recording: the incarnation of the VM with the most samples. Warns if the file is cut off.
+/// Reads the period of a recording: the incarnation of the VM with the most samples. Warns if the file is truncated.
 pub fn read(path: &Path) -> Result<Period> {
     Ok(read_part(path, &PartArgs::default())?.period)
 }
 
-/// Opens a recording. Warns if the file is cut off.
+/// Opens a recording. Warns if the file is truncated.
 pub fn open(path: &Path) -> Result<Reader> {
     let reader = Reader::open(path)?;
     if let Some(bytes) = reader.missing_bytes() {
@@ -72,7 +72,7 @@ pub fn open(path: &Path) -> Result<Reader> {
     Ok(reader)
 }
 
-/// Reads a part of a recording. Warns if the file is cut off.
+/// Reads a part of a recording. Warns if the file is truncated.
 pub fn read_part(path: &Path, part: &PartArgs) -> Result<Read> {
     let reader = open(path)?;
     let (selection, part) = match part.is_all() {

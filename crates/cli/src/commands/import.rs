@@ -271,7 +271,7 @@ ok
         assert!(processes.detail.contains("260,000 of 262,144 processes"), "{}", processes.detail);
     }
 
-    /// All instances together: 900 MB in carriers, 90 MB in blocks.
+    /// The total of all instances: 900 MB in carriers, 90 MB in blocks.
     const SPARSE_TYPE: &str = "recon_alloc:allocators(types).\n[{{binary_alloc,[1,0]},[{mbcs,[{blocks,9,9,9},{blocks_size,90000000,9,9},\
                                {carriers,90,9,9},{carriers_size,900000000,9,9}]},{sbcs,[{blocks,0,0,0},{blocks_size,0,0,0},\
                                {carriers,0,0,0},{carriers_size,0,0,0}]}]}]\n";

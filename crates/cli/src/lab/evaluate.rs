@@ -443,7 +443,7 @@ impl Cpu {
         }
     }
 
-    /// Cores used by other processes since `before`.
+    /// Returns the cores used by other processes since `before`.
     fn foreign_since(&self, before: &Cpu) -> f64 {
         let all = self.all - before.all;
         if all <= 0.0 {
@@ -454,7 +454,7 @@ impl Cpu {
         (busy - ours).max(0.0)
     }
 
-    /// Cores given to other guests since `before`.
+    /// Returns the cores given to other guests since `before`.
     fn stolen_since(&self, before: &Cpu) -> f64 {
         let all = self.all - before.all;
         if all > 0.0 { (self.stolen - before.stolen) * self.cpus / all } else { 0.0 }

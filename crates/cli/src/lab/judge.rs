@@ -18,7 +18,7 @@ pub const DISTURBING_STOLEN_CORES: f64 = 0.2;
 /// The rule about CPU starvation.
 const STARVED: &str = "BT004";
 
-/// A single cause must be among the first this many findings; each further cause adds one.
+/// Maximum rank of a single cause. Each further cause raises the maximum by one.
 const MAX_RANK: usize = 3;
 
 /// Maximum share of resident memory that may be unexplained.
@@ -279,7 +279,7 @@ mod tests {
         assert_eq!(verdict(&found, &["BT045:other"], false, 0.0).false_findings.len(), 1);
         assert_eq!(verdict(&found, &["BT045:other"], true, 0.0).false_findings.len(), 1);
         assert!(verdict(&found, &["BT045:*"], true, 0.0).false_findings.is_empty());
-        // The same for an allowed finding.
+        // This also holds for an allowed finding.
         let other = Finding { subject: Some(Subject::table("other")), ..finding("BT045", 50.0, None) };
         let allow = ["BT045:subject".to_owned()];
         let truth = Truth {

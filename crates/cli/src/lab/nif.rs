@@ -100,7 +100,7 @@ fn root_of(erlang: &Erlang) -> Option<PathBuf> {
 mod tests {
     use super::*;
 
-    /// A folder with a header and a source.
+    /// Creates a folder with a header and this source.
     fn folder(source: &str) -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::write(folder.path().join("erl_nif.h"), "").expect("a header");
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn the_output_of_the_compiler_is_part_of_the_error() {
         let (folder, source) = folder("");
-        // Any program that fails will do.
+        // `false` takes the place of a compiler that fails.
         let error = message(compile_with(&source, &["false".to_owned()], &[folder.path().into()]));
         assert!(error.contains("does not compile with false"), "{error}");
     }

@@ -97,7 +97,7 @@ fn accepted(row: &Row) -> usize {
     row.judged.remedies.saturating_sub(row.judged.refused.len())
 }
 
-/// Totals over all runs, one sentence each.
+/// Returns the totals of all runs, one sentence each.
 pub fn sums(rows: &[Row]) -> Vec<String> {
     let share = |part: usize, of: usize| match of {
         0 => "0 of 0".to_owned(),
@@ -164,7 +164,7 @@ fn named_with_any(well: &[&Row]) -> String {
     if texts.is_empty() { String::new() } else { format!(": {}", texts.join("; ")) }
 }
 
-/// Total of the synthetic recordings, which are counted separately.
+/// Returns the total of the synthetic recordings, which are counted separately.
 pub fn synthetic(rows: &[Row]) -> String {
     let right = rows.iter().filter(|row| row.faults().is_empty()).count();
     format!("synthetic: right {right} of {}", rows.len())

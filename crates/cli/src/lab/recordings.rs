@@ -1,4 +1,4 @@
-//! Stores the recordings of an evaluation with notes on each run, so that changed rules can be evaluated on the same nodes.
+//! Recordings of an evaluation, stored with notes on each run, so that changed rules can be evaluated on the same nodes.
 
 use std::path::{Path, PathBuf};
 

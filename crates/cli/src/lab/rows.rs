@@ -26,7 +26,7 @@ pub struct Row {
     pub took_s: f64,
     /// Number of attempts. A run is repeated if other processes disturbed it.
     pub attempts: u32,
-    /// Why the run could not be judged.
+    /// Why the run could not be graded.
     pub error: Option<String>,
     #[serde(flatten)]
     pub judged: Judged,

@@ -90,7 +90,7 @@ impl Software {
     }
 }
 
-/// All cases, sorted by name.
+/// Returns all cases, sorted by name.
 pub fn all() -> Result<Vec<Case>> {
     let mut cases = Vec::new();
     let folder = FILES.get_dir(FOLDER);

@@ -261,7 +261,7 @@ fn fact(node: Node, key: &'static str, value: &str) -> Node {
     node.with(|n| n.facts.push((key, value.to_owned())))
 }
 
-/// A node on a host with 100 CPUs in one memory node.
+/// Returns a node on a host with 100 CPUs in one memory node.
 fn hundred_cores(schedulers: usize) -> Node {
     let node = fact(node(), facts::CPUS_ALLOWED, "0-99");
     let node = fact(node, facts::NUMA_NODES, r#"["0-99"]"#);

@@ -22,7 +22,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(10);
 /// Searches for the successor of a VM.
 pub(super) struct SuccessorFinder {
     before: Vm,
-    /// Whether there was another VM that could be mistaken for this one.
+    /// True if there was another VM that could be mistaken for this one.
     has_twin: bool,
     last_search: RateLimited<Result<Route, String>>,
 }

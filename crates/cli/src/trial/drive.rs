@@ -48,7 +48,7 @@ pub struct LoadRun {
     pub bound: Vec<String>,
     /// Seconds of the window in which the generator did not run at all.
     pub stalled_seconds: u64,
-    /// Begin of the window, on CLOCK_MONOTONIC.
+    /// Beginning of the window, on CLOCK_MONOTONIC.
     pub begin_ns: u64,
     /// End of the window.
     pub end_ns: u64,

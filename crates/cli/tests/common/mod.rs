@@ -116,7 +116,7 @@ pub fn unique(prefix: &str) -> String {
 
 /// The ports of rabbitmq.rs are below this range, the kernel's ephemeral ports above it.
 const PORTS: std::ops::Range<u32> = 22_100..29_900;
-/// The first port of a test process is its process id times this number, which is more than the ports that any test process uses.
+/// Distance between the first ports of two test processes with consecutive process ids. No test process uses more ports than this.
 const PORTS_PER_PROCESS: u32 = 101;
 
 /// Returns a port on which nothing listens and that no other test gets.

@@ -1,4 +1,5 @@
-//! Slowness is attributed correctly: a frozen generator is reported, and does not affect the target's times; a frozen target does.
+//! Slowness is attributed correctly: a frozen generator is reported and does not affect the target's times; a frozen target increases
+//! them.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};

@@ -95,7 +95,7 @@ fn memory_of_a_container_is_explained_from_its_host() {
 }
 
 #[test]
-fn user_without_access_sees_the_missing_rights_and_the_other_data() {
+fn missing_rights_are_reported_and_the_other_data_are_shown() {
     let Some(otp) = otp(25) else { return };
     if !is_root() {
         eprintln!("skipped, because only root can become another user");

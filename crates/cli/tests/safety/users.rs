@@ -158,7 +158,7 @@ fn tools_that_measure_or_trace_keep_working() {
                 "begin R = monitor(process, safety_swt), safety_swt ! stop, receive {'DOWN', R, _, _, _} -> ok end end",
             ),
             OtherTool {
-                // Known limitation: if a tool enables it during one of the agent's windows, it is disabled afterwards.
+                // Known limitation: if a tool enables microstate accounting during one of the agent's windows, it is disabled afterwards.
                 may_start_later: false,
                 ..OtherTool::new(
                     "a user of microstate_accounting",

@@ -218,7 +218,7 @@ mod tests {
         let (early, late) = ("2026-11-20T02:50:00+01:00", "2026-11-20T03:10:00+01:00");
         check(Some("02:50"), Some("03:10"), (early, late));
         check(Some("23:50"), Some("00:10"), ("2026-11-19T23:50:00+01:00", "2026-11-20T00:10:00+01:00"));
-        // The next one after --from may be after the end.
+        // The first 08:10 after --from may be after the end of the recording.
         check(Some("07:50"), Some("08:10"), ("2026-11-20T07:50:00+01:00", "2026-11-20T08:10:00+01:00"));
         check(None, Some("03:10"), ("2026-11-19T20:00:00+01:00", late));
         check(Some("21:00"), None, ("2026-11-19T21:00:00+01:00", "2026-11-20T08:00:00+01:00"));

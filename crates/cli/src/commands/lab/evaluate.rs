@@ -48,7 +48,7 @@ pub struct Args {
     /// Continue: skip runs whose results are in the file
     #[arg(long, conflicts_with_all = ["fresh", "seed"])]
     resume: bool,
-    /// Replace the results in the file; with --labs, only those of the labs
+    /// Replace results in the file; with --labs, only those of these labs
     #[arg(long)]
     fresh: bool,
     /// File for results, one line of JSON per run
@@ -112,7 +112,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     print_results(args.page.as_deref(), &evaluation.rows.into_sorted(), is_complete, &planned)
 }
 
-/// Evaluate recordings of lab evaluate --keep again, with the current rules
+/// Grade recordings of lab evaluate --keep again, with the current rules
 ///
 /// No VM is started, so remedies are not tried. Exit status: 0 = all right, 1 = a run was wrong, 2 = failed.
 #[derive(clap::Args)]

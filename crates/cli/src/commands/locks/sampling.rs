@@ -28,7 +28,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 const VM_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Minimum sampled time for a meaningful result: a stack sample represents up to a few milliseconds of a thread.
 const MIN_SAMPLED_TIME: Duration = Duration::from_millis(250);
-/// Maximum time until the recording takes its next sample, if the last sample was just taken (a tenth of [`super::SAMPLE_INTERVAL`]).
+/// When the recording ends, it takes a final sample, unless the last one is less than a tenth of [`super::SAMPLE_INTERVAL`] old. After
+/// this delay, it certainly takes one.
 const MAX_SAMPLE_DELAY: Duration = Duration::from_millis(150);
 
 /// Samples a VM without lock counting, and prints the page.
@@ -166,7 +167,8 @@ impl WaitSlot {
         *self.waits.lock().unwrap_or_else(PoisonError::into_inner) = Some(waits);
         let begin = Instant::now();
         while self.is_full() && !self.ended.is_requested() {
-            // The last sample of the VM also takes the waits. A later sample may be that of another VM with the same node name.
+            // The final sample also takes the waits, so end the recording: a later sample may be that of another VM with the same
+            // node name.
             if self.vm_ended.get().is_some() && begin.elapsed() > MAX_SAMPLE_DELAY {
                 return;
             }

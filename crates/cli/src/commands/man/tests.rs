@@ -37,7 +37,7 @@ fn visible_commands(command: &Command, words: &str, found: &mut Vec<String>) {
 }
 
 #[test]
-fn only_visible_commands_have_a_page() {
+fn exactly_the_visible_commands_have_a_page() {
     let folder = written();
     let mut commands = Vec::new();
     visible_commands(&Cli::command(), "", &mut commands);
