@@ -65,7 +65,7 @@ pub fn open(path: &Path) -> Result<Reader> {
     let reader = Reader::open(path)?;
     if let Some(bytes) = reader.missing_bytes() {
         terminal::complain(&format!(
-            "{} is cut off: {bytes} bytes are missing; what is left was read\n",
+            "{} is truncated: {bytes} bytes are missing; the rest was read\n",
             path.display()
         ));
     }

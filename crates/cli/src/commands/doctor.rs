@@ -100,7 +100,7 @@ impl RecordedArgs {
         };
         let (reader, outcome) = record_node(*live, &options)?;
         if outcome.end == End::SourcesGone {
-            terminal::complain(&format!("{label} ended; judged by what was recorded until then\n"));
+            terminal::complain(&format!("{label} ended; the diagnosis covers the time until then\n"));
         }
         let period = self.thresholds.apply(reader.period(&Selection::default())?);
         Ok(Recorded { period, target: self.target.clone().unwrap_or(label), recorded_at: None })

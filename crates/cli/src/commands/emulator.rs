@@ -336,7 +336,7 @@ fn warn_of_glibc(needed: Option<u32>, own: Option<u32>) {
         && needed > own
     {
         terminal::complain(&format!(
-            "note: it needs glibc 2.{needed}, the target's own emulator 2.{own}: on an older system than this one it does not start. Build \
+            "note: this emulator needs glibc 2.{needed}, the target's own only 2.{own}: it does not start on a system with an older glibc. Build \
              it there, or in its image (beamtune emulator install --dockerfile)\n"
         ));
     }
@@ -458,7 +458,7 @@ fn install(args: &InstallArgs) -> Result<ExitCode> {
         ),
     };
     terminal::print(&format!(
-        "{} {done}:\n  {file}\nIt is used only if asked for:\n{start}\nRemove it:\n  rm {file}\n",
+        "{} {done}:\n  {file}\nIt is used only on request:\n{start}\nRemove it:\n  rm {file}\n",
         kept.about.identity
     ));
     warn_of_glibc(kept.about.glibc, own.glibc);
@@ -523,7 +523,7 @@ fn list(args: &ListArgs) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if kept.is_empty() {
-        terminal::print("No emulator is built. Build one with: beamtune emulator build\n");
+        terminal::print("No emulator has been built. Build one with: beamtune emulator build\n");
         return Ok(ExitCode::SUCCESS);
     }
     use Align::{Left, Right};
@@ -535,7 +535,7 @@ fn list(args: &ListArgs) -> Result<ExitCode> {
         ("for", Left),
         ("options", Left),
         ("size", Right),
-        ("built of", Left),
+        ("source", Left),
     ]);
     for Kept { about, .. } in &kept {
         let Identity { erts, variant, architecture, libc } = &about.identity;

@@ -80,7 +80,7 @@ pub struct SyntheticArgs {
 /// A lab is killed if it has not ended this long after its time limit.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
-const TIME_IS_OVER: &str = "time is over: the lab has ended\n";
+const TIME_IS_OVER: &str = "time limit reached: the lab has ended\n";
 
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<ExitCode> {

@@ -157,7 +157,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         bail!("cannot count the locks of {}: {why}", live.label);
     }
     terminal::complain(&format!(
-        "counting {} locks of {} for {}; collecting the counts takes {:.1} MB of its memory for a moment\n",
+        "counting {} locks of {} for {}; collecting the counts temporarily takes {:.1} MB of its memory\n",
         cost.locks,
         live.label,
         text::seconds(args.length.as_secs_f64()),

@@ -92,7 +92,7 @@ fn once(args: &Args, target: &str, output: &Path) -> Result<ExitCode> {
         End::Elapsed | End::Stopped => {}
     }
     terminal::complain(&format!(
-        "{} samples in {path}; judge them with: beamtune diagnose {path}\n",
+        "{} samples in {path}; diagnose them with: beamtune diagnose {path}\n",
         outcome.samples
     ));
     Ok(ExitCode::SUCCESS)

@@ -29,7 +29,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let count = redact(&reader, &args.output, Redaction { modules: args.modules })?;
     let modules = if args.modules { "" } else { ", modules and functions (--modules replaces them)" };
     terminal::complain(&format!(
-        "replaced {count} texts in {}. Kept: all numbers (sizes, counts, times of day, process ids), versions, VM flags{modules}. \
+        "replaced {count} strings in {}. Kept: all numbers (sizes, counts, times of day, process ids), versions, VM flags{modules}. \
          Check it before you share it: beamtune show {}\n",
         args.output.display(),
         args.output.display()

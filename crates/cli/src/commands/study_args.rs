@@ -263,7 +263,7 @@ impl TargetArgs {
             (Some((host, port)), _) => Ok(at(host, *port)),
             (None, Some(port)) => Ok(at("127.0.0.1", port)),
             (None, None) => bail!(
-                "cannot know when the target is ready: name tcp:PORT, http://HOST:PORT/PATH or node with --ready"
+                "no readiness condition: set it with --ready tcp:PORT, --ready http://HOST:PORT/PATH or --ready node"
             ),
         }
     }
@@ -340,7 +340,8 @@ fn quantity(text: &str) -> Result<String, String> {
 fn objective(text: &str) -> Result<String, String> {
     if text == ERRORS.name {
         return Err(
-            "errors cannot decide, since they have no ratio; guard them with --guard errors:+0.1%".to_owned()
+            "errors cannot be the objective, since they have no ratio; limit them with --guard errors:+0.1%"
+                .to_owned()
         );
     }
     quantity(text)

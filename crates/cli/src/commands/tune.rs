@@ -256,7 +256,7 @@ fn last_day(trials: &[Trial]) -> Result<String> {
 fn write_new(file: &Path, text: &str) -> Result<()> {
     if file.exists() && std::fs::read_to_string(file).is_ok_and(|there| there != text) {
         bail!(
-            "{} exists with another text: move it away, and write it again with beamtune study show",
+            "{} exists with different content: move it away, and write it again with beamtune study show",
             file.display()
         );
     }

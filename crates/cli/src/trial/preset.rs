@@ -195,7 +195,7 @@ fn of_unit(text: &str) -> Result<Preset> {
     }
     words.push(start.to_owned());
     let remark = "started from its unit file, but not by systemd: drop-ins, sandbox and limits of the service do not apply. It uses the \
-                  data of the service, which must be stopped meanwhile";
+                  data of the service, so stop the service first";
     Ok(Preset { remark: Some(remark.to_owned()), ..Preset::of_command(words.join(" ")) })
 }
 

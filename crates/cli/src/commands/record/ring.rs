@@ -122,7 +122,7 @@ fn record_target(args: &Args, target: &str, ring: Ring, files: &Files<'_>, stop:
             Ok((path, outcome)) => {
                 let path = path.display();
                 let samples = outcome.samples;
-                log(target, &format!("{samples} samples; judge them with: beamtune diagnose {path}"));
+                log(target, &format!("{samples} samples; diagnose them with: beamtune diagnose {path}"));
                 return Ok(());
             }
             Err(RecordError::Permanent(error)) => return Err(error),
@@ -183,7 +183,7 @@ impl MessageFilter {
         }
         self.at = Some(Instant::now());
         self.last = now.map(str::to_owned);
-        Some(now.unwrap_or("no trouble any more").to_owned())
+        Some(now.unwrap_or("no more trouble").to_owned())
     }
 }
 

@@ -44,23 +44,23 @@ pub(super) fn unit(args: &Args) -> Result<String> {
     let names = args.targets.join(", ");
     write!(
         unit,
-        "# Keeps the last hours of {names}, so that incidents can be analysed later.\n\
+        "# Keeps the last few hours of {names}, so that incidents can be analysed later.\n\
          # To install it, as root:\n\
          #   beamtune record --systemd … > /etc/systemd/system/beamtune.service\n\
          #   systemctl daemon-reload && systemctl enable --now beamtune.service\n\
          # To analyse the last night:\n\
          #   beamtune diagnose /var/lib/beamtune/NODE.btr --from 02:50 --to 03:10\n\
          [Unit]\n\
-         Description=beamtune: the last hours of {names}\n\
+         Description=beamtune: the last few hours of {names}\n\
          After=network.target epmd.service\n\
-         # Restart it forever.\n\
+         # Restart without a limit.\n\
          StartLimitIntervalSec=0\n\
          \n\
          [Service]\n\
          ExecStart={} -o {folder} {}\n\
          Restart=always\n\
          RestartSec=30\n\
-         # Ends the recording in order, as a single file.\n\
+         # Finishes the recording properly, as a single file.\n\
          KillSignal=SIGTERM\n\
          TimeoutStopSec=30\n\
          StateDirectory=beamtune\n\
@@ -78,7 +78,7 @@ pub(super) fn unit(args: &Args) -> Result<String> {
              CapabilityBoundingSet=\n"
         )?,
         None => unit.push_str(
-            "\n# These two capabilities allow to read /proc and cookies of other users' processes.\n\
+            "\n# With these two capabilities, the service can read /proc and the cookies of other users' processes.\n\
              # Better: set User= to the nodes' user, and CapabilityBoundingSet= to nothing.\n\
              User=root\n\
              CapabilityBoundingSet=CAP_SYS_PTRACE CAP_DAC_READ_SEARCH\n",
