@@ -336,8 +336,8 @@ fn warn_of_glibc(needed: Option<u32>, own: Option<u32>) {
         && needed > own
     {
         terminal::complain(&format!(
-            "note: this emulator needs glibc 2.{needed}, the target's own only 2.{own}: it does not start on a system with an older glibc. Build \
-             it there, or in its image (beamtune emulator install --dockerfile)\n"
+            "note: this emulator needs glibc 2.{needed}, the target's own only 2.{own}: it does not start on a system with an older \
+             glibc. Build it there, or in its image (beamtune emulator install --dockerfile)\n"
         ));
     }
 }
