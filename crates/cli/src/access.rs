@@ -143,8 +143,8 @@ impl Credentials {
     }
 }
 
-/// Reads at most `max_bytes` of a file. A path below the root of a process in a container or chroot is resolved as that process
-/// would resolve it, so that links cannot lead to files of this host.
+/// Reads at most `max_bytes` of a file. A path below the root of a containerized or chrooted process is resolved as that process would
+/// resolve it: links cannot lead to files of this host.
 fn read(path: &Path, process: Option<&Process>, max_bytes: usize) -> io::Result<Vec<u8>> {
     let root = process.map(|process| &*process.root).filter(|root| *root != Path::new("/"));
     let mut content = Vec::new();

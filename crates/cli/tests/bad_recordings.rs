@@ -1,4 +1,4 @@
-//! `diagnose` and `show` on files that are not recordings, or only part of one: the error is clear, and there is no finding that the
+//! `diagnose` and `show` on files that are not recordings, or only part of one. The error is clear, and there is no finding that the
 //! intact recording does not have.
 #![allow(clippy::expect_used, clippy::panic, reason = "these are tests")]
 

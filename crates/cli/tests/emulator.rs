@@ -290,8 +290,8 @@ fn run_commands(cache: &Path, erlang: &Path) {
     assert_eq!(outside.stdout.trim(), "opt");
 }
 
-/// Runs commands as a user other than root, with a separate cache: by a mount in a user namespace, where that is allowed, and by a folder
-/// of symbolic links.
+/// Runs commands as a user other than root, with a separate cache. The emulator is used by a mount in a user namespace, where that is
+/// allowed, and by a folder of symbolic links.
 fn run_as_ordinary_user(cache: &Path) {
     // If the user is not root, the other tests in this file already do this.
     if !is_root() {

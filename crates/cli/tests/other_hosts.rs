@@ -1,4 +1,4 @@
-//! Nodes on another host, simulated on one machine: the node runs in a container with its own addresses, and beamtune in a PID namespace
+//! Nodes on another host, simulated on one machine. The node runs in a container with its own addresses, beamtune in a PID namespace
 //! that hides the container's processes.
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "these are tests")]
 

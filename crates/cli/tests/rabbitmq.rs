@@ -19,7 +19,7 @@ use common::{TIMEOUT, beamtune, folder, run, run_for, text, unique, wait_until, 
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A moderate load: it leaves most of two CPUs idle (the broker uses 0.2 to 0.35 cores, the load about 0.2), and the consumers keep up.
+/// A moderate load, with which consumers keep up. Most of two CPUs stay idle: the broker uses 0.2 to 0.35 cores, the load about 0.2.
 struct Load {
     queues: u32,
     publishers: u32,

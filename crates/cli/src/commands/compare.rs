@@ -15,7 +15,7 @@ use crate::trial::Setup;
 ///
 /// A setting is a list of emulator flags, or of environment variables that the target's program reads. Each trial restarts the target.
 /// First, A is compared with itself, to find the smallest difference that is detectable on this host. Then A and B are run in pairs, in
-/// random order, until one of the planned analyses, after 8, 12, 18 or 30 pairs, is conclusive.
+/// random order. After 8, 12, 18 and 30 pairs, the results are analysed; the comparison ends when they are conclusive.
 #[derive(clap::Args)]
 pub struct Args {
     /// Emulator flags of A, in addition to the target's own

@@ -1,7 +1,7 @@
 //! `beamtune man`: writes manual pages and shell completions from the definitions of the help texts.
 //!
-//! It is a hidden command instead of a development task, because only the binary contains these definitions, and packages can be made
-//! from the binary alone. It adds 0.3 MB to the binary of 25 MB.
+//! It is a hidden command instead of a development task: only the binary contains these definitions, and packages can be made from the
+//! binary alone. It adds 0.3 MB to the binary of 25 MB.
 
 use std::fs;
 use std::io;

@@ -31,8 +31,8 @@ const MAX_COLLECTED_PROCESSES: u32 = 1_000;
 
 /// Show what a node's memory is used for, and how to free it
 ///
-/// The largest use comes first, with its owners. -v shows how much of each part is resident, mapped and in use; -vv also shows how the
-/// parts were measured.
+/// The largest use comes first, with its owners. With -v, shows how much of each part is resident, mapped and in use. With -vv, also
+/// shows how the parts were measured.
 ///
 /// Reading the page map of the process requires root or the node's user. Otherwise, and for a node on another host, the VM's own
 /// numbers are shown next to those of the operating system.

@@ -1,8 +1,8 @@
 //! A load that a command applies: another load generator, or any other command that ends.
 //!
-//! If [`beamtune_load::import`] can read the results of the command, its requests are counted: those of the last seconds if the
-//! results contain seconds, otherwise those of the whole run. If it cannot, the run itself is measured: its duration, and the CPU time
-//! that the target used meanwhile.
+//! If [`beamtune_load::import`] can read the results of the command, the requests are counted. These are the requests of the last
+//! seconds if the results contain seconds, otherwise those of the whole run. Without such results, the run itself is measured: its
+//! duration, and the CPU time that the target used during the run.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};

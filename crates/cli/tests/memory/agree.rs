@@ -8,8 +8,8 @@ use serde_json::Value;
 use super::common::{all_otps, eval_in, folder, read_until_agreed, run, text};
 use super::{STEADY, TestNode, all_sets, allocator, bytes, page, sum};
 
-/// Two readings of an idle node differ by the memory used for reading: the agent (2.0 to 2.9 MB at 10,000 processes, agent/README.md), and
-/// the heap of the caller. The memory of the second reading is additional, and the first heap has its own carrier.
+/// Two readings of an idle node differ by the memory used for reading: agent and heap of the caller. The agent takes 2.0 to 2.9 MB at
+/// 10,000 processes (agent/README.md). The memory of the second reading is additional, and the first heap has its own carrier.
 const READING_BYTES: f64 = 4e6;
 /// Blocks are steady if two readings differ by less than this. A connection to the node takes some memory.
 const STEADY_BYTES: f64 = 1e6;

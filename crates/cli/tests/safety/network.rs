@@ -19,7 +19,7 @@ const WAYS: [(&str, Change); 2] = [
     ("the address is removed", |veth, cut| veth.set_address(if cut { "del" } else { "add" })),
 ];
 
-/// Length of a cut in `make safety`: longer than every timeout, the agent's lease (30 s) and the node's net tick time (at most 75 s).
+/// Length of a cut in `make safety`. It exceeds every timeout: the agent's lease (30 s) and the node's net tick time (at most 75 s).
 const FULL_CUT: Duration = Duration::from_secs(90);
 /// Length of a cut in `make test`, with a net tick time of 4 s (at most 5 s).
 const SHORT_CUT: Duration = Duration::from_secs(8);

@@ -1,5 +1,5 @@
-//! A node that evaluates expressions from its standard input, since an additional connection would change the counts; and the state that
-//! must be the same before and after beamtune is attached.
+//! A node that evaluates expressions from its standard input, since an additional connection would change the counts. Also the state
+//! that must be the same before and after beamtune is attached.
 
 use std::io::Write;
 use std::process::{ChildStdin, Command, Stdio};

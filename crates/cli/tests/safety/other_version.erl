@@ -1,6 +1,6 @@
-%% Makes a copy of beamtune that behaves like another version: renames the agent's module to a name of the same length, in the
-%% prebuilt .beam files and elsewhere in the binary. The .beam files are gzipped; the extra field of the header (RFC 1952) fills the
-%% unused bytes.
+%% Makes a copy of beamtune that behaves like another version. The agent's module gets another name of the same length, in the prebuilt
+%% .beam files and elsewhere in the binary. The .beam files are gzipped; the extra field of the header (RFC 1952) fills the unused
+%% bytes.
 %% Usage: escript other_version.erl BINARY AGENT-FOLDER OUTPUT
 main([Path, Prebuilt, Output]) ->
     {ok, Binary} = file:read_file(Path),

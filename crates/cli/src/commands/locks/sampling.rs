@@ -1,8 +1,8 @@
 //! Samples a VM without lock counting while it is recorded.
 //!
 //! Sampling controls the recording, which begins first, so that both cover the same time, and ends when it contains the waits. Ctrl-C
-//! ends sampling, and the waits so far are used. The end of the VM also ends sampling: time without the VM would make its waits look
-//! shorter, and after a restart, the waits would be those of another VM.
+//! ends sampling, and the waits so far are used. The end of the VM also ends sampling. Otherwise, time without the VM would make its
+//! waits look shorter, and after a restart, the waits would be those of another VM.
 
 use std::process::ExitCode;
 use std::sync::{Mutex, OnceLock, PoisonError};
