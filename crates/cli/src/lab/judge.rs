@@ -128,7 +128,7 @@ pub fn judge(diagnosis: &Diagnosis, truth: &Truth<'_>) -> (Judged, Vec<Vec<Strin
     (judged, remedies.filter(|flags| !flags.is_empty()).collect())
 }
 
-/// Returns whether one of the causes is first, and whether all are near the top.
+/// Returns two answers: whether one of the causes ranks first, and whether all of them rank near the top.
 pub fn places(ranks: &[Option<usize>]) -> (bool, bool) {
     let is_first = ranks.contains(&Some(1));
     let last = MAX_RANK + ranks.len().saturating_sub(1);
