@@ -15,10 +15,10 @@ use beamtune_attach::{AttachError, Settings, tls};
 use beamtune_host::error::HostError;
 use beamtune_host::tree::{FileTree, LocalTree};
 
-/// A cookie is a single line.
+/// Maximum number of bytes read from a cookie file, which contains a single line.
 const COOKIE_FILE_BYTES: usize = 4096;
 
-/// All public root certificates together are 220 kB.
+/// Maximum number of bytes read from a TLS file. All public root certificates together have 220 kB.
 const TLS_FILE_BYTES: usize = 4 << 20;
 
 const TLS: &str = "TLS distribution (-proto_dist inet_tls)";
@@ -28,22 +28,22 @@ const TLS: &str = "TLS distribution (-proto_dist inet_tls)";
 pub struct AccessArgs {
     /// File with the node's cookie
     ///
-    /// Without it: the environment variable BEAMTUNE_COOKIE, or else where the node itself has its cookie from.
+    /// Default: the environment variable BEAMTUNE_COOKIE; if it is not set, the cookie that the node itself uses.
     #[arg(long, value_name = "FILE")]
     cookie_file: Option<PathBuf>,
     /// Connect with TLS
     ///
-    /// Not needed for a node on this host, nor together with one of the other TLS options.
+    /// Not needed for a node on this host, or if another TLS option is given.
     #[arg(long, help_heading = TLS)]
     tls: bool,
-    /// Trusted certificates: of the issuer, or the node's own
+    /// Trusted certificates: the issuer's, or the node's own
     ///
-    /// Without it, for a node on this host: the files that the node itself uses.
+    /// Default for a node on this host: the files that the node itself uses.
     #[arg(long, value_name = "FILE", help_heading = TLS)]
     tls_ca: Option<PathBuf>,
     /// Client certificate
     ///
-    /// Without it, for a node on this host: the node's own.
+    /// Default for a node on this host: the node's own certificate.
     #[arg(long, value_name = "FILE", help_heading = TLS)]
     tls_cert: Option<PathBuf>,
     /// Private key of the client certificate, if in another file
@@ -54,19 +54,19 @@ pub struct AccessArgs {
     tls_server_name: Option<String>,
     /// Do not verify the node's certificate (insecure)
     ///
-    /// Anybody between beamtune and the node can then read and change the traffic.
+    /// Anybody between beamtune and the node can read and change the traffic.
     #[arg(long, conflicts_with_all = ["tls_ca", "tls_server_name"], help_heading = TLS)]
     tls_no_verify: bool,
 }
 
-/// The options, with the values from the environment.
+/// The options for access, completed by values from the environment.
 pub struct Credentials {
     cookie: cookie::Given,
     tls: tls::Given,
 }
 
 impl AccessArgs {
-    /// The same options as words of a command line that is valid in any working directory.
+    /// Returns the same options as command-line words that are valid in any working directory.
     pub fn words(&self) -> Result<Vec<String>> {
         let mut words = Vec::new();
         let files = [
@@ -115,8 +115,8 @@ impl AccessArgs {
 }
 
 impl Credentials {
-    /// The parameters of a connection. For a node of this host, its process supplies what the user did not give; `host` is the host
-    /// part of its name.
+    /// Returns the parameters of a connection. For a node on this host, its process supplies what the user did not specify. `host`
+    /// is the host part of the node's name.
     pub fn access(
         &self,
         route: Route,
@@ -135,7 +135,7 @@ impl Credentials {
         })
     }
 
-    /// A warning to print before connecting.
+    /// Returns a warning to print before connecting.
     pub fn warning(&self) -> Option<&'static str> {
         self.tls.unverified.then_some(
             "warning: --tls-no-verify: the node's certificate is not verified; anybody in between can read and change the traffic\n",
@@ -143,8 +143,8 @@ impl Credentials {
     }
 }
 
-/// Reads the beginning of a file. A file below the root of a process in a container or chroot is read as that process would read
-/// it: links there must not lead to files of this host.
+/// Reads at most `max_bytes` of a file. A path below the root of a containerized or chrooted process is resolved as that process would
+/// resolve it: links cannot lead to files of this host.
 fn read(path: &Path, process: Option<&Process>, max_bytes: usize) -> io::Result<Vec<u8>> {
     let root = process.map(|process| &*process.root).filter(|root| *root != Path::new("/"));
     let mut content = Vec::new();
@@ -157,7 +157,7 @@ fn read(path: &Path, process: Option<&Process>, max_bytes: usize) -> io::Result<
                 .read_start_below(root, &format!("/{inside}"), max_bytes, &mut content)
                 .map_err(io_error)?;
         }
-        // A file of this host, or one that the user named.
+        // A file of this host, or one that the user specified.
         None => {
             File::open(path)?.take(max_bytes as u64).read_to_end(&mut content)?;
         }
@@ -194,7 +194,7 @@ mod tests {
             symlink(&secret, &link).expect("a link");
             assert!(read(&link).is_err(), "{link:?}");
         }
-        // A file that the user names is read from this host's root.
+        // A file that the user specifies is read from this host's root.
         assert_eq!(read(&secret).expect("readable"), b"ours");
         let named = ours.path().join(OsStr::from_bytes(b"named\xff"));
         symlink(&secret, &named).expect("a link");

@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use tempfile::{Builder, NamedTempFile};
 
-/// Mode of new files, before the umask.
+/// Permissions of new files, before the umask is applied.
 const NEW_FILE_MODE: u32 = 0o666;
 /// The owner's write permission.
 const OWNER_WRITES: u32 = 0o200;
 
-/// A file as it was when it was read.
+/// The content and version of a file when it was read.
 #[derive(Debug)]
 pub struct Snapshot {
     path: PathBuf,
@@ -43,10 +43,10 @@ impl Stamp {
 }
 
 impl Snapshot {
-    /// Reads a regular file, at most `limit` + 1 bytes of it: the extra byte shows that it is larger.
+    /// Reads at most `limit` + 1 bytes of a regular file. The extra byte shows that the file is larger than the limit.
     ///
     /// # Errors
-    /// If it does not exist, may not be read, or is not a regular file.
+    /// If the file does not exist, may not be read, or is not a regular file.
     pub fn read(path: &Path, limit: usize) -> Result<Snapshot> {
         // Opening a pipe would wait for its writer.
         if !fs::metadata(path)?.is_file() {
@@ -64,11 +64,11 @@ impl Snapshot {
         (self.stamp.device, self.stamp.inode) == (other.stamp.device, other.stamp.inode)
     }
 
-    /// Replaces the content of the file, and keeps owner and permissions. A symbolic link is followed.
+    /// Replaces the content of the file, and keeps owner and permissions. Symbolic links are followed.
     ///
     /// # Errors
-    /// If the file has changed since it was read, is read-only, has several hard links, or its owner cannot be kept. The file is
-    /// unchanged then.
+    /// If the file has changed since it was read, is read-only, has several hard links, or its owner cannot be kept. The file
+    /// then stays unchanged.
     pub fn replace(&self, bytes: &[u8]) -> Result<()> {
         let path = fs::canonicalize(&self.path)?;
         let metadata = fs::metadata(&path)?;
@@ -84,7 +84,7 @@ impl Snapshot {
         let mut new = temporary(&path, Builder::new().prefix(".beamtune-"))?;
         new.write_all(bytes)?;
         keep_owner(new.as_file(), &metadata)?;
-        // After the owner, since chown clears permission bits.
+        // Set after the owner, since chown clears permission bits.
         new.as_file().set_permissions(metadata.permissions())?;
         new.as_file().sync_all()?;
         self.ensure_unchanged(&path)?;
@@ -103,10 +103,10 @@ impl Snapshot {
     }
 }
 
-/// Writes a file that does not exist yet.
+/// Creates a file.
 ///
 /// # Errors
-/// If the name is taken, by whatever it is.
+/// If the path exists already, as a file, folder or link.
 pub fn create(path: &Path, bytes: &[u8]) -> Result<()> {
     let mode = Permissions::from_mode(NEW_FILE_MODE);
     let mut new = temporary(path, Builder::new().prefix(".beamtune-").permissions(mode))?;
@@ -122,7 +122,7 @@ fn temporary(path: &Path, builder: &Builder<'_, '_>) -> Result<NamedTempFile> {
     builder.tempfile_in(folder).with_context(|| format!("cannot write to the folder {}", folder.display()))
 }
 
-/// Gives a new file to the owner of the old one.
+/// Gives a new file the owner and group of the old one.
 fn keep_owner(file: &File, old: &Metadata) -> Result<()> {
     let new = file.metadata()?;
     if (new.uid(), new.gid()) == (old.uid(), old.gid()) {
@@ -134,7 +134,7 @@ fn keep_owner(file: &File, old: &Metadata) -> Result<()> {
 
 /// Syncs the folder, so that the new name survives a crash.
 fn sync_folder(path: &Path) {
-    // Not every file system can do this. The content is synced in any case.
+    // Not every file system supports this. The content is already synced.
     if let Ok(folder) = File::open(folder(path)) {
         let _ = folder.sync_all();
     }
@@ -160,7 +160,7 @@ mod tests {
         fs::read_to_string(path).expect("text")
     }
 
-    /// Names in a folder, to check that no temporary file is left.
+    /// Lists the names in a folder, to check that no temporary file remains.
     fn names(folder: &Path) -> Vec<String> {
         let entries = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry"));
         let mut names: Vec<_> =
@@ -196,7 +196,7 @@ mod tests {
             assert_eq!(fs::read(&path).ok(), before, "{error:#}");
         };
         refused(&|| fs::write(&path, "other").expect("write"));
-        // Longer, with the same beginning.
+        // A longer text with the same beginning.
         refused(&|| fs::write(&path, "old and more").expect("write"));
         // Another file with the same text.
         refused(&|| {

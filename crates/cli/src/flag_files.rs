@@ -11,7 +11,7 @@ use clap::ValueEnum;
 
 use crate::files::Snapshot;
 
-/// Longest line that is read. No flag needs more, and positions in longer lines cannot be shown.
+/// Maximum length of a line. No flag needs a longer one, and positions in longer lines cannot be shown.
 const MAX_LINE_BYTES: usize = 1 << 20;
 
 /// Folders with generated or third-party files. They are skipped unless the user names them.
@@ -90,16 +90,16 @@ impl FlagFile {
 /// How a file was selected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SelectedBy {
-    /// The user named it: it must hold flags.
+    /// The user named the file: it must contain flags.
     User,
-    /// It was found in a folder: it may be anything.
+    /// The file was found in a folder: it may be of any type.
     Folder,
 }
 
-/// Reads a file that the user named.
+/// Reads a file that the user named. The error message mentions `option`, which sets the format.
 ///
 /// # Errors
-/// If it cannot be read, or its format is unknown. `option` is the option that names the format, for the message.
+/// If the file cannot be read, or its format is unknown.
 pub fn file(path: &Path, read_as: Option<FormatName>, option: &str) -> Result<FlagFile, Unread> {
     let name = path.display().to_string();
     match read(path, read_as, SelectedBy::User)? {
@@ -112,7 +112,7 @@ pub fn file(path: &Path, read_as: Option<FormatName>, option: &str) -> Result<Fl
     }
 }
 
-/// Removes files that were named twice.
+/// Removes duplicates: files that were named more than once.
 pub fn deduplicate(texts: Vec<FlagFile>) -> Vec<FlagFile> {
     let mut known: Vec<FlagFile> = Vec::new();
     for text in texts {
@@ -123,10 +123,10 @@ pub fn deduplicate(texts: Vec<FlagFile>) -> Vec<FlagFile> {
     known
 }
 
-/// Reads standard input.
+/// Reads standard input. The error message mentions `option`, which sets the format.
 ///
 /// # Errors
-/// If it cannot be read, or its format is unknown. `option` is the option that names the format, for the message.
+/// If standard input cannot be read, or its format is unknown.
 pub fn standard_input(read_as: Option<FormatName>, option: &str) -> Result<FlagFile, Unread> {
     let name = "stdin".to_owned();
     let unread = |message: String| Unread { name: "stdin".to_owned(), at: None, message };
@@ -158,7 +158,7 @@ pub fn folder(path: &Path, texts: &mut Vec<FlagFile>, unread: &mut Vec<Unread>) 
     }
 }
 
-/// All files whose names allow flags. Symbolic links to folders are not followed, since they may form cycles.
+/// Collects all files that may contain flags. Symbolic links to folders are not followed, since they may form cycles.
 fn walk(root: &Path, files: &mut Vec<PathBuf>, unread: &mut Vec<Unread>) {
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {
@@ -193,7 +193,7 @@ fn walk(root: &Path, files: &mut Vec<PathBuf>, unread: &mut Vec<Unread>) {
     files.sort();
 }
 
-/// True if a file is worth reading. Scripts often have no extension and are recognised by their first bytes.
+/// True if a file may contain flags. Scripts often have no extension and are recognised by their first bytes.
 fn may_hold_flags(path: &Path) -> bool {
     let text = path.to_string_lossy();
     if detect(&text, "").is_some() {
@@ -207,7 +207,7 @@ fn may_hold_flags(path: &Path) -> bool {
     first.starts_with(b"#!") && detect(&text, &String::from_utf8_lossy(first)).is_some()
 }
 
-/// Reads a file; `None` for a type that cannot hold flags.
+/// Reads a file; `None` if its type cannot contain flags.
 fn read(
     path: &Path,
     read_as: Option<FormatName>,
@@ -220,7 +220,7 @@ fn read(
         |text: &str| read_as.map(FormatName::format).or_else(|| detect(&path.to_string_lossy(), text));
     let text = match text_of(&name, &snapshot.bytes) {
         Ok(text) => text,
-        // Scripts in a folder called `default` have no extension, so any other file there looks like one.
+        // Scripts in a folder named `default` have no extension, so any other file there looks like a script.
         Err(_)
             if selected_by == SelectedBy::Folder
                 && format("") == Some(Format::Shell)
@@ -275,7 +275,7 @@ fn ensure_short_lines(name: &str, text: &str) -> Result<(), Unread> {
     Ok(())
 }
 
-/// A reader's error, with its position separated from its message.
+/// Converts a reader's error, and separates its position from its message.
 pub fn unread_source(name: &str, error: &SourceError) -> Unread {
     let at = error.position();
     let message = error.to_string();
@@ -284,7 +284,7 @@ pub fn unread_source(name: &str, error: &SourceError) -> Unread {
     Unread { name: name.to_owned(), at, message }
 }
 
-/// The error as a line for the terminal: `rel/vm.args:3:1: …`.
+/// Formats the error as a line for the terminal: `rel/vm.args:3:1: …`.
 pub fn render(unread: &Unread) -> String {
     let place = unread.at.map(|at| format!(":{at}")).unwrap_or_default();
     format!("{}{place}: {}\n", clean_path(&unread.name), clean_words(&unread.message))
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn the_user_can_name_the_format() {
+    fn the_user_can_set_the_format() {
         let root = tempfile::tempdir().expect("a folder");
         let path = root.path().join("notes.txt");
         fs::write(&path, "+P 5000\n").expect("write");

@@ -33,17 +33,17 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Module of the workload.
+    /// Returns the name of the workload's module.
     pub fn module(&self) -> String {
         format!("lab_{}", self.manifest.name.replace('-', "_"))
     }
 
-    /// Source of the lab's native library, if it has one: name and text.
+    /// Returns name and text of the source of the lab's native library, if it has one.
     pub fn nif(&self) -> Result<Option<(&str, &'static [u8])>> {
         self.source(self.manifest.nif.as_deref())
     }
 
-    /// Source of the workload, if it is in Elixir: name and text.
+    /// Returns name and text of the workload's source, if it is written in Elixir.
     pub fn elixir(&self) -> Result<Option<(&str, &'static [u8])>> {
         self.source(self.manifest.elixir.as_deref())
     }
@@ -73,13 +73,13 @@ impl Lab {
         draws(own) || parts.filter(|word| word.starts_with("lab_")).filter_map(source_of).any(draws)
     }
 
-    /// The lab's README.
+    /// Returns the lab's README.
     pub fn readme(&self) -> Option<&'static str> {
         self.folder.get_file(self.folder.path().join("README.md"))?.contents_utf8()
     }
 }
 
-/// All labs, sorted by name.
+/// Returns all labs, sorted by name.
 pub fn all() -> Result<Vec<Lab>> {
     let mut labs = Vec::new();
     for folder in FILES.dirs() {
@@ -93,7 +93,7 @@ pub fn all() -> Result<Vec<Lab>> {
     Ok(labs)
 }
 
-/// The lab with a name.
+/// Finds a lab by name.
 pub fn find(name: &str) -> Result<Lab> {
     match all()?.into_iter().find(|lab| lab.manifest.name == name) {
         Some(lab) => Ok(lab),
@@ -109,7 +109,7 @@ pub fn find(name: &str) -> Result<Lab> {
     }
 }
 
-/// All Erlang sources of the labs: name and text. A lab may use modules of other labs.
+/// Returns name and text of all Erlang sources of the labs. A lab may use modules of other labs.
 fn sources() -> impl Iterator<Item = (&'static str, &'static [u8])> {
     let of = |dir: &'static Dir<'static>| {
         dir.files().filter_map(|file| {
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_folder_holds_a_lab_with_readme_and_module() {
+    fn every_folder_contains_a_lab_with_readme_and_module() {
         let labs = all().expect("manifests");
         let folders = FILES.dirs().filter(|folder| folder.path() != Path::new(software::FOLDER));
         assert_eq!(labs.len(), folders.count());
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_in_the_readme_are_drawn_by_the_lab() {
+    fn labs_draw_the_parameters_that_their_readme_lists() {
         for lab in all().expect("manifests") {
             let readme = lab.readme().expect("a README");
             let drawn = readme.split_once("Drawn from the seed").map_or("", |(_, rest)| rest);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn the_error_for_another_case_names_the_command_that_runs_it() {
+    fn the_error_for_a_case_that_is_not_a_lab_names_its_command() {
         let message = |name: &str| find(name).err().map(|error| error.to_string()).unwrap_or_default();
         assert!(
             message("rabbitmq-idle").contains("lab evaluate --labs rabbitmq-idle"),
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn every_expected_code_is_a_rule() {
+    fn every_expected_code_belongs_to_a_rule() {
         for lab in all().expect("manifests") {
             let expectations =
                 lab.manifest.expect.iter().chain(&lab.manifest.allow).chain(&lab.manifest.counted);

@@ -1,4 +1,4 @@
-//! The VMs of this host, those in containers included, and the nodes that are registered with its EPMDs.
+//! The VMs on this host, including those in containers, and the nodes that are registered with its EPMDs.
 
 mod successor;
 
@@ -25,21 +25,21 @@ use crate::access::{AccessArgs, Credentials};
 use crate::target::AccessError;
 use crate::terminal;
 
-/// Longest time for one EPMD to list its nodes.
+/// Time limit for one EPMD to list its nodes.
 const EPMD_TIMEOUT: Duration = Duration::from_secs(2);
-/// EPMDs that are queried in parallel, each by its own thread.
+/// Maximum number of EPMDs that are queried in parallel, each by its own thread.
 const MAX_PARALLEL_EPMDS: usize = 64;
 /// After this time, no further EPMD is queried.
 const EPMDS_TIMEOUT: Duration = Duration::from_secs(6);
 
-/// The VMs of this host, and the nodes registered with each EPMD.
+/// The VMs on this host, and the nodes registered with each EPMD.
 pub struct LocalVms {
     pub discovery: Discovery,
     epmds: Vec<Epmd>,
     pub credentials: Credentials,
 }
 
-/// An EPMD of this host; each network namespace has its own.
+/// An EPMD on this host; each network namespace has its own.
 #[derive(Debug)]
 struct Epmd {
     network: Network,
@@ -48,7 +48,7 @@ struct Epmd {
 }
 
 impl Epmd {
-    /// The EPMD that a VM would register with.
+    /// Returns the EPMD that a VM would register with.
     fn of(vm: &Vm) -> Epmd {
         let port = vm.distribution.epmd_port.unwrap_or(epmd::DEFAULT_PORT);
         Epmd { network: network(vm), port, nodes: Vec::new() }
@@ -62,13 +62,13 @@ impl Epmd {
         (number(self), self.port) == (number(other), other.port)
     }
 
-    /// Reads its nodes. One that does not answer has none; the next attempt to use it reports why.
+    /// Reads the registered nodes; none if the EPMD does not answer. The next attempt to use it reports why.
     fn query(&mut self) {
         let asked = locate::registered_in(&self.network, "127.0.0.1", self.port, EPMD_TIMEOUT);
         self.nodes = asked.unwrap_or_default();
     }
 
-    /// The entry of a VM: its name and its distribution port.
+    /// Returns the entry of a VM: its name and its distribution port.
     fn registration(&self, vm: &Vm) -> Option<&Registered> {
         match &vm.distribution.listeners {
             Some(listeners) => self.nodes.iter().find(|node| listeners.iter().any(|l| l.port == node.port)),
@@ -82,7 +82,7 @@ impl Epmd {
 }
 
 /// Queries EPMDs in parallel. A paused container has a silent EPMD, and any user may start processes that name silent EPMDs, so the
-/// time is limited. Returns how many were not queried in time.
+/// time is limited. Returns the number of EPMDs that were not queried in time.
 fn query(epmds: &mut [Epmd]) -> usize {
     let begin = Instant::now();
     let others = epmds.len().min(MAX_PARALLEL_EPMDS).saturating_sub(1);
@@ -97,7 +97,7 @@ fn query(epmds: &mut [Epmd]) -> usize {
     };
     thread::scope(|scope| {
         for _ in 0..others {
-            // A container or a user may be at its limit of threads. Those that exist do all the work, at least this one.
+            // The thread limit of the container or user may be reached. The existing threads, at least this one, do all the work.
             if thread::Builder::new().spawn_scoped(scope, query_remaining).is_err() {
                 break;
             }
@@ -136,7 +136,7 @@ impl LocalVms {
         self.epmds.iter().find(|epmd| epmd.is(&its))?.registration(vm)
     }
 
-    /// The full node name of a VM, or as much of it as is known.
+    /// Returns the full node name of a VM, or the known part of it.
     pub fn name(&self, vm: &Vm) -> Option<String> {
         let configured = vm.distribution.name.as_ref();
         match self.registration(vm) {
@@ -144,18 +144,18 @@ impl LocalVms {
                 Some(name) => Some(name.full().unwrap_or_else(|| node.name.clone())),
                 None => Some(node.name.clone()),
             },
-            // Not registered: the command line holds only the name that it asked for.
+            // Not registered: the command line contains only the requested name.
             None if vm.distribution.uses_epmd && vm.distribution.listens => configured
                 .and_then(|name| matches!(name.source, NameSource::CommandLine).then(|| name.to_string())),
             None => configured.map(ToString::to_string),
         }
     }
 
-    /// The way to attach to a VM of this host.
+    /// Returns the connection parameters of a VM on this host, or why it cannot be attached to.
     pub fn access(&self, vm: &Vm) -> Result<source::Access, AccessError> {
         if let (Access::Refused(reason), Some(true), None) = (&vm.access, vm.isolation.pid, vm.isolation.net)
         {
-            // The same name in our network may belong to another node.
+            // In our network namespace, the same name may belong to another node.
             return Err(AccessError::CannotAttach(anyhow!("it runs in a container: {reason}")));
         }
         let Some(route) = route(vm, self.registration(vm)) else { return Err(AccessError::NoDistribution) };
@@ -173,7 +173,7 @@ impl LocalVms {
         self.credentials.access(route, finder, Some(&process(vm)), host).map_err(closed)
     }
 
-    /// The VMs of this host that a target can name. An exact match of the full name excludes partial ones.
+    /// Returns the VMs on this host that match a target. An exact match of the full name excludes partial matches.
     pub fn matching(&self, target: &Target) -> Vec<&Vm> {
         let vms = self.discovery.vms.iter();
         match target {
@@ -207,7 +207,7 @@ impl LocalVms {
     }
 }
 
-/// What distinguishes a VM from those of the host itself: its container, or its namespaces.
+/// Describes the container or network namespace that a VM runs in; `None` for a VM directly on the host.
 pub fn place(vm: &Vm) -> Option<String> {
     let network = match network(vm) {
         Network::Ours => None,
@@ -223,20 +223,20 @@ pub fn place(vm: &Vm) -> Option<String> {
     }
 }
 
-/// The network namespace of a VM's sockets.
+/// Returns the network namespace of a VM's sockets.
 pub fn network(vm: &Vm) -> Network {
     let of = |number| Namespace { pid: vm.identity.pid, number, own_users: vm.isolation.user == Some(true) };
     let its_own = vm.network.filter(|_| vm.isolation.net == Some(true));
     its_own.map_or(Network::Ours, |number| Network::Of(of(number)))
 }
 
-/// The route to a VM; `None` if it is not a node.
+/// Returns the route to a VM; `None` if it is not a node.
 fn route(vm: &Vm, registration: Option<&Registered>) -> Option<Route> {
     let distribution = &vm.distribution;
     let port = match registration {
         Some(node) => Some(node.port),
         None if distribution.name.is_none() && !looks_distributed(vm) => return None,
-        // Of several candidates, one may be a port of the application, which must not be connected to.
+        // With several candidates, one may be a port of the application, which must not be connected to.
         None => match distribution.candidates().as_slice() {
             [port] => Some(*port),
             _ => None,
@@ -253,23 +253,23 @@ fn route(vm: &Vm, registration: Option<&Registered>) -> Option<Route> {
     Some(Route { target, epmd_port, network })
 }
 
-/// True if a VM without a configured name listens at a port that only the distribution would use.
+/// True if a VM without a configured name listens on a port that only the distribution would use.
 fn looks_distributed(vm: &Vm) -> bool {
     vm.distribution.ports.is_some() && !vm.distribution.candidates().is_empty()
 }
 
-/// The address of a VM's port, seen from its own network namespace.
+/// Returns the address of a VM's port, as seen from the VM's own network namespace.
 fn address(vm: &Vm, port: u16) -> String {
     let bound = vm.distribution.listeners.iter().flatten().find(|listener| listener.port == port);
     match bound.map(|listener| listener.address) {
         Some(address) if !address.is_unspecified() => address.to_string(),
         Some(IpAddr::V4(_)) => "127.0.0.1".to_owned(),
-        // A listener on all IPv6 addresses usually accepts IPv4, but need not: "localhost" tries both.
+        // A listener on all IPv6 addresses usually also accepts IPv4, but not always. "localhost" tries both.
         _ => "localhost".to_owned(),
     }
 }
 
-/// The attributes of a process that attaching needs.
+/// Returns the attributes of a VM's process that are needed to attach to it.
 fn process(vm: &Vm) -> Process {
     Process {
         arguments: vm.command_line.secret_arguments().to_vec(),
@@ -285,7 +285,7 @@ fn process(vm: &Vm) -> Process {
     }
 }
 
-/// The port of the EPMD that is queried for VMs without a configured one.
+/// Returns the EPMD port of our own environment: `ERL_EPMD_PORT`, or the default.
 pub fn own_epmd_port() -> Result<u16, AttachError> {
     epmd::port(std::env::var("ERL_EPMD_PORT").ok().as_deref())
 }

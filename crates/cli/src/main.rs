@@ -110,7 +110,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// An error and its causes. A cause that the text before it already contains is left out.
+/// Formats an error with its causes. Skips a cause whose text the message already contains.
 fn describe(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -130,7 +130,7 @@ mod tests {
 
     use super::*;
 
-    /// Longest short help, in columns.
+    /// Maximum width of a short help text, in columns.
     const MAX_HELP_COLUMNS: usize = 72;
 
     #[test]
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn short_helps_fit_in_a_line() {
+    fn short_help_texts_fit_on_one_line() {
         let mut commands = vec![Cli::command()];
         while let Some(command) = commands.pop() {
             let name = command.get_name().to_owned();

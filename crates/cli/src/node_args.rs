@@ -11,7 +11,7 @@ use crate::access::AccessArgs;
 use crate::recorder::{RecordOptions, record_node};
 use crate::target::LiveTarget;
 
-/// Length of a recording of a node on another host: a single sample suffices.
+/// Length of the recording of a node on another host: a single sample suffices.
 const RECORDING_LENGTH: Duration = Duration::from_secs(1);
 
 /// The command line of a running node, without secrets.
@@ -20,7 +20,7 @@ pub struct NodeArgs {
     pub label: String,
     /// The emulator's arguments: those before the first `--`, without the program.
     pub args: Vec<String>,
-    /// The arguments of init; a secret is replaced by `*`.
+    /// The arguments of init; secrets are replaced by `*`.
     pub init: Vec<String>,
     /// Environment variables with flags.
     pub environment: Vec<(String, String)>,
@@ -44,7 +44,7 @@ pub fn looks_like_a_node(text: &str) -> bool {
     text.rsplit_once(':').is_some_and(|(host, port)| is_host(host) && port.parse::<u16>().is_ok())
 }
 
-/// Reads the command line of a node: from its process if it runs on this host, else from the node itself.
+/// Reads the command line of a node, from its process if it runs on this host, otherwise from the node itself.
 pub fn node_args(text: &str, access: &AccessArgs) -> Result<NodeArgs> {
     let live = LiveTarget::find(Some(text), access)?;
     if let Some(vm) = &live.vm

@@ -1,4 +1,4 @@
-//! Records a running VM: attaches, reads VM and host, and detaches.
+//! Records a running VM: attaches to it, samples VM and host, and detaches.
 
 use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -23,50 +23,50 @@ use signal_hook::iterator::Signals;
 use crate::target::{AccessError, LiveTarget};
 use crate::terminal;
 
-/// Longest time for detaching. When the connection closes, the agent removes itself in any case.
+/// Time limit for detaching. If it is exceeded, the agent still removes itself when the connection closes.
 const DETACH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Reading the process's files takes several steps: they name its control groups, whose files hold the limits.
+/// Maximum rounds of file requests before the first sample. The process's files name its control groups, whose files contain the limits.
 const MAX_EXPLORING_ROUNDS: usize = 5;
 
-/// Longest time for one of these rounds.
+/// Time limit for one such round.
 const EXPLORING_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The agent removes itself when it has not been asked for this many samples.
+/// The agent removes itself after this many sampling intervals without a request.
 const LEASE_SAMPLES: u32 = 3;
 
 /// A wait longer than this is explained on standard error.
 const SLOW: Duration = Duration::from_secs(3);
 
-/// Time reserved for the last sample of a slow node and for detaching, beyond the length of the recording.
+/// Time reserved after the recording, for the last sample of a slow node and for detaching.
 const LAST_SAMPLE: Duration = Duration::from_secs(5);
 
-/// What is to be recorded, and where.
+/// Options of a recording: what to record, and where to store it.
 #[derive(Clone)]
 pub struct RecordOptions<'a> {
     /// Time between two samples.
     pub interval: Duration,
     /// Length of the recording; `None`: until Ctrl-C.
     pub length: Option<Duration>,
-    /// The file; `None` keeps the recording in memory.
+    /// Path of the recording; `None`: keep it in memory.
     pub file: Option<&'a Path>,
-    /// Do not attach; read the process through /proc only.
+    /// Do not attach; read only /proc.
     pub host_only: bool,
-    /// How long reading the memory map of the process may take.
+    /// Time budget for reading the memory map of the process.
     pub memory_budget: MemoryBudget,
-    /// Requests that are sent to the VM once, beyond what each sample holds.
+    /// Explicit items that are requested from the VM once, in addition to the samples.
     pub once: &'a [Explicit],
-    /// Samples lock waits of the same VM meanwhile.
+    /// Samples lock waits of the VM during the recording.
     pub observer: Option<&'a dyn WaitObserver>,
-    /// Time limit for attaching and recording together. A node of this host that refuses to be attached to for half of it is
-    /// recorded through /proc only.
+    /// Time limit for attaching and recording together. If attaching to a node on this host takes more than half of it, the node
+    /// is recorded through /proc only.
     pub within: Option<Duration>,
-    /// For how long the node has refused to be attached to.
+    /// How long attaching was tried without success.
     pub unanswered: Option<Duration>,
 }
 
 impl RecordOptions<'_> {
-    /// A recording in memory, without additional requests.
+    /// Options for a recording in memory, without explicit items.
     pub fn of(interval: Duration, length: Option<Duration>) -> Self {
         RecordOptions {
             interval,
@@ -82,22 +82,22 @@ impl RecordOptions<'_> {
     }
 }
 
-/// Waits for locks that were sampled in a stock VM.
+/// Lock waits that were sampled in a stock VM.
 #[derive(Debug, Clone, Default)]
 pub struct LockWaits {
-    /// For how long the VM was sampled; 0 if it could not be.
+    /// How long the VM was sampled; 0 if sampling was impossible.
     pub length: Nanos,
-    /// The waits. Their time is replaced by that of the sample into which they are written.
+    /// The waits. Each gets the timestamp of the sample that it is stored in.
     pub waits: Vec<WaitRow>,
 }
 
 /// Samples lock waits while the VM is recorded; the waits become part of the recording.
 pub trait WaitObserver {
-    /// The waits, once they are complete; asked with each sample.
+    /// Returns the waits once they are complete; called with each sample.
     fn take_waits(&self) -> Option<LockWaits>;
 }
 
-/// A source, with the waits of an observer.
+/// Wraps a source, and adds the lock waits of an observer to its samples.
 struct WithWaits<'a> {
     source: &'a mut dyn Source,
     observer: &'a dyn WaitObserver,
@@ -137,18 +137,18 @@ impl Source for WithWaits<'_> {
     }
 }
 
-/// Why a node is not recorded.
+/// Why a node could not be recorded.
 pub enum RecordError {
-    /// May succeed later: the node does not run, or does not answer.
+    /// A later attempt may succeed: the node is down, or does not answer.
     Temporary(anyhow::Error),
-    /// Trying again would not help, or would disturb the node.
+    /// Another attempt would also fail, or would disturb the node.
     Permanent(anyhow::Error),
-    /// The node accepts connections but did not complete a handshake within [`RecordOptions::within`].
+    /// The node accepts connections, but completed no handshake in this time: half of [`RecordOptions::within`].
     Unanswered(Duration, anyhow::Error),
 }
 
 impl RecordError {
-    /// The error of any variant.
+    /// Returns the error of any variant.
     pub fn into_error(self) -> anyhow::Error {
         match self {
             RecordError::Temporary(error)
@@ -164,7 +164,7 @@ impl From<anyhow::Error> for RecordError {
     }
 }
 
-/// Records a node, and returns the recording for reading.
+/// Records a node, and opens the recording for reading.
 pub fn record_node(live: LiveTarget, options: &RecordOptions<'_>) -> Result<(Reader, Outcome)> {
     let begin = Instant::now();
     let attached = {
@@ -192,7 +192,7 @@ pub fn record_node(live: LiveTarget, options: &RecordOptions<'_>) -> Result<(Rea
     let bar = terminal::Progress::new(&format!("recording {}", live.label), options.length);
     let first_sample = Instant::now();
     let open = |_: &str| {
-        // Not earlier: while attaching, Ctrl-C ends the program at once.
+        // Not earlier, so that Ctrl-C during attaching ends the program at once.
         stop_on_signals(&stop)?;
         Ok(match options.file {
             Some(path) => Writer::create(path, Existing::Refuse)?,
@@ -240,7 +240,7 @@ pub fn record_node_into(
     record_attached(live, attach(live, options)?, options, plan, stop, open, progress)
 }
 
-/// As [`record_node_into`], for a node that is attached to already; `None`: do not attach.
+/// Like [`record_node_into`], with the session in `vm`; `None`: record without attaching.
 pub fn record_attached(
     live: &LiveTarget,
     mut vm: Option<NodeSource>,
@@ -298,7 +298,7 @@ pub fn record_attached(
     finished.map_err(RecordError::Permanent)
 }
 
-/// Adds the one-time requests, and prints the cost of each first.
+/// Prints the estimated cost of each explicit item, then requests them all.
 fn ask_once(vm: &mut NodeSource, items: &[Explicit]) -> Result<()> {
     for item in items {
         let cost = match &item.what {
@@ -324,11 +324,11 @@ fn ask_once(vm: &mut NodeSource, items: &[Explicit]) -> Result<()> {
     Ok(())
 }
 
-/// The cost of garbage collections, as far as it is known in advance.
+/// Describes the estimated cost of garbage collections.
 fn collect_cost(collect: &Collect, limit: Duration) -> String {
     match &collect.whom {
         Whom::Named(_) => {
-            "collecting one process: it is suspended for about 1 ms per MB of live data\n".to_owned()
+            "garbage collection of one process: suspends it for about 1 ms per MB of live data\n".to_owned()
         }
         Whom::Sample { most, .. } => {
             let pauses = collect.pause * most.div_ceil(collect.batch.max(1));
@@ -345,14 +345,14 @@ fn collect_cost(collect: &Collect, limit: Duration) -> String {
     }
 }
 
-/// The host of a remote node, read through its agent. Which files exist is known from other files, so a few rounds of questions
-/// precede the first sample; the first samples find the rest.
+/// Returns the host of a remote node, which is read through the agent. Some files name others, so a few rounds of requests precede
+/// the first sample; the first samples request the rest.
 fn host_of(vm: &mut NodeSource) -> RemoteHost {
     let board = Board::default();
     let mut host = RemoteHost::new(board.clone());
     vm.read_files(board);
     for _ in 0..MAX_EXPLORING_ROUNDS {
-        // If the node does not answer now, the recorder asks again.
+        // If the node does not answer now, the recorder repeats the request.
         if vm.fetch_files(EXPLORING_TIMEOUT).is_err() || !host.explore() {
             break;
         }
@@ -360,7 +360,7 @@ fn host_of(vm: &mut NodeSource) -> RemoteHost {
     host
 }
 
-/// Attaches, unless the options or the target exclude it.
+/// Attaches to the node, unless the options exclude it or the target has no distribution.
 fn attach(live: &LiveTarget, options: &RecordOptions<'_>) -> Result<Option<NodeSource>, RecordError> {
     if options.host_only {
         if live.vm.is_none() {
@@ -392,7 +392,7 @@ fn attach(live: &LiveTarget, options: &RecordOptions<'_>) -> Result<Option<NodeS
                 let is_local = live.vm.is_some() && options.within.is_some();
                 let is_over = begin.elapsed() + SLOW / 10 >= timeout;
                 match error {
-                    // The last error before the timeout: a slow node may also close the connection, or have no free name.
+                    // This is the last error before the timeout. A slow node may also close the connection, or have no free name.
                     AttachError::TimedOut { .. }
                     | AttachError::ClosedEarly { .. }
                     | AttachError::NamesTaken { .. }
@@ -423,11 +423,11 @@ fn attach(live: &LiveTarget, options: &RecordOptions<'_>) -> Result<Option<NodeS
     }
 }
 
-/// Replaces a source that is not available. The recording holds the reason as a gap, so that rules report "not judged".
+/// Takes the place of a source that is not available. The reason is recorded as a gap, so that rules report "not judged".
 struct AbsentSource {
     name: &'static str,
     reason: String,
-    /// For how long the node has refused to be attached to.
+    /// How long attaching was tried without success.
     unanswered: Option<Duration>,
 }
 
@@ -477,7 +477,7 @@ impl Source for AbsentSource {
     }
 }
 
-/// Makes Ctrl-C and `kill` end a recording in order; the second signal ends the program at once.
+/// Makes the first Ctrl-C or `kill` finish the recording properly; a second one ends the program at once.
 pub fn stop_on_signals(stop: &Stop) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot catch Ctrl-C")?;
     let request = stop.clone();
@@ -494,8 +494,8 @@ pub fn stop_on_signals(stop: &Stop) -> Result<()> {
     Ok(())
 }
 
-/// Makes Ctrl-C and `kill` print `message` and end the program at once: for work without a partial result, which the agent undoes
-/// when the connection closes.
+/// Makes Ctrl-C and `kill` print `message` and end the program at once. Use it for work that has no partial result and that the
+/// agent undoes when the connection closes.
 pub fn exit_on_signals(message: String) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot catch Ctrl-C")?;
     let listen = move || {
@@ -508,7 +508,7 @@ pub fn exit_on_signals(message: String) -> Result<()> {
     Ok(())
 }
 
-/// In the recorder's unit.
+/// Converts a duration to the recorder's unit.
 pub fn nanos(duration: Duration) -> Nanos {
     Nanos::try_from(duration.as_nanos()).unwrap_or(Nanos::MAX)
 }

@@ -37,7 +37,7 @@ pub fn parse_release(text: &str) -> Result<u32, String> {
     }
 }
 
-/// Parses two versions, of which the first is older: `25..29`, `26.0..26.2`.
+/// Parses a pair of versions, the older one first: `25..29`, `26.0..26.2`.
 pub fn parse_upgrade(text: &str) -> Result<(OtpVersion, OtpVersion), String> {
     let usage = || format!("{text:?} is not a pair of OTP versions; write 25..29");
     let (from, to) = text.split_once("..").ok_or_else(usage)?;
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn an_upgrade_leads_to_a_newer_version() {
+    fn an_upgrade_must_lead_to_a_newer_version() {
         let check = |text: &str, expect: bool| assert_eq!(parse_upgrade(text).is_ok(), expect, "{text}");
         check("25..29", true);
         check("26.0..26.2.5", true);

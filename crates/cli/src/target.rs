@@ -1,4 +1,4 @@
-//! Resolves the argument TARGET: a recording, a process of this host, or a node on another one.
+//! Resolves the argument TARGET: a recording, a process on this host, or a node on another host.
 
 use std::path::{Path, PathBuf};
 
@@ -26,7 +26,6 @@ pub struct LiveTarget {
     /// Its process; `None` if it runs on another host.
     pub vm: Option<Vm>,
     /// How to attach to it, or why that is impossible.
-    /// How to attach to it; an error says why it cannot be.
     pub access: Result<Access, AccessError>,
     /// The node's name for messages.
     pub label: String,
@@ -37,12 +36,12 @@ pub struct LiveTarget {
 pub enum AccessError {
     /// The VM has no distribution. Its process can be recorded through /proc.
     NoDistribution,
-    /// It has a distribution, but attaching to it would fail.
+    /// The VM has a distribution, but attaching to it would fail.
     CannotAttach(anyhow::Error),
 }
 
 impl AccessError {
-    /// The reason, with the next step.
+    /// Returns the reason, with the next step if there is one.
     pub fn reason(&self) -> String {
         match self {
             AccessError::NoDistribution => {
@@ -54,7 +53,7 @@ impl AccessError {
 }
 
 impl ResolvedTarget {
-    /// Resolves a target. Without one: the only VM of this host.
+    /// Resolves a target; without `text`, the only VM on this host.
     pub fn find(text: Option<&str>, access: &AccessArgs) -> Result<ResolvedTarget> {
         if let Some(text) = text
             && text.parse::<u32>().is_err()
@@ -100,14 +99,14 @@ impl LiveTarget {
         }
     }
 
-    /// A VM of this host.
+    /// Returns the target for a VM on this host.
     fn of(local: &LocalVms, vm: &Vm) -> LiveTarget {
         let label = local.name(vm).unwrap_or_else(|| format!("process {}", vm.identity.pid));
         LiveTarget { access: local.access(vm), vm: Some(vm.clone()), label }
     }
 }
 
-/// The VM with this process id on this host. An id inside a container does not count: several containers can have the same.
+/// Finds the VM with this process id on this host. Ids inside containers are not accepted, since they are not unique.
 fn by_process_id(local: &LocalVms, pid: u32) -> Result<LiveTarget> {
     let vms = &local.discovery.vms;
     if let Some(vm) = vms.iter().find(|vm| vm.identity.pid == pid) {
@@ -125,11 +124,11 @@ fn by_process_id(local: &LocalVms, pid: u32) -> Result<LiveTarget> {
     bail!("process {pid} is no BEAM VM{reason}: list them with: beamtune nodes")
 }
 
-/// The only VM of this host. The error for several lists them.
+/// Returns the only VM on this host. If there are several, the error lists them.
 fn only(local: &LocalVms) -> Result<LiveTarget> {
     match local.discovery.vms.as_slice() {
         [] if local.discovery.others_hidden => {
-            bail!("no BEAM VM of yours runs on this host; run this as root to see those of other users")
+            bail!("no BEAM VM of this user runs on this host; run beamtune as root to see those of other users")
         }
         [] => bail!("no BEAM VM runs on this host; name one on another host: beamtune doctor NAME@HOST"),
         [vm] => Ok(LiveTarget::of(local, vm)),
@@ -141,7 +140,7 @@ fn only(local: &LocalVms) -> Result<LiveTarget> {
     }
 }
 
-/// A line for each VM.
+/// Lists VMs, one line each.
 fn list(local: &LocalVms, vms: &[&Vm]) -> String {
     let line = |vm: &&Vm| {
         let name = local.name(vm).unwrap_or_else(|| "(no node)".to_owned());

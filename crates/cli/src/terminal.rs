@@ -16,18 +16,18 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 /// Exit status: findings above "notice".
 pub const FOUND: u8 = 1;
-/// Exit status: the work could not be done.
+/// Exit status: the command failed.
 pub const CANNOT: u8 = 2;
 
-/// Widest text that is still read with ease.
+/// Maximum line width, for readability.
 const MAX_WIDTH: usize = 120;
-/// Width where the terminal does not say.
+/// Line width if the terminal does not report its own.
 const USUAL_WIDTH: usize = 100;
 
-/// Is set by the first of these signals, Ctrl-C among them, which then no longer ends us.
+/// Returns a flag that is set when one of these signals arrives. The signals, such as Ctrl-C, no longer end the program.
 ///
 /// # Errors
-/// If one cannot be caught.
+/// If a signal cannot be caught.
 pub fn stop_flag(signals: &[i32]) -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in signals {
@@ -36,7 +36,7 @@ pub fn stop_flag(signals: &[i32]) -> Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// The style of standard output: colours on a terminal only, and never with NO_COLOR (no-color.org) or TERM=dumb.
+/// Returns the style of standard output: colours only on a terminal, and never with NO_COLOR (no-color.org) or TERM=dumb.
 pub fn style() -> Style {
     let stdout = std::io::stdout();
     if !stdout.is_terminal() {
@@ -49,29 +49,29 @@ pub fn style() -> Style {
     Style { colour: !refused, width: columns.clamp(60, MAX_WIDTH) }
 }
 
-/// How much a diagnosis says.
+/// Level of detail of a diagnosis.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub struct VerbosityArgs {
-    /// Show all evidence and remedies; -vv also each check
+    /// Show all evidence and remedies; -vv also shows each check
     #[arg(short, long = "verbose", action = clap::ArgAction::Count)]
     verbose: u8,
 }
 
 impl VerbosityArgs {
-    /// The view of a page. With its invocation it says what to type next.
+    /// Returns the view of a page. With an invocation, the page suggests the next command.
     pub fn view<'c>(&self, invocation: Option<Invocation<'c>>) -> View<'c> {
         View { style: style(), verbosity: Verbosity::of(self.verbose), invocation, recorded_at: None }
     }
 }
 
-/// Whether the terminal can show more than ASCII: the first of LC_ALL, LC_CTYPE and LANG that is set does not ask for the C locale.
+/// True if the terminal can show more than ASCII: the first of LC_ALL, LC_CTYPE and LANG that is set does not select the C locale.
 fn is_unicode() -> bool {
     let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set);
     !locale.is_some_and(|locale| locale == "C" || locale == "POSIX")
 }
 
-/// Writes to standard output. A reader that has gone (`| head`) ends the program without a word.
+/// Writes to standard output. If the reader has closed the pipe (`| head`), the program ends silently.
 pub fn print(text: &str) {
     let text = if is_unicode() { Cow::Borrowed(text) } else { Cow::Owned(ascii(text)) };
     let mut stdout = std::io::stdout().lock();
@@ -80,18 +80,18 @@ pub fn print(text: &str) {
     }
 }
 
-/// Writes to standard error; what a node, a file or a process has put into the text commands no terminal.
+/// Writes to standard error. Escapes control characters, since the text may contain names from a node, a file or a process.
 pub fn complain(text: &str) {
     complain_styled(&escape(text));
 }
 
-/// Writes to standard error what was made for a terminal.
+/// Writes text with our own terminal styles to standard error, without escaping.
 pub fn complain_styled(text: &str) {
-    // There is nowhere to report that standard error is gone.
+    // If standard error is closed, there is nowhere to report it.
     let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }
 
-/// The status of a diagnosis.
+/// Returns the exit status for a diagnosis.
 pub fn status(diagnosis: &Diagnosis) -> ExitCode {
     match diagnosis.worst() {
         Some(level) if level > Level::Notice => ExitCode::from(FOUND),
@@ -99,13 +99,13 @@ pub fn status(diagnosis: &Diagnosis) -> ExitCode {
     }
 }
 
-/// A progress bar on standard error with the time left; hidden where that is no terminal.
+/// A progress bar on standard error, with the time left; hidden if standard error is not a terminal.
 pub struct Progress {
     bar: ProgressBar,
 }
 
 impl Progress {
-    /// For a recording of a known length, or an endless one.
+    /// Creates a bar for a recording of this length; `None`: until Ctrl-C.
     pub fn new(what: &str, length: Option<Duration>) -> Self {
         let bar = match length {
             Some(length) => ProgressBar::new(length.as_millis() as u64),
@@ -122,7 +122,7 @@ impl Progress {
         Progress { bar }
     }
 
-    /// How far it is.
+    /// Shows the progress of a recording.
     pub fn set(&self, elapsed: Duration, left: Option<Duration>, samples: u64, trouble: Option<&str>) {
         self.bar.set_position(elapsed.as_millis() as u64);
         let mut message = match left {
@@ -135,24 +135,24 @@ impl Progress {
         self.bar.set_message(message);
     }
 
-    /// A line above the bar.
+    /// Prints a line above the bar.
     pub fn note(&self, text: &str) {
         self.bar.suspend(|| complain(text));
     }
 
-    /// How far it is, and what is to be said of it.
+    /// Shows the progress with a message.
     pub fn say(&self, elapsed: Duration, message: &str) {
         self.bar.set_position(elapsed.as_millis() as u64);
         self.bar.set_message(message.to_owned());
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub fn clear(&self) {
         self.bar.finish_and_clear();
     }
 }
 
-/// A length of time on the command line: `10s`, `500ms`, `5m`, `6h`, `1d`; a bare number is seconds.
+/// Parses a duration on the command line: `10s`, `500ms`, `5m`, `6h`, `1d`; a number without a unit is in seconds.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
@@ -164,9 +164,9 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
         "m" | "min" => number * 60.0,
         "h" => number * 3_600.0,
         "d" => number * 86_400.0,
-        _ => return Err(format!("{unit:?} is no unit of time; write ms, s, m, h or d")),
+        _ => return Err(format!("{unit:?} is not a unit of time; write ms, s, m, h or d")),
     };
-    // A year is more than anybody records, and less than what overflows.
+    // A year is longer than any recording, and does not overflow.
     if seconds > 0.0 && seconds <= 31_536_000.0 {
         Ok(Duration::from_secs_f64(seconds))
     } else {
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_of_time_are_read_with_their_units() {
+    fn durations_are_parsed_with_their_units() {
         let check = |text: &str, millis: Option<u64>| {
             assert_eq!(parse_duration(text).ok(), millis.map(Duration::from_millis), "{text}");
         };

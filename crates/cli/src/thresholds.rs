@@ -8,7 +8,7 @@ use beamtune_rules::thresholds;
 
 use crate::files::Snapshot;
 
-/// A file with all thresholds has 20 kB.
+/// Maximum size of the file; one with all thresholds has 20 kB.
 const MAX_BYTES: usize = 1_000_000;
 
 /// The option `--thresholds`.
@@ -29,7 +29,7 @@ impl ThresholdArgs {
     }
 }
 
-/// Reads a file of thresholds. Errors name file and line.
+/// Reads a file of thresholds. Errors contain the file name and the line.
 pub fn read(path: &str) -> Result<Thresholds, String> {
     let snapshot =
         Snapshot::read(Path::new(path), MAX_BYTES).map_err(|error| format!("{path}: {error:#}"))?;

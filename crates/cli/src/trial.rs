@@ -1,7 +1,7 @@
 //! Runs trials: starts the target with a setting, waits until it is ready, applies the load, records, and ends all processes.
 //!
 //! The target's files are not changed: flags reach its VM through ERL_ZFLAGS, variables through the environment. A candidate that
-//! does not boot or kills the VM is a result. All processes run below a guard, which ends them however beamtune ends.
+//! does not boot or kills the VM is a result. All processes are children of a guard, which ends them no matter how beamtune ends.
 
 mod command;
 mod drive;
@@ -50,19 +50,18 @@ pub struct Setup {
     pub folder: PathBuf,
     /// When the target counts as ready.
     pub ready: Ready,
-    /// Longest time until it is ready, in seconds.
+    /// Time limit for the target to become ready, in seconds.
     pub ready_within_s: f64,
-    /// The command line that stops it; without one, its VM is asked to end.
+    /// The command line that stops the target; `None`: a signal asks its VM to terminate.
     pub stop: Option<String>,
     /// The node to measure, if the target has several VMs.
     pub node: Option<String>,
-    /// The load.
     pub load: Load,
-    /// The port that was chosen for the target; its commands get it as `BEAMTUNE_PORT`.
+    /// The port that was chosen for the target, passed to its commands as `BEAMTUNE_PORT`.
     pub port: Option<u16>,
     /// Length of the measured window, in seconds.
     pub window_s: u32,
-    /// Longest warm-up, in seconds.
+    /// Maximum warm-up time, in seconds.
     pub warm_up_s: u32,
     /// CPUs of the target and of the load generator; `None`: both use all.
     pub pins: Option<Pins>,
@@ -76,12 +75,12 @@ pub enum Load {
     Scenario(ScenarioText),
     /// A command that ends, such as another load generator.
     Command(LoadCommand),
-    /// No load: the target is a job, which ends within this time.
+    /// No load: the target is a job, which must end within this time.
     Job { within_s: f64 },
 }
 
 impl Load {
-    /// Its name for messages.
+    /// Returns a name for messages.
     pub fn name(&self) -> &str {
         match self {
             Load::Scenario(written) => &written.name,
@@ -90,14 +89,14 @@ impl Load {
         }
     }
 
-    /// The addresses of a scenario's targets; empty for other loads.
+    /// Returns the addresses of a scenario's targets; empty for other loads.
     pub fn addresses(&self) -> Result<Vec<(String, u16)>> {
         let Load::Scenario(written) = self else { return Ok(Vec::new()) };
         Ok(written.read(&[])?.targets().iter().map(|target| (target.host.clone(), target.port)).collect())
     }
 }
 
-/// Which CPUs are used by which process.
+/// The separate CPUs of target and load generator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pins {
     /// CPUs of the target.
@@ -107,7 +106,7 @@ pub struct Pins {
 }
 
 impl Pins {
-    /// Gives a quarter of the CPUs, at least one, to the generator; `None` with a single CPU.
+    /// Splits the CPUs: a quarter, but at least one, is for the generator. `None` if there is a single CPU.
     pub fn apart(cpus: &[usize]) -> Option<Pins> {
         let generator = (cpus.len() / 4).max(1);
         let (generator, target) = cpus.split_at_checked(generator)?;
@@ -117,12 +116,12 @@ impl Pins {
 
 /// Time between two samples of a trial.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
-/// The same for a job, which may be short.
+/// Time between two samples of a job, which may be short.
 const JOB_SAMPLE_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Longest time for attaching to a job's VM.
+/// Time limit for attaching to a job's VM.
 const JOB_ATTACH_TIMEOUT: Duration = Duration::from_millis(500);
-/// A shorter job may end before anything of it can be read.
+/// A job that is shorter than this may end before it can be recorded.
 const SHORT_JOB_S: f64 = 2.0;
 
 /// A finished trial, with its recording.
@@ -131,10 +130,10 @@ pub struct FinishedTrial {
     pub recording: Option<Vec<u8>>,
 }
 
-/// Runs a trial. `None` if it was stopped, so that it does not count.
+/// Runs a trial. Returns `None` if the user stopped it.
 ///
 /// # Errors
-/// For conditions that fail every trial: a port in use, a load that cannot be run.
+/// If every trial would fail: a port is in use, or the load cannot be run.
 pub fn run(setup: &Setup, access: &AccessArgs, order: &Order, stop: &Stop) -> Result<Option<FinishedTrial>> {
     let begin = Instant::now();
     let began_unix_s = unix_s();
@@ -200,11 +199,11 @@ pub fn run(setup: &Setup, access: &AccessArgs, order: &Order, stop: &Stop) -> Re
             return Ok(failed(format!("the VM ended under the load: {}", or_nothing(&output))));
         }
         Ok(LoadEnd::Failed(why)) => return Ok(failed(why)),
-        // The end of the VM may be why the load failed.
+        // The load may have failed because the VM ended.
         Ok(LoadEnd::LoadFailed(why)) if !is_running(&vm) => {
             return Ok(failed(format!("the VM ended under the load ({why}): {}", or_nothing(&output))));
         }
-        // With a setting, that is a result. Without one, every trial would fail.
+        // Under a setting, this failure is a result. Without a setting, every trial would fail.
         Ok(LoadEnd::LoadFailed(why)) if order.arm.flags.is_empty() && order.arm.environment.is_empty() => {
             bail!("the load command failed: {why}")
         }
@@ -222,7 +221,7 @@ pub fn run(setup: &Setup, access: &AccessArgs, order: &Order, stop: &Stop) -> Re
         recorded => recorded?,
     };
     target.stop(setup.stop.as_deref(), &setup.folder, folders.environment.clone())?;
-    // Results of other generators have wall-clock times. If the clock was set, they refer to another part of the recording.
+    // Results of other generators have wall-clock times. If the clock was set, they would refer to a wrong part of the recording.
     let moved_s = unix_s() - began_unix_s - begin.elapsed().as_secs_f64();
     let outcome = match gate::clock(moved_s) {
         Some(reason) => TrialOutcome::Invalid { reasons: vec![reason], measures: Measures::default() },
@@ -232,7 +231,7 @@ pub fn run(setup: &Setup, access: &AccessArgs, order: &Order, stop: &Stop) -> Re
     Ok(Some(FinishedTrial { trial: trial(outcome, remarks), recording: Some(recording) }))
 }
 
-/// Wall-clock time, in seconds since 1970-01-01 UTC.
+/// Returns the wall-clock time, in seconds since 1970-01-01 UTC.
 fn unix_s() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }
@@ -293,7 +292,7 @@ fn apply(setup: &Setup, load: &Load, folders: &TrialFolders, vm: u32, stop: &Sto
     }
 }
 
-/// True if the VM still runs.
+/// True if the VM is still running.
 fn is_running(vm: &Vm) -> bool {
     Identity::of(&LocalTree::default(), vm.identity.pid).is_ok_and(|identity| identity == vm.identity)
 }
@@ -358,12 +357,12 @@ fn await_ready(setup: &Setup, target: &mut GuardedCommand, stop: &Stop) -> Resul
     }
 }
 
-/// The last output of a target, or a placeholder.
+/// Returns the last output of a target, or a placeholder if there is none.
 fn or_nothing(output: &str) -> &str {
     if output.is_empty() { "(nothing)" } else { output }
 }
 
-/// Chooses the VM to measure: the only one, the one with the given name, or the one at whose port the load arrives.
+/// Chooses the VM to measure: the one with the given name, the only one, or the one that listens on the port of the load.
 fn choose(setup: &Setup, vms: &[Vm]) -> Result<Option<Vm>> {
     if let Some(node) = &setup.node {
         let is_it = |vm: &&Vm| {
@@ -388,8 +387,8 @@ fn choose(setup: &Setup, vms: &[Vm]) -> Result<Option<Vm>> {
     }
 }
 
-/// Records into a file while `work` runs. Returns also when the recording began, on CLOCK_MONOTONIC. If a job's VM cannot be attached
-/// to soon, only its process is recorded: it may not have a name yet.
+/// Records into a file while `work` runs. Also returns when the recording began, on CLOCK_MONOTONIC. A job's VM may not have a node
+/// name yet: if attaching fails for a while, only its process is recorded.
 fn record_while<T>(
     live: &LiveTarget,
     file: &Path,
@@ -398,7 +397,7 @@ fn record_while<T>(
 ) -> (T, Result<u64>) {
     let stop = Stop::default();
     let record = || {
-        // If this is refused, the generator may run late, and reports that.
+        // If the priority cannot be lowered, the generator may run late, which it reports.
         let _ = cpus::give_way();
         let begin = Instant::now();
         let mut host_only = live.access.is_err();
@@ -432,7 +431,7 @@ fn record_while<T>(
     })
 }
 
-/// The period of the window. The recording began at `zero_ns` on CLOCK_MONOTONIC.
+/// Returns the period of the measured window. The recording began at `zero_ns` on CLOCK_MONOTONIC.
 fn window(reader: &Reader, zero_ns: u64, run: &LoadRun) -> Result<Period> {
     let instant =
         |monotonic_ns: u64| Nanos::try_from(monotonic_ns.saturating_sub(zero_ns)).unwrap_or(Nanos::MAX);
@@ -464,7 +463,7 @@ fn outcome(period: &Period, order: &Order, run: &LoadRun) -> TrialOutcome {
     }
 }
 
-/// The first flag that the VM does not have, as an error message.
+/// Returns an error message for the first flag that the VM does not have.
 fn missing_flag(period: &Period, flags: &[String]) -> Option<String> {
     let facts = &period.facts;
     let Some(args) = facts.list(facts::EMU_ARGS).or_else(|| facts.list(facts::COMMAND_LINE)) else {
@@ -481,7 +480,7 @@ fn missing_flag(period: &Period, flags: &[String]) -> Option<String> {
     None
 }
 
-/// The flags of the emulator. Those of init are not in the VM's report.
+/// Returns the emulator flags. The VM does not report those of init.
 fn emulator_flags(flags: &[String]) -> Vec<String> {
     let mut is_emulator_flag = false;
     let is_kept = |word: &&String| {

@@ -1,4 +1,4 @@
-//! `beamtune args`: the flags in effect, and the files that it writes.
+//! `beamtune args`: shows the flags in effect, and writes files.
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "these are tests")]
 
 mod common;
@@ -21,7 +21,7 @@ fn write(folder: &Path, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
     path
 }
 
-/// Standard output of a run that must succeed.
+/// Returns the standard output of a run that must succeed.
 #[track_caller]
 fn stdout_of(output: &Output) -> &str {
     assert_eq!(output.status, Some(0), "{}\n{}", output.stdout, output.stderr);
@@ -99,7 +99,7 @@ fn existing_file_is_overwritten_only_with_force() {
     args(folder.path(), &["vm.args", "--set", "+sbwt long", "-o", "new.args"])
         .assert_refused(&["exists", "--force"]);
     assert_eq!(fs::read(&new).expect("bytes"), before);
-    // Through a link, onto the input file itself: the link stays, and so do the permissions.
+    // The output is a link to the input file: link and permissions are kept.
     fs::set_permissions(&old, fs::Permissions::from_mode(0o600)).expect("chmod");
     symlink("vm.args", folder.path().join("link.args")).expect("link");
     stdout_of(&args(folder.path(), &["vm.args", "--set", "+sbwt none", "-o", "link.args", "--force"]));
@@ -108,7 +108,7 @@ fn existing_file_is_overwritten_only_with_force() {
     assert_eq!(fs::metadata(&old).expect("metadata").permissions().mode() & 0o7777, 0o600);
     args(folder.path(), &["vm.args", "--set", "+sbwt none", "-o", "no/such/folder/x.args"])
         .assert_refused(&["cannot write"]);
-    assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 3, "a temporary file is left");
+    assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 3, "a temporary file remains");
 }
 
 #[test]
@@ -120,13 +120,13 @@ fn flags_that_prevent_a_start_are_not_written() {
     assert!(!folder.path().join("new.args").exists());
     stdout_of(&args(folder.path(), &["vm.args", "--set", "+P 12", "-o", "new.args", "--force"]));
     assert!(folder.path().join("new.args").exists());
-    // A flag that only some releases have is accepted for those.
+    // A flag that exists only in some releases is accepted for those.
     args(folder.path(), &["vm.args", "--set", "+zhft 5000"]).assert_refused(&["--otp"]);
     stdout_of(&args(folder.path(), &["vm.args", "--set", "+zhft 5000", "--otp", "27"]));
 }
 
 #[test]
-fn wrong_requests_are_refused_with_the_reason() {
+fn invalid_requests_are_refused_with_the_reason() {
     let folder = folder();
     write(folder.path(), "vm.args", OLD);
     let refused = |more: &[&str], words: &[&str]| {

@@ -1,5 +1,5 @@
-//! `diagnose` and `show` on files that are not recordings, or only part of one: a clear error, and no finding that the intact recording does
-//! not have.
+//! `diagnose` and `show` on files that are not recordings, or only part of one. The error is clear, and there is no finding that the
+//! intact recording does not have.
 #![allow(clippy::expect_used, clippy::panic, reason = "these are tests")]
 
 mod common;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use common::{Output, beamtune, folder, run};
 
-/// The recording of a synthetic node, in its sick variant.
+/// Writes the recording of a synthetic node, in its sick variant.
 fn record_sick_node(folder: &Path) -> PathBuf {
     let file = folder.join("sick.btr");
     let output = run(beamtune().args(["lab", "synthetic", "poll-in-place-of-epoll"]).arg(&file));
@@ -22,7 +22,7 @@ fn read(command: &str, file: &Path) -> Output {
     run(beamtune().arg(command).arg(file))
 }
 
-/// Codes of the findings in a file.
+/// Returns the codes of the findings in a file.
 fn codes(file: &Path) -> BTreeSet<String> {
     let json = run(beamtune().args(["diagnose", "--json"]).arg(file)).json();
     let findings = json["findings"].as_array().expect("findings");
@@ -34,7 +34,7 @@ fn files_that_are_not_recordings_are_refused_with_the_reason() {
     let folder = folder();
     let file = record_sick_node(folder.path());
     let bytes = fs::read(&file).expect("read");
-    // The format is the database's user version in SQLite's header, big-endian.
+    // The format version is SQLite's user version, stored big-endian in the header of the database.
     let mut newer = bytes.clone();
     newer[60..64].copy_from_slice(&99_u32.to_be_bytes());
     let cases: [(&str, &[u8], &str); 4] = [
@@ -59,7 +59,7 @@ fn files_that_are_not_recordings_are_refused_with_the_reason() {
 }
 
 #[test]
-fn truncated_recording_has_no_finding_that_the_whole_one_lacks() {
+fn truncated_recording_has_no_additional_findings() {
     let folder = folder();
     let file = record_sick_node(folder.path());
     let whole = codes(&file);

@@ -1,4 +1,4 @@
-//! `beamtune compare` and `study`: trials of a real target, and what happens if something fails.
+//! `beamtune compare` and `study`: trials of a real target, and their behaviour if something fails.
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "these are tests")]
 
 mod common;
@@ -28,7 +28,7 @@ fn interrupted_or_killed_study_can_be_resumed_and_leaves_no_process() {
     assert!(line.contains(&format!("beamtune study resume {}", text(&target.study))), "{line}");
     assert_eq!(first.child.wait().expect("ended").code(), Some(2));
     assert_eq!(target.processes(), 0, "the target ends before beamtune does");
-    assert!(is_tidy(), "its temporary folders are removed");
+    assert!(is_tidy(), "the temporary folders are removed");
 
     let resume = |words: &str| {
         let mut resume = beamtune();
@@ -39,7 +39,7 @@ fn interrupted_or_killed_study_can_be_resumed_and_leaves_no_process() {
     };
     let mut second = resume("trial 2 ");
     wait_until("the third trial has begun", || target.processes() > 0);
-    // Meanwhile another beamtune can read the study, but not add to it.
+    // During the trials, another beamtune process can read the study, but not add to it.
     let other = run(beamtune().args(["study", "resume"]).arg(&target.study));
     other.assert_refused(&["is in use by another beamtune"]);
     assert_eq!(target.trials(), 2);
@@ -66,7 +66,7 @@ fn interrupted_or_killed_study_can_be_resumed_and_leaves_no_process() {
         {
             assert!(measures[name].as_f64().is_some_and(|value| value > 0.0), "{name}: {trial:#}");
         }
-        // Latencies of seconds in which the generator was the bottleneck are dropped; on a busy machine that may be all of them.
+        // Latencies of seconds in which the generator was the bottleneck are dropped. On a busy host, these may be all seconds.
         match measures["p50"].as_f64() {
             Some(p50) => assert!(p50 > 0.0, "{trial:#}"),
             None => {
@@ -75,7 +75,7 @@ fn interrupted_or_killed_study_can_be_resumed_and_leaves_no_process() {
             }
         }
         let rate = measures["throughput"].as_f64().expect("a number");
-        // A request without an answer does not count.
+        // A request without an answer is not counted.
         assert!((150.0..250.0).contains(&rate), "{rate}");
         let recording = recordings.join(format!("{:03}-same.beamtune", number + 1));
         let output = run(beamtune().arg("show").arg(&recording));
@@ -83,7 +83,7 @@ fn interrupted_or_killed_study_can_be_resumed_and_leaves_no_process() {
     }
 }
 
-/// One trial on each release.
+/// Runs one trial on each release.
 #[test]
 fn flags_reach_the_vms_of_all_releases() {
     let targets: Vec<Target> = all_otps().into_iter().map(Target::new).collect();
@@ -101,7 +101,7 @@ fn flags_reach_the_vms_of_all_releases() {
     }
 }
 
-/// Runs a comparison of a target that does not work, and checks that the result contains `words`.
+/// Runs a comparison of a target that does not work, and asserts that the result contains `words`.
 fn fails(target: &Target, start: &str, more: &[&str], words: &[&str]) {
     let output = run_for(&mut target.compare(start, more), 3 * TIMEOUT);
     assert_eq!(output.status, Some(1), "{}\n{}", output.stdout, output.stderr);
@@ -109,7 +109,7 @@ fn fails(target: &Target, start: &str, more: &[&str], words: &[&str]) {
     for word in words {
         assert!(stdout.contains(word), "no {word:?} in {stdout}");
     }
-    assert_eq!(target.trials(), 2, "it is tried twice");
+    assert_eq!(target.trials(), 2, "the target is tried twice");
     assert_eq!(target.processes(), 0);
 }
 
@@ -153,7 +153,7 @@ fn vm_that_ends_under_load_is_reported() {
 }
 
 #[test]
-fn wrong_options_are_refused_before_anything_is_started() {
+fn invalid_options_are_refused_before_anything_is_started() {
     let Some(otp) = otp(25) else { return };
     let target = Target::new(otp);
     let refused = |start: &str, more: &[&str], words: &[&str]| {
@@ -181,7 +181,7 @@ fn wrong_options_are_refused_before_anything_is_started() {
     exists.assert_refused(&["already exists", "beamtune study resume"]);
 }
 
-/// A guard of a shell script.
+/// Starts a guard that runs a shell script.
 fn guard(log: &Path, script: &str) -> Child {
     Command::new(beamtune().get_program())
         .args(["guard", "--log", &text(log), "--", "bash", "-c", script])
@@ -191,7 +191,7 @@ fn guard(log: &Path, script: &str) -> Child {
         .expect("started")
 }
 
-/// Number of processes whose command line begins with `name`.
+/// Counts the processes whose command line begins with `name`.
 fn count_processes(name: &str) -> usize {
     let is_there = |path: &Path| {
         fs::read(path.join("cmdline")).is_ok_and(|line| String::from_utf8_lossy(&line).starts_with(name))
@@ -201,7 +201,7 @@ fn count_processes(name: &str) -> usize {
 }
 
 #[test]
-fn guard_ends_processes_that_have_detached_themselves() {
+fn guard_also_ends_daemonized_processes() {
     let folder = folder();
     let name = unique("detached");
     let script = format!("setsid bash -c 'exec -a {name} sleep 300' & exit 0");
@@ -215,9 +215,9 @@ fn guard_ends_processes_that_have_detached_themselves() {
     assert_eq!(count_processes(&name), 0);
 }
 
-/// As with `pkill beamtune`, or when systemd ends a unit.
+/// A guard gets such a signal from `pkill beamtune`, or when systemd stops a unit.
 #[test]
-fn guard_that_gets_a_signal_ends_its_processes() {
+fn guard_that_receives_a_signal_ends_its_processes() {
     for signal in ["INT", "TERM", "HUP"] {
         let folder = folder();
         let name = unique("guarded");
@@ -229,7 +229,7 @@ fn guard_that_gets_a_signal_ends_its_processes() {
         wait_until("its processes have ended", || count_processes(&name) == 0);
         assert!(
             guard.try_wait().expect("a status").is_none(),
-            "{signal}: it waits until its parent has closed its input"
+            "{signal}: the guard must wait until its parent closes its input"
         );
         drop(guard.stdin.take());
         assert_eq!(guard.wait().expect("ended").code(), Some(0), "{signal}");
@@ -237,7 +237,7 @@ fn guard_that_gets_a_signal_ends_its_processes() {
 }
 
 #[test]
-fn tune_is_refused_with_too_little_time_or_wrong_files() {
+fn tune_with_too_little_time_or_invalid_files_is_refused() {
     let folder = folder();
     let tune = |more: &[&str]| {
         let mut command = beamtune();

@@ -1,5 +1,5 @@
-//! Nodes in containers of this host, seen from the host. The containers are namespaces of network, process ids and mounts, made by `unshare`,
-//! with a VM of each release in them.
+//! Nodes in containers, diagnosed from the host. The containers are namespaces for network, process ids and mounts, created by `unshare`,
+//! with a VM of each release.
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "these are tests")]
 
 mod common;
@@ -21,7 +21,7 @@ use common::{
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// All containers use the same port, as real ones do.
+/// All containers use the same port, like real ones.
 const PORT: [&str; 5] = ["-kernel", "inet_dist_listen_min", "9100", "inet_dist_listen_max", "9100"];
 
 /// The namespaces of a container, as options of unshare(1).
@@ -47,10 +47,10 @@ fn row(pid: u32) -> Value {
     row.unwrap_or_else(|| panic!("process {pid} is not in {rows:#}"))
 }
 
-/// A home directory below a release's root. `.erlang.cookie` in it is a symbolic link that leads to one cookie inside the container, and to a
-/// different one on the host.
+/// A home directory below a release's root. Its `.erlang.cookie` is a symbolic link, which leads to one cookie inside the container, and
+/// to a different one on the host.
 struct Home {
-    /// The same path inside and on the host.
+    /// The path, which is the same in the container and on the host.
     path: TempDir,
     inner: PathBuf,
 }
@@ -67,18 +67,18 @@ impl Home {
             fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("its mode");
         };
         write_cookie(path.path(), "that_of_the_host");
-        // Without a chroot it is the same file.
+        // Without a chroot, both are the same file.
         write_cookie(&inner, &unique("cookie"));
         symlink(path.path().join("secret"), inner.join(".erlang.cookie")).expect("a link");
         Home { path, inner }
     }
 
-    /// A node with its cookie in this home.
+    /// Starts a node whose cookie is in this home directory.
     fn node(&self, otp: &Otp, name: &str, args: &[&str]) -> Container {
         self.node_with_prefix(&[], otp, name, args)
     }
 
-    /// The same with a prefix of the VM's command.
+    /// Starts such a node with a prefix of the VM's command.
     fn node_with_prefix(&self, prefix: &[&str], otp: &Otp, name: &str, args: &[&str]) -> Container {
         let home = format!("HOME={}", self.path.path().display());
         let args = [&["-name", name], &PORT[..], args].concat();
@@ -88,7 +88,7 @@ impl Home {
 
 impl Drop for Home {
     fn drop(&mut self) {
-        // Without a chroot it is the folder of `path`, which is removed by that.
+        // Without a chroot, this is the folder `path`, which is removed anyway.
         let _ = fs::remove_dir_all(&self.inner);
     }
 }
@@ -115,10 +115,10 @@ fn nodes_in_containers_can_be_diagnosed_from_the_host() {
         let listed = run(beamtune().arg("nodes")).stdout;
         assert!(listed.contains(&format!("container, network {}", networks[0])), "{listed}");
 
-        // Each target is the node that was meant, attached and through /proc.
+        // Each target is the intended node, both over the connection and through /proc.
         let folder = folder();
         for (container, expect) in [(&one, "131072"), (&other, "262144")] {
-            // OTP 27 has four times the default.
+            // In OTP 27, the default is four times as large.
             let expect = if expect == "262144" && otp.release >= 27 { "1048576" } else { expect };
             let file = folder.path().join(container.pid_text());
             let output =
@@ -140,12 +140,12 @@ fn nodes_in_containers_can_be_diagnosed_from_the_host() {
             output.stdout
         );
 
-        // A name that both have is ambiguous.
+        // If both nodes have the name, it is ambiguous.
         for target in [&*name, name.split('@').next().expect("a name")] {
             let pids = [one.pid_text(), other.pid_text()];
             run(&mut doctor(target)).assert_refused(&["2 BEAM VMs", "by its process id", &pids[0], &pids[1]]);
         }
-        // So is the process id inside the container.
+        // The process id inside the container is also ambiguous.
         run(&mut doctor("1")).assert_refused(&["Inside a container", &one.pid_text(), &other.pid_text()]);
         drop(other);
         assert_attached(&run(&mut doctor(&name)));
@@ -153,7 +153,7 @@ fn nodes_in_containers_can_be_diagnosed_from_the_host() {
 }
 
 #[test]
-fn two_nodes_of_one_name_need_separate_recordings() {
+fn two_nodes_with_the_same_name_need_separate_recordings() {
     let (true, Some(otp)) = (can_create_namespaces(), otp(25)) else { return };
     let name = format!("{}@127.0.0.1", unique("boxed"));
     let home = Home::new(&otp);
@@ -167,32 +167,32 @@ fn two_nodes_of_one_name_need_separate_recordings() {
     assert!(Reader::open(&folder.path().join(file)).is_ok_and(|reader| reader.samples().count() > 0));
 }
 
-/// Number of samples of a recording that satisfy a condition; 0 while there is no file.
+/// Counts the samples of a recording that satisfy a condition; 0 while there is no file.
 fn samples(file: &Path, are: impl Fn(&Sample) -> bool) -> usize {
     let Ok(reader) = Reader::open(file) else { return 0 };
     reader.samples().filter(|sample| sample.as_ref().is_ok_and(&are)).count()
 }
 
-/// Number of samples with data of VM and host, of one incarnation of the VM.
+/// Counts the samples with data of both VM and host, in one incarnation of the VM.
 fn whole_samples(file: &Path, incarnation: u32) -> usize {
     samples(file, |Sample { tick, .. }| {
         tick.incarnation == incarnation && tick.vm.is_some() && tick.host.is_some()
     })
 }
 
-/// The process ids of a recording's VM, in order.
+/// Returns the process ids of a recording's VM, in order.
 fn pids_in(file: &Path) -> Vec<String> {
     let is_pid = |(key, _): &(String, String)| key == facts::HOST_PID;
     facts_in(file).into_iter().filter(is_pid).map(|(_, pid)| pid).collect()
 }
 
-/// All facts of a recording, in order.
+/// Returns all facts of a recording, in order.
 fn facts_in(file: &Path) -> Vec<(String, String)> {
     let reader = Reader::open(file).expect("a recording");
     reader.samples().flat_map(|sample| sample.expect("readable").facts).collect()
 }
 
-/// A node in a network namespace of its own, without other namespaces.
+/// Starts a node in its own network namespace, but without other separate namespaces.
 fn node_in(network: &Network, otp: &Otp, name: &str) -> Process {
     let ([ip, prefix @ ..], erl) = (network.prefix(), otp.command("erl"));
     let mut command = Command::new(ip);
@@ -205,7 +205,7 @@ fn node_in(network: &Network, otp: &Otp, name: &str) -> Process {
 }
 
 #[test]
-fn node_in_a_network_namespace_alone_can_be_diagnosed() {
+fn node_with_only_a_network_namespace_can_be_diagnosed() {
     on_all_otps(|otp| {
         let Some(network) = Network::new() else { return };
         let name = format!("{}@127.0.0.1", unique("netns"));
@@ -219,13 +219,13 @@ fn node_in_a_network_namespace_alone_can_be_diagnosed() {
 }
 
 #[test]
-fn port_of_the_hosts_loopback_is_not_that_of_a_container() {
+fn loopback_address_refers_to_the_host_and_not_to_a_container() {
     let (true, Some(otp)) = (can_create_namespaces(), otp(25)) else { return };
     let home = Home::new(&otp);
     let name = format!("{}@127.0.0.1", unique("boxed"));
     let _container = home.node(&otp, &name, &[]);
     if TcpStream::connect("127.0.0.1:9100").is_ok() {
-        eprintln!("skipped, because something listens at port 9100 of this host");
+        eprintln!("skipped, because something listens on port 9100 of this host");
         return;
     }
     let output = run(doctor("127.0.0.1:9100").env("BEAMTUNE_COOKIE", "any"));
@@ -277,7 +277,7 @@ fn node_with_tls_in_a_container_can_be_diagnosed() {
         assert_eq!(output.status, Some(0), "{}", output.stderr);
         let both = [fs::read(&certificate).expect("a certificate"), fs::read(&pem).expect("a key")].concat();
         fs::write(&pem, both).expect("a file");
-        // A symbolic link whose name is relative to the VM's working directory.
+        // The certificate is a symbolic link, with a path relative to the VM's working directory.
         symlink(home.path.path().join("node.pem"), home.inner.join("link.pem")).expect("a link");
         fs::write(home.inner.join("options"), "[{server, [{certfile, \"link.pem\"}]}].").expect("options");
         let name = format!("{}@127.0.0.1", unique("boxed"));
@@ -321,7 +321,7 @@ fn recording_does_not_continue_with_a_replica_of_the_container() {
     if !can_create_namespaces() {
         return;
     }
-    // Names as Docker chooses them.
+    // Docker uses such names.
     let group = |digit: &str| {
         let start = format!("{:08x}", std::process::id());
         ControlGroup::new(&format!("docker-{start}{}.scope", digit.repeat(56)))
@@ -331,7 +331,7 @@ fn recording_does_not_continue_with_a_replica_of_the_container() {
         let folder = folder();
         let file = folder.path().join("replica.btr");
         let name = format!("{}@127.0.0.1", unique("boxed"));
-        // One cookie, as replicas of a service have.
+        // Both nodes have the same cookie, like replicas of a service.
         let home = Home::new(&otp);
         let node = |group: &ControlGroup| {
             home.node_with_prefix(&group.prefix().each_ref().map(String::as_str), &otp, &name, &[])
@@ -344,7 +344,7 @@ fn recording_does_not_continue_with_a_replica_of_the_container() {
         let mut recording = Process::start(&mut command);
         wait_until("samples of VM and host", || whole_samples(&file, 0) >= 2);
         drop((first, replica));
-        // The replica is up first.
+        // The replica starts first.
         let _replica = node(&other);
         let before = samples(&file, |_| true);
         wait_until("a few attempts to find it again", || samples(&file, |_| true) >= before + 4);
@@ -370,7 +370,7 @@ fn another_node_is_not_shown_if_the_vms_network_cannot_be_read() {
     let (Some(otp), Some(network)) = (otp(25), Network::new()) else { return };
     let alive = unique("netns");
     let node = node_in(&network, &otp, &format!("{alive}@127.0.0.1"));
-    // It is registered with the host's EPMD under the name that the other has in its network.
+    // This node is registered with the host's EPMD, under the name that the first node has in its own network.
     let name = format!("{alive}@127.0.0.2");
     let other = TestNode::with_cookie(&otp, "any", &["-name", &name], &name, &[], "ok");
     let output = as_nobody(&["doctor", &node.pid().to_string(), "--for", "1s"]);
@@ -379,7 +379,7 @@ fn another_node_is_not_shown_if_the_vms_network_cannot_be_read() {
         return;
     }
     output.assert_refused(&[&name]);
-    // It can be diagnosed as itself. The findings depend on what else runs on this host.
+    // The other node itself can be diagnosed. The findings depend on what else is running on this host.
     let output = as_nobody(&["doctor", &other.pid().to_string(), "--for", "1s", "--json"]);
     assert!(matches!(output.status, Some(0 | 1)), "{:?}: {}", output.status, output.stderr);
     let answer = output.json();
@@ -388,7 +388,7 @@ fn another_node_is_not_shown_if_the_vms_network_cannot_be_read() {
 }
 
 #[test]
-fn user_who_may_not_enter_a_container_is_told_what_to_do() {
+fn error_for_a_user_who_may_not_enter_a_container_names_the_remedy() {
     let (true, Some(otp)) = (can_create_namespaces(), otp(25)) else { return };
     let name = format!("{}@127.0.0.1", unique("boxed"));
     let before = [&NOBODY[..], &["env", "HOME=/tmp"]].concat();
@@ -413,11 +413,11 @@ fn user_who_may_not_enter_a_container_is_told_what_to_do() {
     let row = row.expect("its row");
     assert_eq!(row["attachable"], false);
     assert!(row["why_not"].as_str().is_some_and(|why| why.contains(&nsenter)), "{row:#}");
-    // Of another user's container not even that is known.
+    // For a container of another user, even the network namespace is unknown.
     let others = Container::run(&otp, ALL, &[], &name, &args);
     let output = as_nobody(&["doctor", &others.pid_text(), "--for", "1s"]);
     output.assert_refused(&["it runs in a container: not allowed to read", "run beamtune as root"]);
-    // Commands that need no connection work.
+    // Commands that need no connection still work.
     let output = as_nobody(&["args", &container.pid_text()]);
     assert_eq!(output.status, Some(0), "{}", output.stderr);
     assert_attached(&run(&mut doctor(&container.pid_text())));

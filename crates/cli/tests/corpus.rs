@@ -1,4 +1,4 @@
-//! The inputs that fuzzing has kept, run through the same checks (fuzz/lib.rs): those that cover most of the code, and those that once
+//! Runs the inputs kept from fuzzing through the checks of the fuzz targets (fuzz/lib.rs). These inputs cover most of the code, or once
 //! failed.
 
 #![allow(clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]

@@ -1,5 +1,5 @@
-//! `beamtune emulator`: its messages without a build, and programs that run with a built emulator. The build is the user's, or the test's own
-//! if `BEAMTUNE_BUILD_EMULATOR` is set.
+//! `beamtune emulator`: its messages without a built emulator, and programs that run with one. The emulator is one that the user has
+//! built, or is built by the test if `BEAMTUNE_BUILD_EMULATOR` is set.
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "these are tests")]
 
 mod common;
@@ -19,14 +19,15 @@ use common::{
 };
 use serde_json::Value;
 
-/// If set, the tests build an emulator for this host's Erlang from Debian's source and run programs with it: some minutes, 700 MB.
+/// If this variable is set, the tests build an emulator for this host's Erlang from Debian's source, and run programs with it. This takes
+/// a few minutes and 700 MB.
 const BUILD: &str = "BEAMTUNE_BUILD_EMULATOR";
-/// A build takes 2 to 4 minutes on two idle cores.
+/// Time limit of a build, which takes 2 to 4 minutes on two idle cores.
 const BUILD_TIMEOUT: Duration = Duration::from_secs(1_800);
 /// Prints the VM's build type.
 const PRINT_BUILD_TYPE: &str = "io:put_chars(atom_to_list(erlang:system_info(build_type))), halt().";
 
-/// `beamtune emulator` with a cache of its own.
+/// Returns a `beamtune emulator` command with its own cache.
 fn emulator(cache: &Path) -> Command {
     let mut command = beamtune();
     command.arg("emulator").env("XDG_CACHE_HOME", cache);
@@ -41,14 +42,14 @@ fn succeed(command: &mut Command) -> Output {
     output
 }
 
-/// The folder of this host's own Erlang.
+/// Returns the folder of this host's own Erlang, if it is OTP 25.
 fn erlang() -> Option<PathBuf> {
     otp(25)?.root.is_none().then_some(())?;
     let root = run(Command::new("erl").args(["-noshell", "-eval", "io:put_chars(code:root_dir()), halt()."]));
     Some(PathBuf::from(root.stdout.trim()))
 }
 
-/// Its versions of ERTS and OTP.
+/// Returns the versions of ERTS and OTP in this folder.
 fn versions(erlang: &Path) -> (String, String) {
     let names = fs::read_dir(erlang).expect("a folder").flatten().map(|entry| entry.file_name());
     let mut names = names.filter_map(|name| name.into_string().ok());
@@ -57,7 +58,7 @@ fn versions(erlang: &Path) -> (String, String) {
     (erts, otp.trim().to_owned())
 }
 
-/// Whether everything that a build needs is installed. Prints what is missing.
+/// True if everything that a build needs is installed. Otherwise prints what is missing.
 fn can_build() -> bool {
     let checked = needs::check(&needs::needs(Flavor::Jit, Unpack::Nothing), Need::is_there);
     if let Err(error) = &checked {
@@ -90,7 +91,7 @@ fn missing_emulator_is_reported_with_the_command_that_builds_it() {
     copy_emulator(&erlang, release.path());
     run(emulator(cache.path()).args(["install", "--into", &text(release.path())]))
         .assert_refused(&["no lcnt emulator of ERTS", &format!("--for {}", text(release.path()))]);
-    // An emulator of the release's own type would replace its own. That is refused even before one is built.
+    // An emulator of the same type would replace the release's own. This is refused even before an emulator is built.
     run(emulator(cache.path()).args(["install", "--type", "opt", "--into", &text(release.path())]))
         .assert_refused(&["the name of the release's own", "emulator run --type opt"]);
 }
@@ -130,7 +131,7 @@ fn source_of_another_version_is_refused_before_the_build() {
     let own = format!("ERTS {erts} (OTP {otp})");
     let tarball = format!("otp_src_{otp}.tar.gz");
     build().assert_refused(&["ERTS 15.2.7 (OTP 27.3.4.1)", &own, &tarball, "--for or --otp"]);
-    // No files remain.
+    // No files remain in the cache.
     let entries = fs::read_dir(cache.path().join("beamtune/emulators")).expect("the cache").count();
     assert_eq!(entries, 0);
 }
@@ -166,7 +167,7 @@ fn dockerfile_builds_the_emulator_of_a_running_node() {
             23 => ("23.", "debian:bullseye"),
             25 => ("25.", "debian:bookworm"),
             27 => ("27.", "debian:trixie"),
-            // Unstable has no version number.
+            // Debian unstable has no version number.
             _ => ("", "debian:"),
         };
         for part in [
@@ -192,7 +193,7 @@ fn dockerfile_builds_the_emulator_of_a_running_node() {
     run(lines.args(["install", "--dockerfile"])).assert_refused(&["--otp VERSION or --for TARGET"]);
 }
 
-/// One test, since it may have to build the emulator first.
+/// This is a single test, since it may have to build the emulator first.
 #[test]
 fn programs_and_releases_run_with_a_built_emulator() {
     let (Some(erlang), cache) = (erlang(), folder()) else { return };
@@ -200,7 +201,7 @@ fn programs_and_releases_run_with_a_built_emulator() {
         build(cache.path());
     } else if !link_users_build(cache.path(), &erlang) {
         eprintln!(
-            "skipped, because no lcnt emulator was built for {}: `beamtune emulator build` builds one in some minutes, and so does \
+            "skipped, because no lcnt emulator was built for {}: `beamtune emulator build` builds one in a few minutes, and so does \
              this test with {BUILD}=1",
             text(&erlang)
         );
@@ -208,7 +209,7 @@ fn programs_and_releases_run_with_a_built_emulator() {
     }
     let second = succeed(emulator(cache.path()).arg("build"));
     assert!(second.stdout.contains("exists, built from"), "{}", second.stdout);
-    // Also if only the version of OTP is known.
+    // The emulator is also found if only the OTP version is known.
     let mut alone = emulator(cache.path());
     let second = succeed(alone.args(["build", "--otp", &versions(&erlang).1]).env("PATH", "/none"));
     assert!(second.stdout.contains("exists, built from"), "{}", second.stdout);
@@ -226,11 +227,11 @@ fn build(cache: &Path) {
     let list = succeed(emulator(cache).args(["list", "--json"])).json();
     let about = &list[0]["about"];
     assert_eq!((&about["type"], &about["flavor"]), (&Value::from("lcnt"), &Value::from("jit")), "{list:#}");
-    // The build leaves nothing else.
+    // The build leaves no other files.
     assert_eq!(fs::read_dir(cache.join("beamtune/emulators")).expect("the cache").count(), 1);
 }
 
-/// Links the user's build into the cache. Returns false if there is no build.
+/// Links an emulator that the user has built into the cache. Returns false if there is none.
 fn link_users_build(cache: &Path, erlang: &Path) -> bool {
     let list = succeed(beamtune().args(["emulator", "list", "--json"])).json();
     let erts = versions(erlang).0;
@@ -262,7 +263,7 @@ fn run_commands(cache: &Path, erlang: &Path) {
         assert_eq!(output.stdout.trim(), "lcnt", "{way:?}: {}", output.stderr);
         let output = run(&["sh", "-c", &format!("erl -noshell -eval '{PRINT_BUILD_TYPE}'")]);
         assert_eq!(output.stdout.trim(), "lcnt", "{way:?}: {}", output.stderr);
-        // A node started by another node, and an escript.
+        // Also a node that is started by another node, and an escript.
         let mut starter = emulator(cache);
         starter.arg("run").args(*way).args(["--", "erl", "-noshell", "-eval"]);
         starter.arg("io:put_chars(os:cmd(os:getenv(\"INNER\"))), halt().");
@@ -279,7 +280,7 @@ fn run_commands(cache: &Path, erlang: &Path) {
             let output = run(&["elixir", "-e", "IO.write(:erlang.system_info(:build_type))"]);
             assert_eq!(output.stdout.trim(), "lcnt", "{way:?}: {}", output.stderr);
         }
-        // Its exit status is that of the command.
+        // The exit status is that of the command.
         let mut failing = emulator(cache);
         failing.arg("run").args(*way).args(["--", "erl", "-noshell", "-eval", "halt(7)."]);
         assert_eq!(common::run(&mut failing).status, Some(7), "{way:?}");
@@ -289,10 +290,10 @@ fn run_commands(cache: &Path, erlang: &Path) {
     assert_eq!(outside.stdout.trim(), "opt");
 }
 
-/// A user other than root, with a cache of their own: through a mount in a user namespace where that is allowed, and through a folder of
-/// symbolic links.
+/// Runs commands as a user other than root, with a separate cache. The emulator is used by a mount in a user namespace, where that is
+/// allowed, and by a folder of symbolic links.
 fn run_as_ordinary_user(cache: &Path) {
-    // Another user than root runs the rest of this file in the same way.
+    // If the user is not root, the other tests in this file already do this.
     if !is_root() {
         return;
     }
@@ -322,7 +323,7 @@ fn run_as_ordinary_user(cache: &Path) {
     }
 }
 
-/// Names, contents and modification times of an installation's programs.
+/// Returns names, contents and modification times of an installation's programs.
 fn fingerprint(erlang: &Path) -> Vec<String> {
     let folders = [erlang.join("bin"), erlang.to_owned()];
     let erts = fs::read_dir(erlang).expect("a folder").flatten().map(|entry| entry.path().join("bin"));
@@ -344,7 +345,7 @@ fn fingerprint(erlang: &Path) -> Vec<String> {
     programs
 }
 
-/// A release as `mix release` starts it: its own ERTS, and a script that finds its own folder.
+/// Creates a release like that of `mix release`: with its own ERTS, and a script that finds its own folder.
 fn release(erlang: &Path, into: &Path) {
     let copied = Command::new("cp").args(["-a", "--", &format!("{}/.", text(erlang)), &text(into)]).status();
     assert!(copied.expect("cp").success());
@@ -414,7 +415,7 @@ fn ctrl_c_ends_a_build_and_leaves_no_files() {
             fs::read_to_string(entry.path().join("source/otp/make/pid")).ok()?.trim().parse::<u32>().ok()
         });
         configure = pids.next();
-        assert!(process.child.try_wait().expect("wait").is_none(), "it ended before");
+        assert!(process.child.try_wait().expect("wait").is_none(), "the build ended too early");
         configure.is_some()
     });
     process.signal("INT");

@@ -1,4 +1,4 @@
-//! Failures in the field: each ends with status 2 and a message that names the next step, and does no harm.
+//! Common failures: the command ends with status 2 and a message that names the next step, and does no damage.
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "these are tests")]
 
 mod common;
@@ -13,7 +13,7 @@ use common::{
     Process, TestNode, all_otps, beamtune, folder, on_all_otps, otp, run, text, unique, wait_until,
 };
 
-/// `beamtune doctor` for two seconds.
+/// Returns a `beamtune doctor` command that records for two seconds.
 fn doctor(target: &str) -> Command {
     let mut command = beamtune();
     command.args(["doctor", target, "--for", "2s"]);
@@ -31,7 +31,7 @@ fn wrong_cookie_is_reported_as_such() {
 }
 
 #[test]
-fn absent_node_is_reported_with_the_nodes_that_exist() {
+fn absent_node_is_reported_with_a_list_of_existing_nodes() {
     let Some(otp) = otp(25) else { return };
     let node = TestNode::start(&otp, &[], "ok");
     let alive = node.name.split('@').next().expect("a name");
@@ -46,7 +46,7 @@ fn frozen_node_is_distinguished_from_an_absent_one() {
         node.process.signal("STOP");
         let output = run(&mut doctor(&node.name));
         node.process.signal("CONT");
-        // It was recorded through /proc only; that it does not answer is a finding.
+        // The node was recorded through /proc only, and its lack of response is a finding.
         assert_eq!(output.status, Some(1), "{}\n{}", output.stdout, output.stderr);
         assert!(
             output.stderr.contains("sent nothing for") && output.stderr.contains("SIGSTOP"),
@@ -79,7 +79,7 @@ fn unreadable_cookie_file_is_reported_with_the_fix() {
     std::fs::write(&path, "cookie").expect("write");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o000)).expect("chmod");
     if std::fs::read(&path).is_ok() {
-        // Root can read everything. Run as nobody, who cannot read our folder either.
+        // Root can read everything. So run as nobody, who cannot read the folder of the test either.
         let exe = beamtune().get_program().to_owned();
         let mut command = Command::new("setpriv");
         command.args(["--reuid", "65534", "--clear-groups", "--"]).arg(exe);
@@ -96,7 +96,7 @@ fn unreadable_cookie_file_is_reported_with_the_fix() {
 }
 
 #[test]
-fn without_a_target_several_vms_are_listed() {
+fn if_there_are_several_vms_and_no_target_they_are_listed() {
     let Some(otp) = otp(25) else { return };
     let (a, b) = (TestNode::start(&otp, &[], "ok"), TestNode::start(&otp, &[], "ok"));
     let output = run(beamtune().args(["doctor", "--for", "2s"]));
@@ -133,7 +133,7 @@ fn existing_recording_is_not_overwritten() {
     assert_eq!(std::fs::read_to_string(&path).expect("read"), "precious");
 }
 
-/// Number of samples that satisfy a condition; 0 while there is no file.
+/// Counts the samples that satisfy a condition; 0 while there is no file.
 fn ticks(file: &Path, are: impl Fn(Tick) -> bool) -> usize {
     Reader::open(file).map_or(0, |reader| {
         reader.samples().filter(|sample| sample.as_ref().is_ok_and(|sample| are(sample.tick))).count()
@@ -141,7 +141,7 @@ fn ticks(file: &Path, are: impl Fn(Tick) -> bool) -> usize {
 }
 
 #[test]
-fn node_that_dies_leaves_a_gap_and_a_complete_recording() {
+fn node_that_ends_causes_a_gap_in_a_complete_recording() {
     let Some(otp) = otp(25) else { return };
     let node = TestNode::start(&otp, &[], "ok");
     let folder = folder();
@@ -165,7 +165,7 @@ fn node_that_dies_leaves_a_gap_and_a_complete_recording() {
 }
 
 #[test]
-fn restarted_node_is_recorded_as_another_incarnation() {
+fn restarted_node_is_recorded_as_a_new_incarnation() {
     on_all_otps(|otp| {
         let node = TestNode::start(otp, &[], "ok");
         let (name, cookie) = (node.name.clone(), node.cookie.clone());
@@ -227,7 +227,7 @@ fn full_disk_is_reported_and_the_recording_stays_readable() {
 }
 
 #[test]
-fn vm_without_distribution_is_judged_by_the_host_alone() {
+fn vm_without_distribution_is_diagnosed_from_host_data() {
     let Some(otp) = otp(25) else { return };
     let mut command = otp.command("erl");
     command.args(["-noinput", "-eval", "io:put_chars(\"ready\\n\")."]);
@@ -245,7 +245,7 @@ fn vm_without_distribution_is_judged_by_the_host_alone() {
     assert!(answer["healthy"].as_array().is_some_and(|list| list.iter().any(|rule| rule["code"] == "BT002")));
 }
 
-/// At whatever moment it is killed, the node gets its flags back and the agent leaves.
+/// No matter when the command is killed, the agent restores the node's flags and unloads itself.
 #[test]
 fn killed_doctor_leaves_nothing_on_the_node() {
     let kills: u32 = 50;
@@ -254,7 +254,7 @@ fn killed_doctor_leaves_nothing_on_the_node() {
         let each = kills.div_ceil(all_otps().len() as u32);
         for turn in 0..each {
             let mut doctor = Process::start(&mut doctor(&node.name));
-            // Some time between the start and the middle of sampling.
+            // Between the start of the command and the middle of sampling.
             std::thread::sleep(std::time::Duration::from_millis(u64::from(turn * 997 % 1500)));
             doctor.signal("KILL");
             doctor.wait();

@@ -1,4 +1,4 @@
-//! `beamtune flags`: pages, searches, and the changes of an upgrade.
+//! `beamtune flags`: shows pages, search results, and the changes of an upgrade.
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "these are tests")]
 
 mod common;
@@ -9,7 +9,7 @@ fn flags(args: &[&str]) -> Output {
     run(beamtune().arg("flags").args(args))
 }
 
-/// Standard output of a run that must succeed.
+/// Returns the standard output of a run that must succeed.
 #[track_caller]
 fn stdout_of(args: &[&str]) -> String {
     let output = flags(args);
@@ -19,7 +19,7 @@ fn stdout_of(args: &[&str]) -> String {
 }
 
 #[test]
-fn page_of_a_flag_is_found_by_each_of_its_names() {
+fn page_of_a_flag_is_found_by_every_spelling() {
     let page = stdout_of(&["+sbwt"]);
     assert!(page.starts_with("+sbwt  emulator flag\n"), "{page}");
     for name in [&["sbwt"][..], &["-sbwt"], &["+sbwt", "none"], &["+sbwtnone"]] {
@@ -33,13 +33,13 @@ fn page_of_a_flag_is_found_by_each_of_its_names() {
 }
 
 #[test]
-fn several_flags_give_several_pages() {
+fn several_flags_are_shown_as_several_pages() {
     let pages = stdout_of(&["+P", "+Q"]);
     assert!(pages.starts_with("+P  emulator flag") && pages.contains("\n+Q  emulator flag"), "{pages}");
 }
 
 #[test]
-fn words_give_a_table_of_matches() {
+fn search_words_return_a_table_of_matches() {
     let table = stdout_of(&["busy", "wait"]);
     assert!(table.lines().any(|line| line.starts_with("+sbwt ")), "{table}");
     let table = stdout_of(&["fragmentation"]);
@@ -47,7 +47,7 @@ fn words_give_a_table_of_matches() {
 }
 
 #[test]
-fn unknown_flag_gives_similar_ones() {
+fn error_for_an_unknown_flag_lists_similar_ones() {
     flags(&["+sbtw"]).assert_refused(&["+sbtw", "similar", "+sbwt"]);
     flags(&["qwertzuiop"]).assert_refused(&["list all entries with: beamtune flags"]);
 }
@@ -63,7 +63,7 @@ fn all_entries_are_listed_without_a_name() {
 }
 
 #[test]
-fn changes_of_an_upgrade_begin_with_the_most_severe() {
+fn changes_of_an_upgrade_are_sorted_by_severity() {
     let text = stdout_of(&["--changed", "23..29"]);
     let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("no {part:?} in\n{text}"));
     assert!(at("Removed") < at("Another default"), "{text}");
@@ -75,7 +75,7 @@ fn changes_of_an_upgrade_begin_with_the_most_severe() {
 }
 
 #[test]
-fn page_for_a_release_shows_what_holds_there() {
+fn page_for_a_release_describes_that_release() {
     let page = stdout_of(&["+P", "--otp", "25"]);
     assert!(page.contains("in OTP 25") && page.contains("default 262144"), "{page}");
     assert_eq!(flags(&["+P", "--otp", "20"]).status, Some(2));

@@ -1,5 +1,5 @@
-//! The binary against nodes, EPMDs and processes that lie: it ends in time, needs little memory, and prints nothing that controls the terminal.
-//! Whatever was recorded is then shown by all commands.
+//! The binary against nodes, EPMDs and processes that send malicious data: it ends in time, needs little memory, and prints no terminal
+//! control characters. Everything that was recorded is then shown with all commands.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -31,34 +31,34 @@ use common::group::ControlGroup;
 use common::{Output, Process, beamtune, copy_program, folder, run_for, text, unique};
 use peer::{Cut, NAME, Server, send, serve_agent, shake_hands};
 
-/// Time limit of a run on a busy machine: recording takes two seconds, one attempt to connect up to 20.
+/// Time limit of a run on a busy host: recording takes two seconds, one attempt to connect up to 20 s.
 const LIMIT: Duration = Duration::from_secs(90);
 
 /// Memory limit of a run: two messages of the maximum size, and the parsed form of one.
 const MAX_MEMORY_KB: u64 = 400 << 10;
 
-/// Part of a name: clears the screen in two ways, sets the title of the window, and changes the direction of writing.
+/// Part of a name: clears the screen in two ways, sets the window title, and changes the text direction.
 const NASTY: &str = "x\u{1b}[2J\u{9b}2J\u{1b}]0;t\u{7}\r\n\u{202e}\u{200f}\u{2066}<b>\"'&";
 
-/// A node with an agent that gives this answer.
+/// Starts a node whose agent sends this answer.
 fn agent(answer: impl FnMut(&Pid, u64, &[String]) -> Vec<u8> + Send + 'static) -> Server {
     let mut answer = answer;
     Server::start(move |stream| {
         let mut stream = Cut::never(stream);
-        // The client ends the connection as it likes.
+        // The client may close the connection at any time.
         let _ =
             shake_hands(&mut stream, NAME.as_bytes()).and_then(|()| serve_agent(&mut stream, &mut answer));
     })
 }
 
-/// The usual answer, with every value changed.
+/// Starts a node whose agent sends the usual answer, with every value changed.
 fn changed(mut change: impl FnMut(u64, Value<'static>) -> Value<'static> + Send + 'static) -> Server {
     agent(move |to, seq, items| {
         usual_answer(to, seq, items, |_, value| each(value, &mut |part| change(seq, part)))
     })
 }
 
-/// Runs a command and checks what must hold for every run.
+/// Runs a command, and checks memory, output and exit status, which are limited in every run.
 fn run_checked(command: &mut Command) -> Output {
     let (stop, peak) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let sampler = std::thread::spawn({
@@ -88,14 +88,14 @@ fn run_checked(command: &mut Command) -> Output {
     output
 }
 
-/// Peak memory of the beamtune processes that this process has started. Includes those of other tests.
+/// Returns the maximum memory of the beamtune processes that this process has started, including those of other tests.
 fn peak_of_children_kb() -> u64 {
     let mut max = 0;
     for task in fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
         let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
         for pid in children.split_whitespace() {
             let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-            // Before its exec, a child is a copy of this process.
+            // Until its exec, a child process is a copy of this process.
             if status.starts_with("Name:\tbeamtune\n") {
                 let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
                 let kb = line.and_then(|rest| rest.trim().strip_suffix(" kB")?.parse().ok());
@@ -114,7 +114,7 @@ fn doctor(port: u16) -> Command {
     command
 }
 
-/// Diagnoses the node live, then shows the recording with all commands. Returns the output of `doctor`.
+/// Diagnoses the running node, then shows the recording with all commands. Returns the output of `doctor`.
 fn judge(node: Server) -> Output {
     let folder = folder();
     let file = folder.path().join("r.btr");
@@ -153,7 +153,7 @@ fn synthetic_node_is_accepted_as_a_node() {
 }
 
 #[test]
-fn names_do_not_control_the_terminal() {
+fn names_cannot_control_the_terminal() {
     let output = judge(changed(|_, value| match value {
         Value::Binary(text) => Value::binary([&text[..], NASTY.as_bytes()].concat()),
         Value::Atom(name) if matches!(&*name, "emulator" | "gc" | "scheduler" | "aux") => {
@@ -165,8 +165,8 @@ fn names_do_not_control_the_terminal() {
 }
 
 #[test]
-fn error_texts_of_the_agent_do_not_control_the_terminal() {
-    // A system monitor with an owner, and an item that failed with a text.
+fn error_texts_of_the_agent_cannot_control_the_terminal() {
+    // A system monitor that another process owns, and an item that failed with an error text.
     let frame = |to: &Pid, seq: u64, items: &[String]| {
         usual_answer(to, seq, items, |name, value| match name {
             "events" => Value::Map(vec![
@@ -182,7 +182,7 @@ fn error_texts_of_the_agent_do_not_control_the_terminal() {
 }
 
 #[test]
-fn absurd_numbers_become_gaps_or_numbers() {
+fn absurd_numbers_are_recorded_or_become_gaps() {
     for numbers in [
         |_: u64, _: i128| Value::Integer(i128::from(i64::MAX)),
         |_, _| Value::Integer(i128::from(i64::MIN)),
@@ -245,7 +245,7 @@ fn node_with_endless_new_names_does_not_exhaust_memory() {
     assert!(output.stdout.contains("more than 250000 series"), "{}", output.stdout);
 }
 
-/// Whether a value contains a list that was made long.
+/// True if a value contains a list that was made long.
 fn holds_thousands(value: &Value<'static>) -> bool {
     match value {
         Value::List(elements) => elements.len() >= 1_000 || elements.iter().any(holds_thousands),
@@ -257,7 +257,7 @@ fn holds_thousands(value: &Value<'static>) -> bool {
 #[test]
 fn endless_lists_are_truncated() {
     judge(changed(|_, value| match value {
-        // Each list gets thousands of elements, but not nested lists as well.
+        // Each list gets thousands of elements, except lists that contain such a list.
         Value::List(elements) if !elements.is_empty() && elements.len() < 10 => {
             let small = elements.iter().all(|element| !matches!(element, Value::Tuple(_)));
             let count = if elements.iter().any(holds_thousands) {
@@ -274,7 +274,7 @@ fn endless_lists_are_truncated() {
 }
 
 #[test]
-fn floods_ticks_and_silence_end_in_the_requested_time() {
+fn recordings_of_flooding_and_silent_nodes_end_in_time() {
     let flood = |frames: fn(&Pid) -> Vec<u8>| {
         Server::start(move |stream| {
             let mut writer = stream.try_clone().unwrap();
@@ -296,7 +296,7 @@ fn floods_ticks_and_silence_end_in_the_requested_time() {
     };
     let million =
         |to: &Pid| send(to, &[&[131, b'l', 0, 15, 0x42, 0x40][..], &vec![b'j'; 1_000_001]].concat());
-    // A peer that only writes reads nothing.
+    // A peer that only writes reads no requests.
     for (frames, why) in [
         (silence as fn(&Pid) -> Vec<u8>, &["did not answer"][..]),
         (ticks, &["accepted no data", "did not answer"]),
@@ -307,7 +307,7 @@ fn floods_ticks_and_silence_end_in_the_requested_time() {
         let json = run_checked(doctor(node.port).arg("--json")).json();
         let seconds = json["period"]["seconds"].as_f64();
         assert!(seconds.is_some_and(|seconds| seconds <= 2.0), "{json:#}");
-        // No sample of the VM, and a gap with the reason.
+        // There is no sample of the VM, but a gap with the reason.
         assert_eq!(json["period"]["vm_samples"], 0, "{json:#}");
         let mut gaps = json["gaps"].as_array().into_iter().flatten();
         let has_reason = gaps.any(|gap| {
@@ -319,7 +319,7 @@ fn floods_ticks_and_silence_end_in_the_requested_time() {
 }
 
 #[test]
-fn name_in_the_handshake_does_not_control_the_terminal() {
+fn name_in_the_handshake_cannot_control_the_terminal() {
     for name in [format!("{NASTY}@h"), "\u{9b}2J@h".to_owned(), "x".repeat(60_000)] {
         let node = Server::start(move |mut stream| {
             let _ = shake_hands(&mut stream, name.as_bytes());
@@ -331,7 +331,7 @@ fn name_in_the_handshake_does_not_control_the_terminal() {
 }
 
 #[test]
-fn lying_epmd_is_reported_and_bounded() {
+fn malformed_answers_of_epmd_are_reported_and_limited() {
     let epmd = |answer: Vec<u8>, ends: bool| {
         Server::start(move |mut stream| {
             let mut request = [0; 64];
@@ -361,21 +361,21 @@ fn lying_epmd_is_reported_and_bounded() {
         let output = run(&["doctor", "n@127.0.0.1", "--for", "1s"]);
         output.assert_refused(&[message]);
         assert!(output.stderr.len() < 10_000, "{} bytes", output.stderr.len());
-        // Its answer belongs to no node; the nodes of this host are listed nevertheless.
+        // The answer matches no node on this host; all nodes are still listed.
         let output = run(&["nodes", "--json"]);
         assert_eq!((output.status, &*output.stderr), (Some(0), ""));
         assert!(output.json().is_array(), "{}", output.stdout);
     }
 }
 
-/// A process that looks like a VM in /proc: a program of the right name with arguments in erlexec's form.
+/// Starts a process that looks like a VM in /proc: the program has the right name, and its arguments have the format of erlexec.
 fn fake_vm(folder: &Path, name: &str, epmd_port: u16) -> Process {
     let program = folder.join("beam.smp");
     if !program.exists() {
         copy_program("/bin/cat", &program);
     }
     let mut command = Command::new(&program);
-    // For cat, all arguments are files that do not exist, except the last: it reads standard input.
+    // For cat, all arguments are files that do not exist, except the last, which is standard input.
     command
         .args(["--", "-root", &format!("/x{NASTY}"), "-progname", "erl", "--", "-home", NASTY, "--"])
         .args(["-name", name, "-setcookie", NASTY, "-kernel", NASTY, NASTY, "-extra", "-"])
@@ -392,7 +392,7 @@ fn fake_vm(folder: &Path, name: &str, epmd_port: u16) -> Process {
 }
 
 #[test]
-fn names_of_processes_do_not_control_the_terminal() {
+fn names_of_processes_cannot_control_the_terminal() {
     let folder = folder();
     let process = fake_vm(folder.path(), &format!("a{NASTY}@h"), 4369);
     let pid = process.pid().to_string();
@@ -424,7 +424,7 @@ fn silent_epmds_are_queried_in_parallel() {
     let epmds: Vec<_> = (0..20).map(silent).collect();
     let vms: Vec<_> = epmds.iter().map(|epmd| fake_vm(folder.path(), "a@h", epmd.port)).collect();
     let rows = run_checked(beamtune().args(["nodes", "--json"])).json();
-    // Each is waited for two seconds: one after the other, at most two connections would overlap.
+    // Each EPMD has a timeout of two seconds. If they were queried one after the other, at most two connections would overlap.
     let max_connected = max_connected.load(Ordering::SeqCst);
     assert!(max_connected > 5, "{max_connected} queried at once");
     let is_listed = |vm: &Process| rows.as_array().unwrap().iter().any(|row| row["pid"] == vm.pid());
@@ -432,14 +432,14 @@ fn silent_epmds_are_queried_in_parallel() {
 }
 
 #[test]
-fn epmds_are_queried_one_by_one_without_more_threads() {
+fn epmds_are_queried_one_by_one_if_no_thread_can_be_started() {
     let Some(group) = ControlGroup::new(&unique("hostile")) else { return };
     group.limit(1);
     let folder = folder();
     let epmds: Vec<_> = (0..6).map(|_| Server::start(peer::wait_for_end)).collect();
     let vms: Vec<_> = epmds.iter().map(|epmd| fake_vm(folder.path(), "a@h", epmd.port)).collect();
     let output = run_checked(&mut group.command(beamtune().args(["nodes", "--json"])));
-    // Each takes two seconds; those for which no time was left are reported.
+    // Each takes two seconds; those that were not queried in time are reported.
     assert!(output.stderr.contains(" EPMDs on this host were not queried"), "{}", output.stderr);
     let rows = output.json();
     let is_listed = |vm: &Process| rows.as_array().unwrap().iter().any(|row| row["pid"] == vm.pid());
@@ -447,7 +447,7 @@ fn epmds_are_queried_one_by_one_without_more_threads() {
 }
 
 #[test]
-fn name_of_a_file_does_not_control_the_terminal() {
+fn name_of_a_file_cannot_control_the_terminal() {
     let folder = folder();
     let file = folder.path().join(NASTY.replace('/', ""));
     fs::write(&file, b"no recording").unwrap();

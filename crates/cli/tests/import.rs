@@ -1,4 +1,4 @@
-//! `beamtune import`: from the output of lcnt and other tools to remedies, and to recordings that other commands read.
+//! `beamtune import`: diagnoses the output of lcnt and other tools, and writes recordings that other commands can read.
 #![allow(clippy::expect_used, clippy::panic, reason = "these are tests")]
 
 mod common;
@@ -9,7 +9,7 @@ use std::process::Command;
 
 use common::{beamtune, folder, run};
 
-/// A table that every process writes. The counts are invented, the format is lcnt's.
+/// Contention for a table that all processes write to. The counts are invented, in the format of lcnt.
 const CONTENDED: &str = "\
 We saw this on web1 yesterday:
 Erlang/OTP 25 [erts-13.1.5] [source] [64-bit] [smp:2:2] [ds:2:2:10] [lock-counting]
@@ -27,7 +27,7 @@ ok
 ok
 ";
 
-/// The same after the fix.
+/// The same node after the fix.
 const FIXED: &str = "\
 Erlang/OTP 25 [erts-13.1.5] [source] [64-bit] [smp:2:2] [ds:2:2:10] [lock-counting]
 1> lcnt:conflicts().
@@ -45,7 +45,7 @@ fn import(text: &str, folder: &Path, args: &[&str]) -> common::Output {
 }
 
 #[test]
-fn pasted_table_is_judged_and_other_text_is_listed_as_not_read() {
+fn pasted_table_is_diagnosed_and_other_text_is_listed_as_not_read() {
     let folder = folder();
     let output = import(CONTENDED, folder.path(), &[]);
     assert_eq!(output.status, Some(1), "{}\n{}", output.stdout, output.stderr);
@@ -153,7 +153,7 @@ fn output_of_other_tools_is_diagnosed_like_a_recording() {
 }
 
 #[test]
-fn findings_from_text_alone_are_notices() {
+fn findings_from_imported_text_are_notices() {
     let folder = folder();
     let banner =
         "Erlang/OTP 25 [erts-13.1.5] [source] [64-bit] [smp:2:2] [ds:2:2:2] [async-threads:1] [jit:ns]\n\n";

@@ -1,7 +1,7 @@
-//! Labs in both variants on real VMs: the fault of the sick variant is found with its subject, and nothing else is.
+//! Labs in both variants on real VMs: only the fault of the sick variant is found, with its subject.
 //!
-//! `beamtune lab evaluate` runs and judges them. These tests run the labs that do not need a quiet machine, each on one release, a different
-//! one from lab to lab. `make labs` runs all labs on all releases, and third-party software.
+//! `beamtune lab evaluate` runs and grades the labs. These tests run the labs that do not need an idle host, each on a single release,
+//! which differs from lab to lab. `make labs` runs all labs on all releases, and third-party software.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "these are tests")]
 
@@ -14,11 +14,11 @@ use std::process::Command;
 use common::{TIMEOUT, beamtune, folder, run_for};
 use serde_json::Value;
 
-/// Some labs of each kind that do not need a quiet machine.
+/// Some labs of each kind that do not need an idle host.
 const LABS: &str = "atom-leak,dirty-io-saturated,dirty-io-saturated-and-port-leak,frozen-peer,healthy-idle,healthy-memory,large-heaps,\
                     nif-malloc-leak,port-leak,scattered-survivors,unread-messages";
 
-/// `beamtune lab evaluate` of these labs, with its results in `rows`.
+/// Returns a command that evaluates these labs and writes the results to `rows`.
 fn evaluate(rows: &Path, more: &[&str]) -> Command {
     let mut command = beamtune();
     command.args(["lab", "evaluate", "--quick", "--robust", "--labs", LABS, "-o"]).arg(rows).args(more);
@@ -38,9 +38,9 @@ fn faults_are_found_in_sick_labs_and_not_in_healthy_ones() {
     let folder = folder();
     let rows = folder.path().join("rows.jsonl");
     let output = run_for(&mut evaluate(&rows, &[]), 20 * TIMEOUT);
-    // The output has the master seed, which repeats a failure, and what was skipped.
+    // The output contains the master seed, with which a failure can be reproduced, and the skipped runs.
     eprint!("{}{}", output.stderr, output.stdout);
-    assert_eq!(output.status, Some(0), "a lab was judged wrongly");
+    assert_eq!(output.status, Some(0), "a lab was diagnosed wrongly");
     let first = lines(&rows);
     let count = |setting: &str| first.iter().filter(|row| row["setting"] == setting).count();
     assert!(
@@ -53,7 +53,7 @@ fn faults_are_found_in_sick_labs_and_not_in_healthy_ones() {
     assert_eq!(output.status, Some(2), "results are not overwritten without --fresh");
     assert!(output.stderr.contains("--resume") && output.stderr.contains("--fresh"), "{}", output.stderr);
 
-    // As if it had been killed while it wrote the last row.
+    // As if beamtune had been killed while it was writing the last row.
     let mut kept = first[..first.len() - 1].iter().map(|row| format!("{row}\n")).collect::<String>();
     kept.push_str(r#"{"case":"#);
     fs::write(&rows, kept).expect("the file");

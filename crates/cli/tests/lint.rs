@@ -1,4 +1,4 @@
-//! `beamtune lint`: what it reads, what it prints, what it fixes and what it leaves unchanged.
+//! `beamtune lint`: what it reads, prints and fixes, and what it leaves unchanged.
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "these are tests")]
 
 mod common;
@@ -12,9 +12,9 @@ use std::process::Stdio;
 use common::{Output, TestNode, all_otps, beamtune, folder, run, text};
 use serde_json::Value;
 
-/// Has had no effect since OTP 21; `--fix` removes it.
+/// `+K` has had no effect since OTP 21; `--fix` removes it.
 const USELESS: &str = "# kernel poll\n+K true\n# limits\n+P 1048576\n";
-/// Refused by every release.
+/// A flag that every release refuses.
 const REFUSED: &str = "+P 12\n";
 const SOUND: &str = "+P 1048576\n";
 
@@ -124,7 +124,7 @@ fn file_without_read_permission_is_reported() {
 }
 
 #[test]
-fn safe_fixes_are_applied_and_all_other_bytes_stay() {
+fn safe_fixes_are_applied_and_all_other_bytes_are_kept() {
     let folder = folder();
     let path = write(folder.path(), "vm.args", USELESS);
     fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).expect("chmod");
@@ -138,7 +138,7 @@ fn safe_fixes_are_applied_and_all_other_bytes_stay() {
     let before = fs::metadata(&path).and_then(|metadata| metadata.modified()).expect("a time");
     assert_eq!(lint(folder.path(), &["vm.args", "--fix"]).stderr, "");
     assert_eq!(fs::metadata(&path).and_then(|metadata| metadata.modified()).expect("a time"), before);
-    assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1, "a temporary file is left");
+    assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1, "a temporary file remains");
 }
 
 /// Copies the corpus, without its `.expect` files.
@@ -161,7 +161,7 @@ fn copy_of_corpus(to: &Path) {
 }
 
 #[test]
-fn fixed_corpus_has_nothing_left_to_fix_and_no_new_errors() {
+fn after_fixing_the_corpus_nothing_is_fixable_and_there_are_no_new_errors() {
     let folder = folder();
     copy_of_corpus(folder.path());
     let before = lint(folder.path(), &[".", "--format", "json"]).json();
@@ -187,7 +187,7 @@ fn fixed_corpus_has_nothing_left_to_fix_and_no_new_errors() {
 }
 
 #[test]
-fn file_behind_a_symbolic_link_is_fixed_and_the_link_stays() {
+fn target_of_a_symbolic_link_is_fixed_and_the_link_is_kept() {
     let folder = folder();
     let path = write(folder.path(), "real/vm.args", USELESS);
     symlink("real/vm.args", folder.path().join("vm.args")).expect("link");
@@ -234,7 +234,7 @@ fn standard_input_needs_a_file_type() {
 }
 
 #[test]
-fn files_of_one_node_are_judged_together_with_the_option_for_it() {
+fn files_of_one_node_are_checked_against_each_other_with_together() {
     let folder = folder();
     write(folder.path(), "vm.args", "+P 1048576\n");
     write(folder.path(), ".env", "ERL_FLAGS=+P 262144\n");
@@ -250,7 +250,7 @@ fn files_of_one_node_are_judged_together_with_the_option_for_it() {
 }
 
 #[test]
-fn only_the_requested_releases_are_judged() {
+fn only_the_requested_releases_are_checked() {
     let folder = folder();
     write(folder.path(), "vm.args", "+hmaxib true\n");
     let status = |otp: &str| lint(folder.path(), &["vm.args", "--otp", otp]).status;
@@ -323,7 +323,7 @@ fn sarif_of_the_whole_corpus_is_complete() {
         }
     }
     assert!(results.iter().any(|result| result["fixes"].is_array()), "no fix in the whole corpus");
-    // A path below the working directory stays relative, as GitHub and others need it.
+    // A path below the working directory stays relative, which GitHub and others require.
     let folder = folder();
     write(folder.path(), "a b/vm.args", REFUSED);
     let output = lint(folder.path(), &["./a b/vm.args", "absent/x.args", "--format", "sarif"]);
@@ -373,7 +373,7 @@ fn running_node_is_linted_for_its_own_release() {
             let findings = value["findings"].as_array().expect("findings");
             let is_of_k = |finding: &Value| finding["flag"].as_str().is_some_and(|flag| flag.contains('K'));
             assert!(findings.iter().any(is_of_k), "{value:#}");
-            // Of init's arguments, only this one is wrong.
+            // This is the only invalid argument of init.
             let is_of_emulator = |finding: &&Value| matches!(finding["flag"].as_str(), Some("-K" | "-P"));
             let of_init: Vec<&Value> = findings.iter().filter(|finding| !is_of_emulator(finding)).collect();
             assert!(
@@ -381,7 +381,7 @@ fn running_node_is_linted_for_its_own_release() {
                 "{value:#}"
             );
             assert_eq!(output.status, Some(1));
-            assert!(!output.stdout.contains(&node.cookie), "the cookie is shown");
+            assert!(!output.stdout.contains(&node.cookie), "the output contains the cookie");
         }
     }
 }

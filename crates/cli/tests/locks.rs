@@ -1,8 +1,8 @@
-//! `beamtune locks` on real VMs: contention is reported with its place, its absence is reported too, and the node is left as it was.
+//! `beamtune locks` on real VMs: contention is reported with its place, its absence is also reported, and the node is left unchanged.
 //!
-//! With `BEAMTUNE_LOCKS_REPORT=FILE`, all workloads run on all releases with three seeds (or `BEAMTUNE_LOCKS_SEEDS`), and a line of each
-//! result is written to the file: `make locks`.
-//! `BEAMTUNE_LCNT_25` and so on name lcnt emulators: the path of an `erl` below the release's root.
+//! With `BEAMTUNE_LOCKS_REPORT=FILE` (`make locks`), all workloads run on all releases with three seeds (or `BEAMTUNE_LOCKS_SEEDS`), and
+//! one line per result is written to the file.
+//! `BEAMTUNE_LCNT_25` etc. set the lcnt emulators: the path of an `erl` below the release's root.
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "these are tests")]
 
 mod common;
@@ -16,10 +16,10 @@ use common::{
 };
 use serde_json::Value;
 
-/// More schedulers than the host may have cores.
+/// Four schedulers, which may be more than the host has cores.
 const FOUR: &[&str] = &["+S", "4:4"];
 const TWO: &[&str] = &["+S", "2:2"];
-/// Attempts of a measurement. On a busy machine a VM may hardly run during one of them.
+/// Maximum number of attempts of a measurement. On a busy host, a VM may hardly run during one of them.
 const MAX_ATTEMPTS: usize = 4;
 /// The lock categories that are counted by default, as the VM names them.
 const COUNTED: &str = "[allocator,db,distribution,generic,io,scheduler]";
@@ -30,7 +30,7 @@ fn locks(target: &str, args: &[&str]) -> Command {
     command
 }
 
-/// The JSON page of a node.
+/// Runs `beamtune locks` on a node, and returns the page as JSON.
 #[track_caller]
 fn page(node: &TestNode, args: &[&str]) -> Value {
     let output = run_for(
@@ -41,12 +41,12 @@ fn page(node: &TestNode, args: &[&str]) -> Value {
     output.json()
 }
 
-/// The answer: whether there is lock contention.
+/// Returns the verdict on lock contention: yes, no or not sure.
 fn answer(page: &Value) -> &str {
     page["look"]["threads_wait"].as_str().unwrap_or("no answer")
 }
 
-/// Measures until the answer is the expected one, which may depend on what could be measured.
+/// Measures until the verdict is the expected one, which may depend on what could be measured.
 #[track_caller]
 fn expect(node: &TestNode, args: &[&str], expected: impl Fn(&Value) -> &'static str) -> Value {
     for left in (0..MAX_ATTEMPTS).rev() {
@@ -60,12 +60,12 @@ fn expect(node: &TestNode, args: &[&str], expected: impl Fn(&Value) -> &'static 
     unreachable!("the last attempt returns or fails")
 }
 
-/// The finding of contended locks.
+/// Returns the finding of contended locks.
 fn contended(page: &Value) -> Option<&Value> {
     page["findings"].as_array().expect("findings").iter().find(|finding| finding["code"] == "BT033")
 }
 
-/// Whether the page can name operations: the VM has its symbols, and the test runs as root.
+/// True if the page can name operations: the VM has symbols, and the test runs as root.
 fn shows_operations(page: &Value) -> bool {
     let means = page["look"]["means"].to_string();
     if means.contains("without the symbols") {
@@ -75,8 +75,8 @@ fn shows_operations(page: &Value) -> bool {
     is_root()
 }
 
-/// Whether the answer is not "not sure". Stack samples do not show contention of a stripped VM. If its schedulers contend for a lock while
-/// other processes use its CPUs, a VM may not have time to report scheduler utilization.
+/// True if the verdict should not be "not sure". Stack samples cannot show the contention of a stripped VM. If the schedulers contend for
+/// a lock while other processes use the CPUs, the VM may not have time to report scheduler utilization.
 fn is_conclusive(page: &Value) -> bool {
     shows_operations(page) || page["period"]["vm_samples"].as_i64().is_some_and(|samples| samples > 1)
 }
@@ -95,7 +95,7 @@ fn contended_table_is_found_and_its_operation_named_without_a_restart() {
         let finding = contended(&page).unwrap_or_else(|| panic!("{page:#}"));
         assert_eq!(finding["subject"]["name"], "ets:update_counter/3", "{page:#}");
         assert!(finding["remedies"].to_string().contains("write_concurrency"), "{finding:#}");
-        // The cost is reported. If others use the host, the time per sample may not be measurable.
+        // The cost is reported. If other processes use the host, the time per sample may not be measurable.
         let means = page["look"]["means"].to_string();
         let has_cost = means.contains("CPU time") || means.contains("at an unknown cost");
         assert!(means.contains("stack samples and ") && has_cost, "{means}");
@@ -133,7 +133,7 @@ fn result_is_recorded_and_read_back_unchanged() {
 }
 
 #[test]
-fn ctrl_c_ends_a_measurement_with_the_result_so_far() {
+fn ctrl_c_ends_a_measurement_and_prints_the_result_so_far() {
     let Some(otp) = otp(25) else { return };
     let node = loops::node(&otp, "erl", TWO, loops::ASK);
     let folder = folder();
@@ -151,10 +151,10 @@ fn ctrl_c_ends_a_measurement_with_the_result_so_far() {
     assert!(page["look"]["seconds"].as_f64().is_some_and(|seconds| seconds < 60.0), "{page:#}");
 }
 
-/// Held by tests that need the cores while locks are counted: the dirty-collections lab leaves little CPU time for another VM.
+/// Held by tests that need all cores while locks are counted: the lab dirty-collections leaves little CPU time for another VM.
 static CORES: Mutex<()> = Mutex::new(());
 
-/// The releases with an lcnt emulator, and the programs that start them.
+/// Returns the releases with an lcnt emulator, each with the program that starts it.
 fn lcnt_otps() -> Vec<(Otp, String)> {
     let named = |otp: Otp| {
         let name = format!("BEAMTUNE_LCNT_{}", otp.release);
@@ -172,7 +172,7 @@ fn lcnt_otps() -> Vec<(Otp, String)> {
     all_otps().into_iter().filter_map(named).collect()
 }
 
-/// Time that was waited for a lock class, in percent of the duration.
+/// Returns the wait time for a lock class, in percent of the duration.
 fn share(page: &Value, class: &str) -> f64 {
     let classes = page["classes"].as_array().expect("classes");
     let line = classes.iter().find(|line| line["class"] == class);
@@ -180,7 +180,7 @@ fn share(page: &Value, class: &str) -> f64 {
 }
 
 #[test]
-fn lock_counting_names_the_table_and_shows_the_effect_of_the_fix() {
+fn lock_counting_names_the_table_and_measures_the_effect_of_the_fix() {
     let _alone = CORES.lock().unwrap_or_else(PoisonError::into_inner);
     for (otp, program) in lcnt_otps() {
         let table = unique("hot");
@@ -206,10 +206,10 @@ fn lock_counting_names_the_table_and_shows_the_effect_of_the_fix() {
 }
 
 #[test]
-fn lock_counting_names_the_allocator_of_dirty_schedulers_and_shows_the_effect_of_the_fix() {
+fn lock_counting_names_the_allocator_and_measures_the_effect_of_the_fix() {
     let _alone = CORES.lock().unwrap_or_else(PoisonError::into_inner);
     for (otp, program) in lcnt_otps() {
-        // The flag of the fix exists since 24.2.
+        // The flag that fixes the contention was added in OTP 24.2.
         if otp.root.is_some() || otp.release < 25 {
             eprintln!(
                 "skipped for OTP {}, because the lab starts an erl of this host, of 25 or later",
@@ -258,7 +258,7 @@ fn ctrl_c_during_lock_counting_restores_the_nodes_settings() {
 }
 
 #[test]
-fn wrong_arguments_are_refused_with_advice() {
+fn invalid_arguments_are_refused_with_advice() {
     let refused =
         |target: &str, args: &[&str], words: &[&str]| run(&mut locks(target, args)).assert_refused(words);
     let node = std::process::id().to_string();
@@ -291,7 +291,7 @@ fn recording_without_lock_samples_says_how_to_get_them() {
     run(&mut locks(&file, &["-o", "/tmp/other"])).assert_refused(&["is a recording", "leave out -o"]);
 }
 
-/// beamtune in a PID namespace where it does not see the processes of this host, as with a node on another host.
+/// Runs `beamtune locks` in a PID namespace that hides the processes of this host, as if the node were on another host.
 fn elsewhere(node: &TestNode, args: &[&str]) -> Output {
     let mut command = Command::new("unshare");
     command
@@ -323,14 +323,14 @@ fn locks_of_a_node_on_another_host_are_counted_or_sampled_there() {
 }
 
 #[test]
-fn user_who_may_not_sample_threads_is_told_what_is_needed() {
+fn missing_rights_for_sampling_threads_are_reported() {
     if !is_root() {
         eprintln!("skipped, because becoming another user needs root");
         return;
     }
     let Some(otp) = otp(25) else { return };
     let node = loops::node(&otp, "erl", TWO, loops::COMPUTE);
-    // A folder that others can read.
+    // Other users can read this folder.
     let folder = tempfile::tempdir_in("/var/tmp").expect("a folder");
     let binary = folder.path().join("beamtune");
     copy_program(beamtune().get_program(), &binary);
@@ -350,24 +350,24 @@ fn user_who_may_not_sample_threads_is_told_what_is_needed() {
     assert!(!output.stdout.contains("Lock contention: yes"), "{}", output.stdout);
 }
 
-/// A node with a known answer.
+/// A running node for which the correct verdict is known.
 struct Case {
     what: &'static str,
     schedulers: &'static [&'static str],
     seed: u32,
-    /// Empty if the answer is unknown.
+    /// The correct verdict; empty if it is unknown.
     expected: &'static str,
     _running: Process,
     node: String,
     cookie: Option<String>,
 }
 
-/// The node's name, from the line with which a lab reports that it is ready.
+/// Parses the node name in the line with which a lab reports that it is ready.
 fn node_of(ready: &str) -> String {
     ready.split(' ').find_map(|word| word.strip_prefix("node=")).expect("a node").to_owned()
 }
 
-/// The lab of the contended table, with these schedulers.
+/// Starts the lab with the contended table, with these schedulers.
 fn lab(otp: &Otp, schedulers: &'static [&'static str], is_cured: bool, seed: u32) -> Case {
     let mut command = beamtune();
     command.args(["lab", "run", "lock-contention", "--seed", &seed.to_string(), "--for", "150s"]);
@@ -375,7 +375,7 @@ fn lab(otp: &Otp, schedulers: &'static [&'static str], is_cured: bool, seed: u32
     if let Some(root) = &otp.root {
         command.arg("--otp-root").arg(root);
     }
-    // After the lab's own flags, so that these take effect.
+    // ERL_ZFLAGS come after the lab's own flags, so they take effect.
     let mut process = Process::start(command.env("ERL_ZFLAGS", schedulers.join(" ")));
     let ready = process.expect_line("lab ready ");
     let node = node_of(&ready);
@@ -395,7 +395,7 @@ fn looping(
 }
 
 impl Case {
-    /// Measures. Returns a line of the table, and whether the answer is right.
+    /// Measures the node. Returns a line of the table, and whether the verdict is right.
     fn measure(&self, otp: &Otp) -> (String, bool) {
         let mut command = locks(&self.node, &["--json"]);
         command.envs(self.cookie.iter().map(|cookie| ("BEAMTUNE_COOKIE", cookie)));
@@ -435,7 +435,7 @@ impl Case {
 }
 
 #[test]
-fn each_workload_gets_the_right_answer_on_all_releases() {
+fn each_workload_gets_the_right_verdict_on_all_releases() {
     let Some(report) = std::env::var_os("BEAMTUNE_LOCKS_REPORT") else {
         eprintln!("skipped, because it takes half an hour: make locks");
         return;

@@ -1,4 +1,4 @@
-//! `beamtune locks` when the VM ends meanwhile.
+//! `beamtune locks` on a VM that ends during sampling.
 #![allow(clippy::expect_used, clippy::panic, reason = "these are tests")]
 
 mod common;
@@ -9,7 +9,7 @@ use common::{Process, TIMEOUT, beamtune, folder, loops, otp, text, wait_up_to};
 use serde_json::Value;
 
 #[test]
-fn vm_that_ends_gives_the_result_until_then() {
+fn if_the_vm_ends_the_result_so_far_is_printed() {
     let Some(otp) = otp(25) else { return };
     let mut node = loops::node(&otp, "erl", &["+S", "2:2"], loops::ASK);
     let folder = folder();
@@ -28,7 +28,7 @@ fn vm_that_ends_gives_the_result_until_then() {
     assert!(page["look"]["seconds"].as_f64().is_some_and(|seconds| seconds < 60.0), "{page:#}");
     let means = page["look"]["means"].to_string();
     assert!(means.contains("the VM ended after ") && means.contains("run this again"), "{means}");
-    // Time after the VM's end does not count as sampled.
+    // Time after the end of the VM does not count as sampled.
     let shares =
         page["waits"].as_array().into_iter().flatten().filter_map(|row| row["duration_pct"].as_f64());
     assert!(shares.into_iter().all(|share| share <= 1_000.0), "{page:#}");

@@ -47,12 +47,12 @@ fn short_name_is_shown_with_its_host() {
 }
 
 #[test]
-fn table_names_each_vm_once() {
+fn table_lists_each_vm_once() {
     let Some(otp) = otp(25) else { return };
     let node = TestNode::start(&otp, &[], "ok");
     let output = run(beamtune().arg("nodes"));
     assert_eq!(output.status, Some(0), "{}", output.stderr);
     assert_eq!(output.stdout.matches(&node.name).count(), 1, "{}", output.stdout);
-    assert!(!output.stdout.contains(&node.cookie), "the cookie is shown");
+    assert!(!output.stdout.contains(&node.cookie), "the output contains the cookie");
     assert!(!output.stdout.contains('\x1b'), "colours without a terminal");
 }

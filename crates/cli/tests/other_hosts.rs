@@ -1,5 +1,5 @@
-//! Nodes on another host, as far as one machine can simulate it: a container with addresses of its own, and beamtune in a PID namespace that
-//! does not show the container's processes.
+//! Nodes on another host, simulated on one machine. The node runs in a container with its own addresses, beamtune in a PID namespace
+//! that hides the container's processes.
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "these are tests")]
 
 mod common;
@@ -20,14 +20,14 @@ use common::{Otp, Output, TIMEOUT, all_otps, beamtune, folder, on_all_otps, run,
 
 const COOKIE: &str = "other_hosts";
 
-/// A node in a container. The host in its name does not resolve to the container.
+/// Starts a node in a container. The host in its name does not resolve to the container.
 fn node(otp: &Otp, name: &str, args: &[&str]) -> Container {
     let own = ["-name", name, "-setcookie", COOKIE, "-kernel", "inet_dist_listen_min", "9100"];
     let own = [&own[..], &["inet_dist_listen_max", "9100"], args].concat();
     Container::run(otp, &["-n", "-m", "-u", "-p"], &[], name, &own)
 }
 
-/// Runs beamtune where the node's process is not visible, with these lines in /etc/hosts.
+/// Runs beamtune in a namespace in which the node's process is not visible, with these lines in /etc/hosts.
 fn elsewhere(hosts: &str, folder: &Path, args: &[&str]) -> Output {
     let file = folder.join("hosts");
     let own = fs::read_to_string("/etc/hosts").unwrap_or_default();
@@ -43,7 +43,7 @@ fn assert_attached(output: &Output, node: &Container) {
     assert!(matches!(output.status, Some(0 | 1)), "{:?}: {}", output.status, output.stderr);
     let answer = output.json();
     assert_eq!(answer["node"]["name"], node.name.as_str());
-    // The other host's data come through the agent.
+    // The agent sends the data of the other host.
     for samples in ["vm_samples", "host_samples"] {
         assert!(answer["period"][samples].as_i64().is_some_and(|samples| samples > 0), "{answer:#}");
     }
@@ -54,7 +54,7 @@ fn doctor(target: &str) -> [&str; 5] {
 }
 
 #[test]
-fn node_on_another_host_is_reached_by_each_of_its_names() {
+fn node_on_another_host_is_reached_by_name_and_address() {
     if !can_create_namespaces() {
         return;
     }
@@ -63,7 +63,7 @@ fn node_on_another_host_is_reached_by_each_of_its_names() {
         let (alive, host) = (unique("far"), "far.example.test");
         let node = node(otp, &format!("{alive}@{host}"), &[]);
         let [v4, v6] = node.connect();
-        // Only EPMD listens at the first address; the node listens at the other one.
+        // At the first address, only EPMD listens; at the second, also the node.
         let hosts = format!("{v6} {host}\n{v4} {host}");
         assert_attached(&elsewhere(&hosts, folder.path(), &doctor(&node.name)), &node);
         for target in [format!("{host}:9100"), format!("{v4}:9100")] {
@@ -73,7 +73,7 @@ fn node_on_another_host_is_reached_by_each_of_its_names() {
         output.assert_refused(&[&format!("[{v6}]:9100 cannot be reached"), "refused"]);
         let output = elsewhere("", folder.path(), &doctor(&node.name));
         output.assert_refused(&["cannot resolve host far.example.test"]);
-        // A name that is not registered with the other host's EPMD.
+        // This name is not registered with the EPMD of the other host.
         let output = elsewhere(&hosts, folder.path(), &doctor(&format!("nobody@{host}")));
         output.assert_refused(&["knows no node \"nobody\"", &alive]);
     });
@@ -135,7 +135,7 @@ fn forward(mut from: TcpStream, mut to: TcpStream, delay: Duration) {
 }
 
 #[test]
-fn delayed_connection_gives_a_sample_each_second() {
+fn delayed_connection_provides_a_sample_every_second() {
     if !can_create_namespaces() {
         return;
     }
@@ -153,7 +153,7 @@ fn delayed_connection_gives_a_sample_each_second() {
             assert_eq!(output.status, Some(0), "{}", output.stderr);
             let reader = Reader::open(&file).expect("a recording");
             let samples: Vec<_> = reader.samples().map(|sample| sample.expect("readable")).collect();
-            // A busy machine misses a tick now and then; a connection that is too slow misses one each time.
+            // A busy host occasionally misses a tick; a connection that is too slow would miss one in every recording.
             let mut gaps = samples.iter().flat_map(|sample| &sample.gaps);
             if !gaps.any(|gap| gap.source == "recorder") || Instant::now() > deadline {
                 break (reader, samples);
@@ -165,7 +165,7 @@ fn delayed_connection_gives_a_sample_each_second() {
             let apart_ms = (pair[1].tick.t - pair[0].tick.t) / 1_000_000;
             assert!((900..1_100).contains(&apart_ms), "OTP {}: {apart_ms} ms apart", otp.release);
         }
-        // The delay shows in the round-trip times, so it took effect.
+        // The round-trip times show that the delay took effect.
         let series = reader.series().expect("series");
         let round_trip = series.find(ROUND_TRIP.group, "", ROUND_TRIP.name).expect("round trips");
         let of_round_trip = |(id, value): &(_, i64)| (*id == round_trip).then_some(*value);

@@ -1,4 +1,4 @@
-//! `--from` and `--to`: a part of a recording, by wall-clock time.
+//! `--from` and `--to`: select a part of a recording by wall-clock time.
 #![allow(clippy::expect_used, clippy::panic, reason = "these are tests")]
 
 mod common;
@@ -13,7 +13,7 @@ use common::{Output, beamtune, folder, run};
 /// 2026-11-20T00:00:00Z.
 const MIDNIGHT: i64 = 1_795_132_800;
 
-/// Records one sample per minute for five hours, beginning at midnight; the VM is restarted at three.
+/// Writes a recording with one sample per minute for five hours, beginning at midnight UTC. The VM is restarted after three hours.
 fn record_night(path: &Path) {
     let mut table = SeriesTable::default();
     let mut writer = Writer::create(path, Existing::Refuse).expect("created");
@@ -51,12 +51,12 @@ fn run_part(command: &str, file: &Path, part: &[&str]) -> Output {
 }
 
 #[test]
-fn part_is_selected_by_local_time_and_judged_alone() {
+fn part_is_selected_by_local_time_and_diagnosed_alone() {
     let folder = folder();
     let file = folder.path().join("night.btr");
     record_night(&file);
     for command in ["diagnose", "show"] {
-        // In this time zone, one hour east of UTC, the recording is from 1:00 to 6:00.
+        // In this time zone, one hour east of UTC, the recording covers 1:00 to 6:00.
         let output = run_part(command, &file, &["--from", "02:50", "--to", "03:10"]);
         assert!(
             output.stdout.starts_with("from 2026-11-20 02:50:00 to 03:10:00 (+01:00)\n"),

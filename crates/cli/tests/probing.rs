@@ -1,4 +1,4 @@
-//! Sampling the threads of real VMs: a wait for a lock is found with its operation, and other waits are not taken for one.
+//! Samples the threads of real VMs: lock waits are found with their operation, and other waits are not mistaken for lock waits.
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "these are tests")]
 
 mod common;
@@ -14,10 +14,10 @@ use common::{Otp, all_otps, loops, wait_up_to};
 
 /// Samples per second.
 const RATE: u32 = 1_000;
-/// Two schedulers.
+/// Flags for two schedulers.
 const TWO: &[&str] = &["+S", "2:2"];
 
-/// Samples a VM's threads. `None` if that is not possible; prints why.
+/// Samples a VM's threads. If that is not possible, returns `None` and prints why.
 fn sample(otp: &Otp, pid: u32, length: Duration) -> Option<Seen> {
     let (tree, clock) = (LocalTree::default(), SystemClock::new(Stop::default()));
     let read_threads = || threads::look(&tree, pid, &clock).expect("the threads of a VM of ours");
@@ -41,7 +41,7 @@ fn sample(otp: &Otp, pid: u32, length: Duration) -> Option<Seen> {
     Some(watch.finish(clock.now() - begin, None))
 }
 
-/// The waits of schedulers in an operation.
+/// Returns the waits of schedulers in an operation.
 fn waits_in<'a>(seen: &'a Seen, operation: &str) -> Vec<&'a WaitRow> {
     let matches =
         |row: &&WaitRow| row.thread == "scheduler" && row.stack.first().is_some_and(|name| name == operation);
@@ -49,11 +49,11 @@ fn waits_in<'a>(seen: &'a Seen, operation: &str) -> Vec<&'a WaitRow> {
 }
 
 #[test]
-fn operation_that_waits_for_a_tables_lock_is_named() {
+fn operation_that_waits_for_the_lock_of_a_table_is_named() {
     for otp in all_otps() {
         let node = loops::node(&otp, "erl", TWO, &loops::contended("hot"));
         let mut last = None;
-        // On a busy machine the VM may hardly run for a while.
+        // On a busy host, the VM may hardly run for a while.
         wait_up_to(3 * common::TIMEOUT, "a wait for the table's lock", || {
             let Some(seen) = sample(&otp, node.pid(), Duration::from_secs(2)) else { return true };
             let is_found =
@@ -79,7 +79,7 @@ fn schedulers_without_contention_wait_for_no_lock() {
             let length = Duration::from_secs(2);
             let Some(seen) = sample(&otp, node.pid(), length) else { continue };
             let waited: i64 = seen.found.rows.iter().map(|row| row.waited).sum();
-            // Locks are taken all the time and are not always free: up to 1 % of the time of two schedulers.
+            // Locks are acquired all the time, and may occasionally be held: for up to 1 % of the time of two schedulers.
             let bound = i64::try_from(2 * length.as_nanos() / 100).expect("some seconds");
             assert!(waited <= bound, "OTP {}, {eval}: {seen:#?}", otp.release);
         }

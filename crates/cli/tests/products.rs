@@ -1,4 +1,4 @@
-//! Products built on Erlang are shown as their users know them: Elixir's processes by module and label, ejabberd by name. (RabbitMQ has
+//! Products built on Erlang are shown as their users know them: Elixir processes by module and label, ejabberd by name. (For RabbitMQ, see
 //! rabbitmq.rs.)
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "these are tests")]
 
@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use common::{Otp, Process, TIMEOUT, beamtune, folder, free_port, otp, run, text, unique};
 use serde_json::Value;
 
-/// Two servers, one of them registered. Each is sent about 900 items a second and handles 50. The senders end after some minutes. `LABEL` is
-/// replaced.
+/// Two servers, one of them registered. Each receives about 900 items per second, but handles only 50. The senders end after a few
+/// minutes. `LABEL` is a placeholder.
 const SHOP: &str = r#"
 defmodule Shop.Server do
   defmacro __using__(_) do
@@ -41,7 +41,8 @@ Stream.repeatedly(fn -> Process.sleep(50) end) |> Enum.find(fn _ -> long?.(cart)
 IO.puts("ready")
 "#;
 
-/// The output of `beamtune doctor` for the shop, in one line. `None` if the release has no Elixir; prints that the test is skipped.
+/// Returns the output of `beamtune doctor` for the shop, in one line. If the release has no Elixir, returns `None` and prints that the
+/// test is skipped.
 fn doctor_of_the_shop(otp: &Otp, naming: &[&str], label: &str) -> Option<String> {
     if !otp.command("elixir").arg("--version").output().is_ok_and(|output| output.status.success()) {
         eprintln!("skipped, because OTP {} has no Elixir (scripts/install.sh test; make otp)", otp.release);
@@ -59,7 +60,7 @@ fn doctor_of_the_shop(otp: &Otp, naming: &[&str], label: &str) -> Option<String>
     node.expect_line("ready");
     let output = run(beamtune().args(["doctor", &node.pid().to_string(), "--for", "12s", "-v"]));
     assert_eq!(output.status, Some(1), "{}\n{}", output.stdout, output.stderr);
-    // Long sentences are broken into lines.
+    // The page breaks long sentences into lines.
     Some(output.stdout.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
@@ -111,8 +112,8 @@ fn ejabberd_is_shown_by_name_and_can_be_attached_to() {
         "hosts: [localhost]\nlisten:\n  - {{port: {port}, ip: \"127.0.0.1\", module: ejabberd_c2s}}\nacme: {{auto: false}}\n"
     );
     fs::write(path("ejabberd.yml"), config).expect("the configuration");
-    // The command of `ejabberdctl foreground`, without its change of user and its settings in /etc. The node itself creates the cookie, in its
-    // home.
+    // The command of `ejabberdctl foreground`, without the change of user and the settings in /etc. The node itself creates its cookie, in
+    // its home directory.
     let mut command = Command::new("erl");
     command.args(["-sname", &format!("{}@localhost", unique("ejabberd")), "-noinput"]);
     command.args(["-mnesia", "dir", &format!("{:?}", path("spool")), "-s", "ejabberd"]);
@@ -153,7 +154,7 @@ fn ejabberd_is_shown_by_name_and_can_be_attached_to() {
     assert!(answer["healthy"].to_string().contains("BT006"), "{answer:#}");
 }
 
-/// The folder of ejabberd's libraries, and the versions of ejabberd that Debian's folder names contain.
+/// Returns the folder of ejabberd's libraries, and the versions of ejabberd in Debian's folder names.
 fn ejabberd() -> Option<(PathBuf, Vec<String>)> {
     fs::read_dir("/usr/lib").ok()?.filter_map(|entry| Some(entry.ok()?.path())).find_map(|folder| {
         let names =

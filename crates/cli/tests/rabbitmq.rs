@@ -1,7 +1,7 @@
-//! RabbitMQ from Debian, idle and under a moderate load: `beamtune doctor` shows its name, and finds nothing above
-//! "notice". The load comes once from RabbitMQ's own Erlang client (scripts/rabbitmq/rabbit_load.erl), once from PerfTest.
+//! RabbitMQ from Debian, idle and under a moderate load: `beamtune doctor` shows its name, and reports nothing above "notice". The load
+//! is generated once by RabbitMQ's own Erlang client (scripts/rabbitmq/rabbit_load.erl), and once by PerfTest.
 //!
-//! Each test has its own broker. They run one at a time, since they would disturb each other. The findings are printed:
+//! Each test has its own broker. The tests run one at a time, since they would disturb each other. To see the findings:
 //! `cargo test -p beamtune --test rabbitmq -- --nocapture`.
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "these are tests")]
 
@@ -19,11 +19,11 @@ use common::{TIMEOUT, beamtune, folder, run, run_for, text, unique, wait_until, 
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A moderate load: it leaves most of two CPUs idle (the broker uses 0.2 to 0.35 cores, the load about 0.2), and the consumers keep up.
+/// A moderate load, with which consumers keep up. Most of two CPUs stay idle: the broker uses 0.2 to 0.35 cores, the load about 0.2.
 struct Load {
     queues: u32,
     publishers: u32,
-    /// Messages per second of all publishers together.
+    /// Total rate of all publishers, in messages per second.
     rate: u32,
     bytes: u32,
     consumers: u32,
@@ -33,24 +33,24 @@ const LOAD: Load = Load { queues: 4, publishers: 4, rate: 2_000, bytes: 1_000, c
 
 /// A load without consumers.
 const UNCONSUMED_LOAD: Load = Load { queues: 2, publishers: 4, rate: 40_000, bytes: 200, consumers: 0 };
-/// Messages that are queued before the measurement.
+/// Number of messages that are queued before the measurement.
 const MIN_QUEUED: f64 = 1_000_000.0;
-/// The share of the broker's resident memory that may stay unexplained then.
+/// Maximum share of the broker's resident memory that may be unexplained in that measurement.
 const MAX_UNEXPLAINED: f64 = 0.03;
 
-/// The load ends after this time if nothing ends it before.
+/// The load ends after this time, unless it is ended earlier.
 const LOAD_SECONDS: u32 = 900;
 
 /// The rate that the load must reach and its consumers must handle, as a share of the requested rate.
 const MIN_RATE_SHARE: f64 = 0.9;
 
-/// CPU use of processes other than broker and load above which they explain why the broker waits for a CPU.
+/// If processes other than the broker and the load use more CPU than this, they explain why the broker waits for a CPU.
 const MAX_OTHER_CORES: f64 = 0.3;
 
-/// Steal above which BT004 is a true finding. BT004 reports it from 0.05 cores on, in a part of the time that is measured here.
+/// If steal exceeds this, BT004 is a true finding. BT004 reports steal from 0.05 cores on, in a part of the time that is measured here.
 const MAX_STOLEN_CORES: f64 = 0.04;
 
-/// Attempts before the machine counts as too busy.
+/// Number of attempts before the host counts as too busy.
 const MAX_ATTEMPTS: u32 = 4;
 
 #[test]
@@ -64,7 +64,7 @@ fn idle_broker_has_no_finding_above_notice() {
 
 #[test]
 fn broker_under_moderate_load_of_its_erlang_client_has_no_finding_above_notice() {
-    // A fast consumer takes a millisecond per message.
+    // A fast consumer needs a millisecond per message.
     let Some(broker) = Broker::start(Some(1)) else { return };
     let load = Traffic { pid: broker.load_pid.expect("a load"), log: broker.folder.path().join("load") };
     assert_no_finding_above_notice(&broker, Some(&load));
@@ -88,7 +88,7 @@ fn the_memory_of_a_broker_with_a_million_messages_is_explained() {
         load.rates().iter().map(|(sent, _)| sent).sum::<f64>() >= MIN_QUEUED
     });
     kill(load.pid);
-    // Messages that have arrived are still being put into queues.
+    // Messages that have arrived may not be in a queue yet.
     let mut before = cpu_ticks(broker.pid);
     wait_up_to(4 * TIMEOUT, "the broker to be idle", || {
         std::thread::sleep(Duration::from_secs(1));
@@ -130,10 +130,10 @@ fn the_memory_of_a_broker_with_a_million_messages_is_explained() {
     );
 }
 
-/// An idle broker uses less CPU time per second: 0.1 cores, at 100 ticks a second.
+/// Maximum CPU time per second of an idle broker, in ticks: 0.1 cores at 100 ticks per second.
 const MAX_IDLE_TICKS: u64 = 10;
 
-/// CPU time of a process so far, in clock ticks: utime and stime of proc_pid_stat(5).
+/// Returns the CPU time of a process so far, in clock ticks: utime and stime of proc_pid_stat(5).
 fn cpu_ticks(pid: u32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the broker runs");
     let fields = stat.rsplit(") ").next().expect("fields").split(' ').skip(11).take(2);
@@ -144,7 +144,7 @@ fn kill(pid: u32) {
     let _ = Command::new("kill").args(["-s", "KILL", &pid.to_string()]).status();
 }
 
-/// Diagnoses a broker, and measures what else used the host's CPUs meanwhile.
+/// Diagnoses a broker, and measures how much CPU other processes used meanwhile.
 fn assert_no_finding_above_notice(broker: &Broker, load: Option<&Traffic>) {
     for attempt in 1..=MAX_ATTEMPTS {
         if let Some(load) = load {
@@ -187,7 +187,7 @@ fn above_notice(answer: &Value) -> Vec<&Value> {
     findings.iter().filter(|finding| finding["level"] != "notice").collect()
 }
 
-/// All findings, for the test's output.
+/// Lists all findings, for the output of the test.
 fn summaries(answer: &Value) -> String {
     let findings = answer["findings"].as_array().expect("findings").iter();
     let lines: Vec<_> = findings
@@ -204,10 +204,10 @@ fn summaries(answer: &Value) -> String {
     if lines.is_empty() { "nothing found".to_owned() } else { lines.concat() }
 }
 
-/// One broker at a time: the holder is the only test of this file that runs.
+/// Held by the only test of this file that runs, so that there is one broker at a time.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// A broker with its own name, port, data and cookie. It ends with the session that started it.
+/// A broker with its own name, port, data and cookie. It ends with the session script that started it.
 struct Broker {
     pid: u32,
     load_pid: Option<u32>,
@@ -220,13 +220,13 @@ struct Broker {
 }
 
 impl Broker {
-    /// Starts one, with the load of the Erlang client if its consumers' time per message is given. `None` if RabbitMQ is not installed; prints
-    /// that the test is skipped.
+    /// Starts a broker, and the load of the Erlang client if `work_ms` is given: the time that a consumer needs per message. Returns
+    /// `None` and reports the test as skipped if RabbitMQ is not installed.
     fn start(work_ms: Option<u32>) -> Option<Broker> {
         Broker::start_with(work_ms.map(|work_ms| (&LOAD, work_ms)))
     }
 
-    /// The same with a given load.
+    /// Starts a broker with the given load and `work_ms`.
     fn start_with(load: Option<(&Load, u32)>) -> Option<Broker> {
         let Some(product) = installed() else {
             eprintln!("skipped, because RabbitMQ is not installed (scripts/install.sh test)");
@@ -253,7 +253,7 @@ impl Broker {
 
 impl Drop for Broker {
     fn drop(&mut self) {
-        // The session ends load and broker at the end of its input.
+        // The session script ends load and broker when its standard input closes.
         drop(self.session.stdin.take());
         let deadline = Instant::now() + TIMEOUT;
         while matches!(self.session.try_wait(), Ok(None)) && Instant::now() < deadline {
@@ -276,7 +276,7 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The name of the installed RabbitMQ. Debian's folder name contains the version.
+/// Returns the product name of the installed RabbitMQ. The name of Debian's folder contains the version.
 fn installed() -> Option<String> {
     fs::metadata("/usr/lib/rabbitmq/bin/rabbitmq-server").ok()?;
     let folders = fs::read_dir("/usr/lib/rabbitmq/lib").ok()?;
@@ -285,21 +285,21 @@ fn installed() -> Option<String> {
     Some(format!("RabbitMQ {version}"))
 }
 
-/// A port for AMQP; the port above it is for the broker's distribution. Both are below the kernel's ephemeral ports.
+/// Returns a free port for AMQP; the next port is also free, for distribution. Both are below the kernel's ephemeral ports.
 fn free_port() -> u16 {
     let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
     let first = 10_000 + (std::process::id() % 10_000) as u16;
     (first..first + 2_000).find(|&port| is_free(port) && is_free(port + 1)).expect("a free port")
 }
 
-/// A running load, and the file to which it writes its rates each second.
+/// A running load, and the file to which it writes its rates every second.
 struct Traffic {
     pid: u32,
     log: PathBuf,
 }
 
 impl Traffic {
-    /// Messages sent and received per second so far, from `… sent: 2000 msg/s, received: 1990 msg/s …`.
+    /// Returns the rates of sent and received messages so far, from `… sent: 2000 msg/s, received: 1990 msg/s …`.
     fn rates(&self) -> Vec<(f64, f64)> {
         let log = fs::read_to_string(&self.log).unwrap_or_default();
         let number = |line: &str, word: &str| -> Option<f64> {
@@ -308,7 +308,7 @@ impl Traffic {
         log.lines().filter_map(|line| Some((number(line, "sent:")?, number(line, "received:")?))).collect()
     }
 
-    /// Waits for five seconds in a row at full rate: connections exist, and the JVM has warmed up.
+    /// Waits for five consecutive seconds at full rate: then all connections exist, and the JVM has warmed up.
     fn wait_for_full_rate(&self) {
         wait_until("the load has reached its rate", || {
             let rates = self.rates();
@@ -332,7 +332,7 @@ impl Traffic {
     }
 }
 
-/// PerfTest, killed when dropped.
+/// A running PerfTest, which is killed when dropped.
 struct PerfTest(Child);
 
 impl PerfTest {
@@ -340,7 +340,7 @@ impl PerfTest {
         let Load { queues, publishers, rate, bytes, consumers } = LOAD;
         let output = File::create(log).expect("a log");
         let mut command = Command::new("java");
-        // A small heap and a simple garbage collector, so that the JVM disturbs little.
+        // A small heap and a simple garbage collector, so that the JVM uses little CPU.
         command.args([
             "-XX:+UseSerialGC",
             "-Xmx256m",
@@ -380,7 +380,8 @@ impl Drop for PerfTest {
     }
 }
 
-/// The folder with PerfTest and its dependencies, downloaded once. `None` if that failed; prints that the test is skipped.
+/// Returns the folder with PerfTest and its dependencies, which are downloaded once. Returns `None` and reports the test as skipped if
+/// the download failed.
 fn perftest() -> Option<PathBuf> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/perftest.sh");
     let output = run_for(&mut Command::new(script), 10 * TIMEOUT);
@@ -398,7 +399,7 @@ struct Cpu {
     busy: f64,
     /// Steal; part of `busy`.
     stolen: f64,
-    /// Of the processes of the test.
+    /// CPU time of the broker and the load.
     ours: f64,
 }
 
@@ -413,7 +414,7 @@ impl Cpu {
         let cpus = stat.lines().skip(1).filter(|line| line.starts_with("cpu")).count() as f64;
         let of = |pid: &u32| {
             let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process runs");
-            // utime and stime are fields 14 and 15. Field 2 may contain spaces and ends with the last bracket.
+            // utime and stime are fields 14 and 15. Field 2 may contain spaces and ends with the last parenthesis.
             let rest = stat.rsplit(')').next().expect("fields").split_whitespace();
             rest.skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>()
         };
@@ -421,12 +422,12 @@ impl Cpu {
         Cpu { cpus, all, busy: all - total[3] - total[4], stolen: total[7], ours }
     }
 
-    /// Steal since then, in cores.
+    /// Returns the steal since `before`, in cores.
     fn stolen_since(&self, before: &Cpu) -> f64 {
         (self.stolen - before.stolen) * self.cpus / (self.all - before.all)
     }
 
-    /// Cores used since then by other processes and other guests.
+    /// Returns the cores used since `before` by other processes and other guests.
     fn others_since(&self, before: &Cpu) -> f64 {
         let others = (self.busy - before.busy) - (self.ours - before.ours);
         (others * self.cpus / (self.all - before.all)).max(0.0)

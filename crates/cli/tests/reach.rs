@@ -86,7 +86,7 @@ fn node_without_epmd_can_be_diagnosed() {
 }
 
 #[test]
-fn tls_options_take_precedence_over_the_nodes_own() {
+fn tls_options_take_precedence_over_those_of_the_node() {
     let Some(otp) = otp(25) else { return };
     let secure = start(&otp, "inet_tls", "127.0.0.1");
     let folder = folder();
@@ -94,7 +94,7 @@ fn tls_options_take_precedence_over_the_nodes_own() {
     std::fs::write(&other, "").expect("an empty file");
     doctor(&secure.node.name, &["--tls-ca", &text(&other)])
         .assert_refused(&["other.pem", "no certificate in PEM"]);
-    // The node's own certificate, which is not for its host's name.
+    // The node's own certificate is not for the name of its host.
     let own = text(&secure.pem);
     doctor(&secure.node.name, &["--tls-ca", &own]).assert_refused(&["is for node, not for 127.0.0.1"]);
     assert_attached(&doctor(&secure.node.name, &["--tls-ca", &own, "--tls-server-name", "node"]));

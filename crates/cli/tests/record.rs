@@ -1,4 +1,4 @@
-//! `beamtune record --keep`: the last hours of nodes, across restarts of node and recorder.
+//! `beamtune record --keep`: keeps the last few hours of nodes, across restarts of node and recorder.
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "these are tests")]
 
 mod common;
@@ -11,7 +11,7 @@ use beamtune_recording::Reader;
 use common::group::ControlGroup;
 use common::{Otp, Process, TestNode, beamtune, folder, on_all_otps, otp, run, text, unique, wait_until};
 
-/// The same for all nodes of a name, so that a restarted node can be attached to.
+/// The cookie of all nodes, so that the recorder can attach to a restarted node.
 const COOKIE: &str = "ring_cookie";
 
 fn node(otp: &Otp, name: &str) -> TestNode {
@@ -37,7 +37,7 @@ fn ring_continues_after_restarts_of_recorder_and_node() {
         let name = format!("{}@127.0.0.1", unique("ring"));
         let file = folder.path().join(format!("{name}.btr"));
         let first = node(otp, &name);
-        // An absent node does not prevent the recording of the other one.
+        // A node that is not running does not prevent recording the other one.
         let targets = ["nobody_at_home@127.0.0.1", &name];
         let killed = recorder(&targets, folder.path());
         wait_until("three samples", || samples(&file) >= 3);
@@ -68,7 +68,7 @@ fn ring_continues_after_restarts_of_recorder_and_node() {
 }
 
 #[test]
-fn node_that_starts_later_is_waited_for() {
+fn recorder_waits_for_a_node_that_starts_later() {
     let Some(otp) = otp(25) else { return };
     let folder = folder();
     let name = format!("{}@127.0.0.1", unique("later"));
@@ -84,7 +84,7 @@ fn node_that_starts_later_is_waited_for() {
 #[test]
 fn nodes_are_recorded_up_to_the_number_of_available_threads() {
     let (Some(otp), Some(group)) = (otp(25), ControlGroup::new(&unique("ring"))) else { return };
-    // One thread for signals, one for the first node.
+    // One thread is for signals, one for the first node.
     group.limit(2);
     let folder = folder();
     let name = format!("{}@127.0.0.1", unique("ring"));
@@ -103,7 +103,7 @@ fn nodes_are_recorded_up_to_the_number_of_available_threads() {
 }
 
 #[test]
-fn file_with_another_content_is_refused() {
+fn file_with_other_content_is_refused() {
     let Some(otp) = otp(25) else { return };
     let folder = folder();
     let file = folder.path().join("doctor.btr");
@@ -127,7 +127,7 @@ fn systemd_unit_runs_the_same_command_and_is_valid() {
     let tail =
         "record --keep 21600s --max-size 500000000 --every 1s -o %S/beamtune/ -- shop@web1 rabbit@web1";
     assert!(exec.ends_with(tail), "{exec}");
-    // The unit runs in another folder, so relative paths become absolute.
+    // The unit runs in a different folder, so relative paths are made absolute.
     let secure =
         run(beamtune().args(["record", "--systemd", "--keep", "6h", "--tls-ca", "ca.pem", "shop@web1"]));
     let authority = std::path::absolute("ca.pem").expect("a path");
@@ -137,7 +137,7 @@ fn systemd_unit_runs_the_same_command_and_is_valid() {
     std::fs::write(&unit, &output.stdout).expect("written");
     let tool = std::env::var("SYSTEMD_ANALYZE").unwrap_or_else(|_| "systemd-analyze".to_owned());
     if Command::new(&tool).arg("--version").output().is_err() {
-        eprintln!("skipped, because there is no systemd-analyze (SYSTEMD_ANALYZE names one)");
+        eprintln!("skipped in part, because there is no systemd-analyze (set its path with SYSTEMD_ANALYZE)");
         return;
     }
     let verified = run(Command::new(&tool).args(["verify", "--man=no", &text(&unit)]));

@@ -1,4 +1,4 @@
-//! Diagnosis of recordings that earlier versions made on labs (`fixtures/recordings`).
+//! Diagnoses recordings of labs that were made with earlier versions (`fixtures/recordings`).
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -12,7 +12,7 @@ use beamtune_report::Style;
 use beamtune_report::diagnosis::{Invocation, MAX_HEALTHY_LINES, MAX_LINES, View, render};
 use beamtune_rules::relations;
 
-/// By file name.
+/// Returns all recordings by name.
 fn recordings() -> BTreeMap<String, PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/recordings");
     let entries = std::fs::read_dir(&folder).expect("fixtures/recordings");
@@ -26,7 +26,7 @@ fn diagnose(path: &Path) -> Diagnosis {
     beamtune_rules::diagnose(&Arc::new(period))
 }
 
-/// What a diagnosis comes to, without a word of its text.
+/// Returns the essence of a diagnosis without text: codes, levels and causes of all findings.
 fn skeleton(diagnosis: &Diagnosis) -> Vec<(Code, Level, Option<Code>)> {
     let findings = diagnosis.findings();
     findings
@@ -53,7 +53,7 @@ fn without_prose(finding: &mut Finding) {
 }
 
 #[test]
-fn rewording_changes_no_level_no_order_and_no_relation() {
+fn rewording_changes_neither_levels_nor_order_nor_relations() {
     let mut related = 0;
     for (name, path) in recordings() {
         let diagnosis = diagnose(&path);
@@ -67,11 +67,11 @@ fn rewording_changes_no_level_no_order_and_no_relation() {
         assert_eq!(skeleton(&reworded), skeleton(&diagnosis), "{name}");
         related += skeleton(&diagnosis).iter().filter(|(.., follows)| follows.is_some()).count();
     }
-    assert!(related >= 3, "only {related} relations in all recordings: they say nothing of rewording");
+    assert!(related >= 3, "only {related} relations in all recordings, which is too few for this test");
 }
 
 #[test]
-fn a_page_fits_on_one_screen() {
+fn pages_stay_within_their_line_and_width_limits() {
     for (name, path) in recordings() {
         let period = Arc::new(Reader::open(&path).unwrap().period(&Selection::default()).unwrap());
         let diagnosis = beamtune_rules::diagnose(&period);
@@ -92,13 +92,13 @@ fn a_page_fits_on_one_screen() {
     }
 }
 
-/// What one page must not say at once, by codes and subjects: whoever reads it takes each finding at its word.
+/// Lists contradictions between the findings of a page, by codes and subjects. Readers take each finding literally.
 fn contradictions(diagnosis: &Diagnosis) -> Vec<String> {
     let findings = diagnosis.findings();
     let mut found = Vec::new();
     let pid = |finding: &Finding| finding.subject.as_ref().and_then(Subject::pid).map(str::to_owned);
     for one in &findings {
-        // Busy all the time, and waiting for an answer.
+        // A process cannot be busy all the time and also wait for replies.
         let waits =
             |other: &&&Finding| other.code.0 == "BT053" && pid(other).is_some() && pid(other) == pid(one);
         if one.code.0 == "BT005" && findings.iter().any(|other| waits(&other)) {
@@ -109,7 +109,7 @@ fn contradictions(diagnosis: &Diagnosis) -> Vec<String> {
         {
             found.push(format!("{} follows from {}, which was not found", one.code, follows.code));
         }
-        // Nothing is more than all of it.
+        // A share cannot exceed 100 %.
         let is_whole = |evidence: &&beamtune_model::Evidence| {
             evidence.unit == Unit::Ratio
                 && evidence.what.contains("share of")
@@ -118,7 +118,7 @@ fn contradictions(diagnosis: &Diagnosis) -> Vec<String> {
         };
         found
             .extend(one.evidence.iter().find(is_whole).map(|evidence| format!("{}: {evidence:?}", one.code)));
-        // The same setting with two values, neither of which is the consequence of the other.
+        // Two findings must not advise different values of the same setting, unless one finding is a consequence of another.
         for other in findings.iter().filter(|other| other.code != one.code && pid(other) == pid(one)) {
             let are_apart = one.follows.is_none() && other.follows.is_none();
             for (mine, theirs) in

@@ -1,11 +1,11 @@
-//! `beamtune redact` on recordings of real nodes: names are gone, the diagnosis is the same.
+//! `beamtune redact` on recordings of real nodes: names are removed, and the diagnosis is unchanged.
 #![allow(clippy::expect_used, clippy::panic, reason = "these are tests")]
 
 mod common;
 
 use common::{TestNode, all_otps, beamtune, folder, run};
 
-/// Codes of findings, passed rules and rules not judged.
+/// Returns the codes of findings, of rules that passed, and of rules that were not evaluated.
 fn codes(json: &serde_json::Value) -> Vec<(String, String)> {
     ["findings", "healthy", "not_judged"]
         .iter()
@@ -17,7 +17,7 @@ fn codes(json: &serde_json::Value) -> Vec<(String, String)> {
 }
 
 #[test]
-fn redacted_recording_is_judged_alike_and_contains_no_names() {
+fn redacted_recording_has_the_same_diagnosis_and_contains_no_names() {
     for otp in all_otps() {
         let folder = folder();
         let (file, copy) = (folder.path().join("a.btr"), folder.path().join("b.btr"));

@@ -1,7 +1,7 @@
-//! Nodes on another host: data of its operating system come through the node's agent.
+//! Nodes on another host: the data of its operating system come from the node's agent.
 //!
-//! The other host is a network namespace with its own address. Its processes are visible here, so the same VM can be read both ways. Since
-//! its address is not one of this host, beamtune asks the agent.
+//! The other host is a network namespace with its own address. Its processes are visible on this host, so the same VM can be read both
+//! ways. Since the address does not belong to this host, beamtune requests the data from the agent.
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "these are tests")]
 
 mod common;
@@ -21,20 +21,20 @@ use common::{
 /// The distribution port of the nodes in the namespace.
 const PORT: &str = "9100";
 
-/// Another host, to judge by its address.
+/// A network namespace that appears as another host because of its address.
 struct OtherHost {
     network: Network,
     address: String,
 }
 
 impl OtherHost {
-    /// `None` if no namespace can be created here; prints why the test is skipped.
+    /// Creates the namespace. If that is impossible, returns `None` and prints why the test is skipped.
     fn new() -> Option<OtherHost> {
         let (network, veth) = Network::connected()?;
         Some(OtherHost { network, address: veth.address })
     }
 
-    /// A node on it, without EPMD. `before` is shell code that runs before the node starts.
+    /// Starts a node on the other host, without EPMD. `before` is shell code that runs before the node starts.
     fn node(&self, otp: &Otp, before: &str) -> TestNode {
         let (name, cookie) = (format!("{}@{}", unique("far"), self.address), unique("cookie"));
         let mut command = Command::new("nsenter");
@@ -73,7 +73,7 @@ impl OtherHost {
     }
 }
 
-/// The minimum and the maximum of each series of the host, and the facts.
+/// Reads the minimum and maximum of each series of the host, and the facts.
 fn content(file: &Path) -> (BTreeMap<String, (i64, i64)>, Facts) {
     let reader = Reader::open(file).expect("opened");
     let table = reader.series().expect("series");
@@ -90,7 +90,7 @@ fn content(file: &Path) -> (BTreeMap<String, (i64, i64)>, Facts) {
     (bounds, reader.facts(0).expect("facts"))
 }
 
-/// Number of samples of the host in one incarnation of the VM; 0 while there is no file.
+/// Counts the samples of the host in one incarnation of the VM; 0 while there is no file.
 fn host_samples(file: &Path, incarnation: u32) -> usize {
     let is_match = |tick: Tick| tick.incarnation == incarnation && tick.host.is_some();
     Reader::open(file).map_or(0, |reader| {
@@ -104,7 +104,7 @@ fn gaps(file: &Path) -> Vec<String> {
     gaps.map(|gap| format!("{} {}: {}", gap.source, gap.kind, gap.reason)).collect()
 }
 
-/// Whether a gap is only due to time.
+/// True if a gap was caused only by a delay.
 fn is_late(gap: &str) -> bool {
     ["timed_out", "gone", "late"].iter().any(|kind| gap.split([' ', ':']).nth(1) == Some(kind))
 }
@@ -114,18 +114,18 @@ fn doctor(node: &TestNode, target: &str) -> Output {
 }
 
 #[test]
-fn host_of_a_remote_node_is_read_like_the_local_one() {
+fn agent_reads_the_same_host_data_as_a_local_recording() {
     for otp in all_otps() {
         let Some(other_host) = OtherHost::new() else { return };
         let node = other_host.node(&otp, "");
         let folder = folder();
         let (by_agent, direct) = (folder.path().join("by_agent.btr"), folder.path().join("direct.btr"));
-        // Local reading begins before the agent's and ends after it, so it bounds values that change.
+        // The local recording begins before that of the agent and ends after it, so changing values must be within its bounds.
         let mut command = beamtune();
         command.args(["record", &node.pid().to_string(), "--host-only", "-o"]).arg(&direct);
         let mut local_recorder = Process::start(&mut command);
         wait_until("a sample of the host", || host_samples(&direct, 0) > 0);
-        // On a busy machine the node may not answer in time, and then some values are missing.
+        // On a busy host, the node may not answer in time. Some values are then missing.
         wait_up_to(4 * TIMEOUT, "a recording without late answers", || {
             let _ = std::fs::remove_file(&by_agent);
             let mut command = beamtune();
@@ -182,9 +182,9 @@ fn host_of_a_remote_node_is_read_like_the_local_one() {
         let names = |values: &BTreeMap<String, (i64, i64)>| -> BTreeSet<String> {
             let is_group =
                 |name: &&String| name.starts_with(Group::HostCgroup.text()) || name.contains("/cgroup/");
-            // The wall clock is recorded only for VMs of this host.
+            // The wall clock is recorded only for VMs on this host.
             let is_clock = |name: &&String| *name == "host_cpu//wall_clock";
-            // Only on the VM's host can its memory, sockets, files and external programs be read.
+            // The memory, sockets, files and external programs of a VM can be read only on its own host.
             let local_only = [
                 Group::HostMapping,
                 Group::HostContent,
@@ -219,7 +219,7 @@ fn host_of_a_remote_node_is_read_like_the_local_one() {
             if time || is_process || exact.iter().any(|end| name.ends_with(&format!("/{end}"))) {
                 check(0);
             }
-            // They change between two samples.
+            // These values change between two samples.
             if name == "host_process//rss" || name == "host_cpu//memory_available" {
                 check(max / 4);
             }
@@ -232,7 +232,7 @@ fn host_of_a_remote_node_is_read_like_the_local_one() {
 }
 
 #[test]
-fn rules_of_the_host_judge_a_remote_node() {
+fn host_rules_are_evaluated_for_a_remote_node() {
     for otp in all_otps() {
         let Some(other_host) = OtherHost::new() else { return };
         let node = other_host.node(&otp, "");
@@ -247,7 +247,7 @@ fn rules_of_the_host_judge_a_remote_node() {
         let json = run(beamtune().args(["diagnose", "--json"]).arg(&file)).json();
         let samples = |what: &str| json["period"][what].as_i64().unwrap_or(0);
         assert!(samples("host_samples") >= 3 && samples("host_samples") <= samples("samples"), "{json:#}");
-        // The VM's CPU time is known, so busy waiting can be judged.
+        // The VM's CPU time is known, so busy wait can be evaluated.
         let assert_judged = |code: &str| {
             let none = json["not_judged"].as_array().into_iter().flatten().all(|rule| rule["code"] != code);
             assert!(none, "OTP {}: {json:#}", otp.release);
@@ -261,7 +261,7 @@ fn rules_of_the_host_judge_a_remote_node() {
 }
 
 #[test]
-fn rules_of_the_host_are_not_judged_without_proc() {
+fn host_rules_are_not_evaluated_without_proc() {
     let Some(otp) = otp(25) else { return };
     let Some(other_host) = OtherHost::new() else { return };
     let node = other_host.node(&otp, "umount -l /proc &&");

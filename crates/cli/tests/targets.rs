@@ -1,4 +1,4 @@
-//! What `beamtune compare` can start, and what can drive it: products by name, other load generators, jobs.
+//! The targets that `beamtune compare` can start, and their loads: products by name, other load generators, jobs.
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "these are tests")]
 
 mod common;
@@ -13,7 +13,7 @@ use common::trials::{BeamtuneProcess, Target};
 use common::{TIMEOUT, beamtune, copy_program, folder, is_root, otp, run, run_for, text, wait_until};
 use serde_json::Value;
 
-/// A target with the load of another generator.
+/// Returns a command that compares a target under the load of another generator.
 fn driven_by(target: &Target, load: &str, more: &[&str]) -> Command {
     let mut command = beamtune();
     command.args(["compare", "--b", "+sbwt none", "--start", &target.start()]);
@@ -22,7 +22,7 @@ fn driven_by(target: &Target, load: &str, more: &[&str]) -> Command {
     command
 }
 
-/// The measures of the first trial.
+/// Returns the measures of the first trial.
 fn first_measures(target: &Target) -> Value {
     let output = run(beamtune().args(["study", "export"]).arg(&target.study));
     let line = output.stdout.lines().next().expect("a trial").to_owned();
@@ -31,14 +31,14 @@ fn first_measures(target: &Target) -> Value {
 }
 
 #[test]
-fn other_generators_drive_the_load_and_their_results_are_read() {
+fn results_of_other_load_generators_are_read() {
     let Some(otp) = otp(25) else { return };
     let program = beamtune().get_program().to_str().expect("a path").to_owned();
     let load = |target: &Target| {
         let url = format!("tcp://127.0.0.1:{}", target.port);
         format!("{program} load {url} --rate 200 --connections 8 --for 9s --json")
     };
-    // From standard output, and from a file in the trial's folder.
+    // The results are read from standard output, and from a file in the trial's folder.
     let printed = Target::new(otp.clone());
     run_one_trial(driven_by(&printed, &load(&printed), &[]), &printed);
     let written = Target::new(otp.clone());
@@ -64,9 +64,9 @@ fn other_generators_drive_the_load_and_their_results_are_read() {
     assert!((3e9..all_ns).contains(&duration_ns), "{duration_ns} of {all_ns}");
 }
 
-/// Such VMs compile, migrate a database or read a configuration.
+/// Such VMs compile code, migrate a database or read a configuration.
 #[test]
-fn vms_that_run_before_the_node_are_not_taken_for_it() {
+fn vms_that_run_before_the_node_are_not_mistaken_for_it() {
     let Some(otp) = otp(25) else { return };
     let target = Target::new(otp);
     let start = format!("erl -noinput -eval 'timer:sleep(1000), halt().' && {}", target.start());
@@ -107,7 +107,7 @@ fn job_is_measured_from_start_to_end() {
         Some(root) => format!("chroot {} erl", root.display()),
         None => "erl".to_owned(),
     };
-    // If other processes use the CPUs, it takes more than 1.5 s until the job has used 1.3 s of one.
+    // If other processes use the CPUs, the job needs more than 1.5 s to use 1.3 s of CPU time.
     let busy = "E=erlang:monotonic_time(millisecond)+1500, F=fun F()-> case erlang:monotonic_time(millisecond)<E \
         orelse element(1, statistics(runtime))<1300 of true-> F(); _-> halt() end end, F().";
     let compare = |work: &str| {
@@ -140,7 +140,7 @@ fn job_is_measured_from_start_to_end() {
     );
 }
 
-/// The first trial of a product that is started by name.
+/// Runs the first trial of a product that is started by name, and returns it.
 fn first_trial(product: &[&str], folder: &Path) -> Value {
     let mut command = beamtune();
     command.args(["compare", "--b", "+sbwt none", "--load-cmd", "sleep 3", "--objective", "duration"]);
@@ -155,7 +155,7 @@ fn first_trial(product: &[&str], folder: &Path) -> Value {
 }
 
 #[test]
-fn installed_products_are_started_with_a_database_of_their_own() {
+fn installed_products_are_started_with_a_separate_database() {
     let folder = folder();
     for (which, program) in
         [("--rabbitmq", "/usr/lib/rabbitmq/bin/rabbitmq-server"), ("--ejabberd", "/usr/sbin/ejabberdctl")]
@@ -180,7 +180,7 @@ fn release_is_started_by_its_own_script() {
     let release = target.folder.path().join("release");
     fs::create_dir_all(release.join("bin")).expect("made");
     let script = release.join("bin/shop");
-    // The script of `mix release`, reduced to what matters here.
+    // The script of `mix release`, reduced to the essential lines.
     let start = target.start();
     let written = format!(
         "#!/bin/sh\nRELEASE_COOKIE=x\n[ \"$1\" = start ] && [ -d \"$RELEASE_TMP\" ] && exec {start}\n"

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use common::{beamtune, folder, run};
 
-/// A recording of a node that spends most of its CPU time on garbage collection.
+/// Returns a recording of a node that spends most of its CPU time on garbage collection.
 fn recording() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/recordings/gc-share.beamtune")
 }
@@ -45,7 +45,7 @@ fn changed_thresholds_change_the_diagnosis_and_are_reported() {
 }
 
 #[test]
-fn wrong_thresholds_file_is_refused_before_the_recording_is_read() {
+fn invalid_thresholds_file_is_refused_before_the_recording_is_read() {
     let folder = folder();
     let file = folder.path().join("my.toml");
     fs::write(&file, "[gc-share]\ngc_shar = { notice = 0.2 }\n").expect("written");

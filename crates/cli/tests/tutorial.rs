@@ -1,6 +1,6 @@
-//! docs/tutorial.md: its commands run as they are written there, and print what it shows.
+//! docs/tutorial.md: the commands run exactly as written on the page, and print what it shows.
 //!
-//! No other test of this file starts a node, since the page uses fixed names: the node `shop`, and its port.
+//! No other test in this file starts a node, since the page uses a fixed node name (`shop`) and a fixed port.
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "these are tests")]
 
 mod common;
@@ -13,17 +13,17 @@ use std::time::Duration;
 
 use common::{beamtune, folder, run, run_for, text};
 
-/// Time for all commands of the page, in seconds: they take half of it on two CPUs.
+/// Time limit for all commands of the page, in seconds. On two CPUs, they take half of it.
 const LIMIT_S: u64 = 300;
 
-/// Before the page's commands: failures go to the file `failed`, and no process remains.
+/// Precedes the commands of the page: logs failures to the file `failed`, and ends all processes at exit.
 const BEGIN: &str =
     "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\ntrap 'echo \"$? $BASH_COMMAND\" >>failed' ERR\n";
 
-/// Answers of a comparison that other processes of the host disturbed.
+/// Verdicts of a comparison that was disturbed by other processes on the host.
 const DISTURBED: [&str; 2] = ["too_many_invalid", "method_finds_what_is_not"];
 
-/// The code blocks of a language.
+/// Returns the code blocks in a language.
 fn blocks(page: &str, language: &str) -> Vec<String> {
     let mut blocks = Vec::new();
     let mut lines = page.lines();
@@ -37,7 +37,8 @@ fn blocks(page: &str, language: &str) -> Vec<String> {
     blocks
 }
 
-/// A line without what differs between two runs: the level of a finding, numbers, the lengths of spaces and bars, and what follows `…`.
+/// Normalizes a line: removes what differs between two runs. This is the level of a finding, numbers, the length of spaces and bars, and
+/// what follows `…`.
 fn pattern(line: &str) -> String {
     let line = line.split('…').next().unwrap_or_default().trim();
     let line = ["CRITICAL ", "WARNING ", "notice "]
@@ -95,7 +96,7 @@ fn commands_of_the_tutorial_print_what_the_page_shows() {
     let printed = format!("{}\n{}", output.stdout, output.stderr);
     assert_eq!(output.status, Some(0), "{printed}");
 
-    // With findings, a diagnosis ends with 1. So does a comparison without an answer.
+    // A diagnosis with findings has the exit status 1, and so has a comparison without a verdict.
     let study = run(beamtune().args(["study", "show", "--json"]).arg(path("shop.study"))).json();
     let answer = study["verdict"]["answer"]["kind"].as_str().unwrap_or_default();
     let is_disturbed = DISTURBED.contains(&answer);
@@ -120,7 +121,7 @@ fn commands_of_the_tutorial_print_what_the_page_shows() {
 }
 
 #[test]
-fn numbers_and_bars_do_not_count() {
+fn numbers_and_lengths_of_bars_are_ignored() {
     let one = "CPU  ███░░░░░░░  0.88 of 2 cores used: 0.50 …";
     let other = "CPU  █░░░  1.1 of 2 cores used: 0.5 garbage collection";
     assert!(pattern(other).starts_with(&pattern(one)), "{} {}", pattern(one), pattern(other));

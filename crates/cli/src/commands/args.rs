@@ -1,4 +1,4 @@
-//! `beamtune args`: shows which flags are in effect and where they are set, or writes a file with other flags.
+//! `beamtune args`: shows which flags are in effect and where they are set, or writes a file with changed flags.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ const COMMENT_COLUMNS: usize = 96;
 /// Show which flags are in effect and where they are set, or change them
 ///
 /// With --set, --unset or --as, the new file goes to standard output, or to -o FILE. Comments, order and everything else are kept. The
-/// result is linted; with errors, nothing is written.
+/// result is linted; if there are errors, nothing is written.
 #[derive(clap::Args)]
 pub struct Args {
     /// Files of one node, - for standard input, or a running node
@@ -57,12 +57,12 @@ pub struct Args {
     /// Input format, if the file name does not show it
     #[arg(long = "from", value_enum, value_name = "FORMAT")]
     read_as: Option<FormatName>,
-    /// Number of the node, from 1, in a YAML file with several
+    /// Number of the node (from 1), if a YAML file contains several
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..))]
     node: Option<u16>,
     /// OTP releases: 27 or 25,27 or 25..27
     ///
-    /// Defaults are shown for the last one.
+    /// Default values are shown for the last release.
     #[arg(long, value_name = "RELEASES", value_parser = parse_releases)]
     otp: Option<Releases>,
     /// Print JSON
@@ -109,7 +109,7 @@ impl WriteAs {
     }
 }
 
-/// Where flags are read from.
+/// The source of the flags.
 enum FlagSource {
     Files(Vec<FlagFile>),
     Node(NodeArgs),
@@ -144,7 +144,7 @@ fn flag_source(args: &Args) -> Result<FlagSource> {
         } else if path.is_dir() {
             let mut unread = Vec::new();
             flag_files::folder(path, &mut texts, &mut unread);
-            // With a part of the files, the flags in effect are not known.
+            // If a file cannot be read, the flags in effect are unknown.
             if let Some(first) = unread.first() {
                 return Err(refusal(first));
             }
@@ -165,7 +165,7 @@ fn refusal(unread: &Unread) -> anyhow::Error {
     anyhow!("{}", flag_files::render(unread).trim_end())
 }
 
-/// The releases that the flags are for.
+/// Returns the OTP releases that the flags are meant for.
 fn releases(args: &Args, source: &FlagSource) -> Vec<u32> {
     match (&args.otp, source) {
         (Some(releases), _) => releases.0.clone(),
@@ -209,19 +209,19 @@ fn show(args: &Args, source: FlagSource) -> Result<ExitCode> {
 }
 
 fn input(text: FlagFile, args: &Args) -> Input {
-    // Other formats hold a single node.
+    // Other formats contain a single node.
     let is_yaml = matches!(text.format, Format::Compose | Format::Kubernetes);
     let node = args.node.filter(|_| is_yaml).map(|node| usize::from(node) - 1);
     Input { format: text.format, text: text.text, fragments: text.fragments, node }
 }
 
-/// An error with its file and a hint.
+/// Formats an error with its file name and a hint.
 fn located(name: &str, error: &ArgsError) -> String {
     let gap = if error.position().is_some() { "" } else { " " };
     format!("{}:{gap}{}", clean_path(name), clean_words(&with_hint(error)))
 }
 
-/// An error with a hint.
+/// Formats an error with a hint.
 fn with_hint(error: &ArgsError) -> String {
     let hint = match error {
         ArgsError::Unknown { flag } => match nearest(flag).as_slice() {
@@ -271,7 +271,7 @@ fn write(args: &Args, source: FlagSource) -> Result<ExitCode> {
     deliver(args, result.text.as_bytes(), old)
 }
 
-/// The comment lines above a flag.
+/// Returns the comment lines to write above a flag.
 fn comment(args: &Args, flag: &str) -> Vec<String> {
     let why = args.why.clone().unwrap_or_else(|| {
         format!("{} Set on {}.", summary(flag), date(SystemTime::now())).trim_start().to_owned()
@@ -279,10 +279,10 @@ fn comment(args: &Args, flag: &str) -> Vec<String> {
     wrap(&format!("{flag}: {why}"), COMMENT_COLUMNS, "").lines().map(str::to_owned).collect()
 }
 
-/// What a flag does, in one sentence; empty if unknown.
+/// Returns what a flag does, in one sentence; empty if unknown.
 fn summary(flag: &str) -> &'static str {
     let entry = if flag.starts_with('+') {
-        // It may be a flag of one allocator.
+        // The parser also finds flags of a single allocator.
         parse_emu_args(&[flag.to_owned()]).into_iter().find_map(|setting| setting.entry)
     } else {
         let spelling = flag.strip_prefix("-env ").unwrap_or(flag);
@@ -291,12 +291,12 @@ fn summary(flag: &str) -> &'static str {
     entry.map(|entry| first_sentence(&entry.does)).unwrap_or_default()
 }
 
-/// Lints the result, and prints warnings and errors; `false` if there are errors.
+/// Lints the result, and prints warnings and errors. Returns `false` if there are errors.
 fn is_sound(result: &Input, output: Option<&Path>, old_name: &str, releases: Vec<u32>) -> bool {
     let target = Target { releases, machine: None };
     let mut findings = lint(&[File { fragments: &result.fragments }], &target);
     findings.retain(|finding| finding.level > Level::Note);
-    // --fix cannot change a file that is not written yet.
+    // --fix cannot change a file that has not been written yet.
     findings.iter_mut().for_each(|finding| finding.fix = None);
     if findings.is_empty() {
         return true;
@@ -329,7 +329,7 @@ fn deliver(args: &Args, bytes: &[u8], old: Option<Snapshot>) -> Result<ExitCode>
     Ok(ExitCode::SUCCESS)
 }
 
-/// The date in UTC: `2026-11-20`.
+/// Formats the date in UTC: `2026-11-20`.
 fn date(now: SystemTime) -> String {
     const SECONDS_A_DAY: u64 = 86_400;
     let is_leap =

@@ -1,4 +1,4 @@
-//! `beamtune compare`: whether two settings differ, and by how much.
+//! `beamtune compare`: measures whether two settings differ, and by how much.
 
 use std::process::ExitCode;
 
@@ -13,9 +13,9 @@ use crate::trial::Setup;
 
 /// Compare two settings of a target under load
 ///
-/// A setting is a list of emulator flags, or of environment variables that the target's program reads. Each trial starts the target
-/// anew. First, A is compared with itself, which shows how small a difference this host can show. Then A and B follow in random order,
-/// until one of the planned analyses, after 8, 12, 18 or 30 pairs, decides.
+/// A setting is a list of emulator flags, or of environment variables that the target's program reads. Each trial restarts the target.
+/// First, A is compared with itself, to find the smallest difference that is detectable on this host. Then A and B are run in pairs, in
+/// random order. After 8, 12, 18 and 30 pairs, the results are analysed; the comparison ends when they are conclusive.
 #[derive(clap::Args)]
 pub struct Args {
     /// Emulator flags of A, in addition to the target's own
@@ -42,7 +42,7 @@ pub struct Args {
     same_pairs: u64,
 }
 
-/// Guarded quantities, unless options name others.
+/// Default constraints.
 const GUARDS: [&str; 2] = ["p99:+10%", "errors:+0.1%"];
 
 /// Runs the subcommand.
@@ -61,7 +61,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     study::begin(&file, &study, &plan, &args.study.access, args.study.result)
 }
 
-/// The plan, for the user; `None` if too few pairs are allowed for any conclusion.
+/// Describes the plan for the user; `None` if the maximum number of pairs is too small for any conclusion.
 fn plan(question: &Question, setup: &Setup) -> Option<String> {
     let (min, max) = compare::trials(question)?;
     let length = match trial_s(setup) {

@@ -1,4 +1,4 @@
-//! `beamtune diagnose`: judges a recording, or a part of it.
+//! `beamtune diagnose`: diagnoses a recording, or a part of it.
 
 mod part;
 
@@ -16,10 +16,10 @@ pub use part::{PartArgs, recorded_at, stamp};
 use crate::terminal::{self, VerbosityArgs};
 use crate::thresholds::ThresholdArgs;
 
-/// Say what is wrong in a recording
+/// Diagnose a recording, or a part of it
 #[derive(clap::Args)]
 pub struct Args {
-    /// The recording.
+    /// Recording to diagnose
     file: PathBuf,
     #[command(flatten)]
     part: PartArgs,
@@ -44,35 +44,35 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(judge(&args.thresholds.apply(period), &view, args.json))
 }
 
-/// What was read of a recording.
+/// The contents of a recording, or of a part of it.
 pub struct Read {
     pub period: Period,
-    /// What the part is called, its times on the wall clock; `None` for all of it.
+    /// Description of the part, with its wall-clock times; `None` for the whole recording.
     pub part: Option<String>,
-    /// When the recorder has seen something begin, and what.
+    /// The recorder's triggers: when something began, and what.
     pub triggers: Vec<String>,
-    /// When it was recorded, on the wall clock; `None` for a part, which says so itself.
+    /// Wall-clock time of the recording; `None` for a part, whose description contains it.
     pub recorded_at: Option<String>,
 }
 
-/// The period of a recording: that of the VM's life with the most samples. What is odd about the file is said.
+/// Reads the period of a recording: the incarnation of the VM with the most samples. Warns if the file is truncated.
 pub fn read(path: &Path) -> Result<Period> {
     Ok(read_part(path, &PartArgs::default())?.period)
 }
 
-/// Opens a recording; what is odd about the file is said.
+/// Opens a recording. Warns if the file is truncated.
 pub fn open(path: &Path) -> Result<Reader> {
     let reader = Reader::open(path)?;
     if let Some(bytes) = reader.missing_bytes() {
         terminal::complain(&format!(
-            "{} is cut off: {bytes} bytes are missing; what is left was read\n",
+            "{} is truncated: {bytes} bytes are missing; the rest was read\n",
             path.display()
         ));
     }
     Ok(reader)
 }
 
-/// The same for a part of a recording.
+/// Reads a part of a recording. Warns if the file is truncated.
 pub fn read_part(path: &Path, part: &PartArgs) -> Result<Read> {
     let reader = open(path)?;
     let (selection, part) = match part.is_all() {
@@ -85,7 +85,7 @@ pub fn read_part(path: &Path, part: &PartArgs) -> Result<Read> {
     Ok(Read { period, part, triggers, recorded_at })
 }
 
-/// Judges a period, prints the answer, and gives the exit status.
+/// Diagnoses a period, prints the diagnosis, and returns the exit status.
 pub fn judge(period: &Arc<Period>, view: &View<'_>, as_json: bool) -> ExitCode {
     let verdict = beamtune_rules::diagnose(period);
     let text = match as_json {

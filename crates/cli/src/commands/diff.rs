@@ -1,4 +1,4 @@
-//! `beamtune diff`: the differences between two recordings.
+//! `beamtune diff`: shows the differences between two recordings.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

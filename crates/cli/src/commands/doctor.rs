@@ -1,4 +1,4 @@
-//! `beamtune doctor`: records a node and says what is wrong.
+//! `beamtune doctor`: records a node and reports what is wrong.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -17,12 +17,13 @@ use crate::target::ResolvedTarget;
 use crate::terminal::{self, VerbosityArgs};
 use crate::thresholds::ThresholdArgs;
 
-/// Record a node and say what is wrong with it, worst first
+/// Record a node and report what is wrong with it, worst first
 ///
-/// Takes at most twice as long as --for, or 20 s. A node of this host that does not answer within half of that is judged from the operating
-/// system alone.
+/// Takes at most twice as long as --for, or 20 s. If a node on this host does not answer within half of that time, the diagnosis uses
+/// operating system data only.
 ///
-/// Exit status: 0 = nothing above "notice", 1 = findings, 2 = failed. Known OTP defects without a trace in the recording do not count.
+/// Exit status: 0 = nothing above "notice", 1 = findings, 2 = failed. Known OTP bugs that the recording shows no sign of do not affect
+/// the exit status.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -37,17 +38,17 @@ pub struct Args {
     verbosity: VerbosityArgs,
 }
 
-/// What is judged, and for how long it is sampled.
+/// The target, and how it is recorded.
 #[derive(clap::Args)]
 pub struct RecordedArgs {
     /// Node name, process id, HOST:PORT, or recording [default: the only VM]
     ///
     /// HOST:PORT is a distribution port; a node name may omit the host (rabbit).
     target: Option<String>,
-    /// How long to record
+    /// Time to record
     #[arg(long = "for", value_name = "TIME", value_parser = terminal::parse_duration, default_value = "10s")]
     length: Duration,
-    /// Do not attach: use the operating system's view only
+    /// Do not attach; use operating system data only
     #[arg(long)]
     host_only: bool,
     #[command(flatten)]
@@ -56,28 +57,28 @@ pub struct RecordedArgs {
     access: AccessArgs,
 }
 
-/// What was recorded, and the target's name for further commands.
+/// A recorded period, and the target's name for further commands.
 pub struct Recorded {
     pub period: Arc<Period>,
     pub target: String,
-    /// When a recording was made.
+    /// Creation time of the recording; `None` if the node was recorded just now.
     pub recorded_at: Option<String>,
 }
 
-/// The least time that attaching and recording may take together. Half of it, for attaching, is what a node under heavy lock contention has
-/// taken (measured, connection.rs).
+/// Minimum time limit for attaching and recording together. Half of it is for attaching: a node under heavy lock contention took that
+/// long (measured; see connection.rs).
 const MIN_WITHIN: Duration = Duration::from_secs(20);
 
 impl RecordedArgs {
-    /// Whether a target was given: it may be left out where a command can do without.
+    /// True if a target was given. Commands that do not need a target may omit it.
     pub fn has_target(&self) -> bool {
         self.target.is_some()
     }
 
-    /// Records the target, into a file if one is given, or reads it where it is a recording.
+    /// Records the target, into a file if one is given. If the target is a recording, reads it.
     ///
     /// # Errors
-    /// Where there is no such target, it cannot be attached to, or the file cannot be read or written.
+    /// If there is no such target, it cannot be attached to, or the file cannot be read or written.
     pub fn record(&self, output: Option<&Path>) -> Result<Recorded> {
         let live = match ResolvedTarget::find(self.target.as_deref(), &self.access)? {
             ResolvedTarget::Recording(path) if output.is_some() => {
@@ -99,7 +100,7 @@ impl RecordedArgs {
         };
         let (reader, outcome) = record_node(*live, &options)?;
         if outcome.end == End::SourcesGone {
-            terminal::complain(&format!("{label} ended; judged by what was recorded until then\n"));
+            terminal::complain(&format!("{label} ended; the diagnosis covers the time until then\n"));
         }
         let period = self.thresholds.apply(reader.period(&Selection::default())?);
         Ok(Recorded { period, target: self.target.clone().unwrap_or(label), recorded_at: None })
@@ -109,7 +110,7 @@ impl RecordedArgs {
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let Recorded { period, target, recorded_at } = args.recorded.record(args.output.as_deref())?;
-    // Of what was recorded now, everything is in the file.
+    // If the recording is kept, it contains everything, so the next command can read the file.
     let file = args.output.as_ref().map(|file| file.display().to_string());
     let invocation = match &file {
         Some(file) => Invocation { command: "diagnose", target: file },

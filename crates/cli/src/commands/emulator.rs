@@ -32,12 +32,12 @@ use target_erlang::TargetErlang;
 
 /// Build and use emulators that match an Erlang installation
 ///
-/// Such as one that counts locks.
+/// For example, an emulator that counts locks.
 #[derive(clap::Subcommand)]
 pub enum Args {
     /// Build an emulator for an installed OTP version
     ///
-    /// Takes 2 to 4 minutes, and 700 MB of disk space meanwhile. The emulator is kept for later commands.
+    /// Takes 2 to 4 minutes, and temporarily 700 MB of disk space. The emulator is kept for later commands.
     Build(BuildArgs),
     /// Run a command with a built emulator instead of the installed one
     ///
@@ -52,7 +52,7 @@ pub enum Args {
 /// The variant of an emulator.
 #[derive(clap::Args)]
 struct VariantArgs {
-    /// Emulator type: lcnt (counts locks) or opt (the default one)
+    /// Emulator type: lcnt (counts locks) or opt (OTP's default type)
     #[arg(long = "type", value_name = "TYPE", value_parser = Type::parse, default_value = "lcnt")]
     kind: Type,
     /// Wait for sockets with poll instead of epoll
@@ -86,12 +86,12 @@ pub struct BuildArgs {
     /// The build runs with low priority.
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
-    /// Build even if the emulator exists
+    /// Build the emulator even if it exists
     #[arg(long)]
     again: bool,
 }
 
-/// The command, and its emulator.
+/// The command to run, and its emulator.
 #[derive(clap::Args)]
 pub struct RunArgs {
     #[command(flatten)]
@@ -101,10 +101,10 @@ pub struct RunArgs {
     otp: Option<String>,
     /// Folder of the installation or release that the command uses
     ///
-    /// Needed if it is neither the command's own nor that of the erl on the PATH.
+    /// Needed if the installation is neither the command's own nor that of the erl on the PATH.
     #[arg(long, value_name = "FOLDER")]
     installation: Option<PathBuf>,
-    /// Use a folder of links, even if a mount is possible
+    /// Use a folder of symbolic links, even if a mount is possible
     #[arg(long)]
     overlay: bool,
     /// Command to run, with its arguments
@@ -117,7 +117,7 @@ pub struct RunArgs {
 pub struct InstallArgs {
     #[command(flatten)]
     variant: VariantArgs,
-    /// WRITES THERE: folder of a release with its own ERTS
+    /// CHANGES THIS FOLDER: a release that contains its own ERTS
     ///
     /// With --dockerfile: the folder in the image that contains erts-VERSION.
     #[arg(long, value_name = "FOLDER", required_unless_present = "dockerfile")]
@@ -125,13 +125,13 @@ pub struct InstallArgs {
     /// Print Dockerfile lines that build and install the emulator
     #[arg(long)]
     dockerfile: bool,
-    /// Running node or folder with the image's versions and C library
+    /// Node or folder with the same versions and C library as the image
     #[arg(long = "for", value_name = "TARGET", requires = "dockerfile")]
     target: Option<String>,
     /// OTP version of the image, such as 27.3.4.1
     #[arg(long, value_name = "VERSION", requires = "dockerfile", value_parser = parse_version)]
     otp: Option<String>,
-    /// Base image: debian:bookworm, alpine:3.22 [default: as the target]
+    /// Base image: debian:bookworm, alpine:3.22 [default: the target's]
     #[arg(long, value_name = "IMAGE", requires = "dockerfile")]
     base: Option<String>,
 }
@@ -180,7 +180,7 @@ impl VariantArgs {
         }
     }
 
-    /// The options of this variant, each with a blank before it.
+    /// Returns the options of this variant, each preceded by a blank.
     fn words(&self) -> String {
         let mut words = String::new();
         if self.kind != Type::Lcnt {
@@ -192,7 +192,7 @@ impl VariantArgs {
         words
     }
 
-    /// The built emulator that matches this one. The error says how to build it.
+    /// Finds the built emulator that matches `program`. The error says how to build it.
     fn built(&self, cache: &Cache, program: &Program, target: &str) -> Result<Kept> {
         let identity = self.identity(program);
         let found = cache.find(&identity)?;
@@ -207,7 +207,7 @@ fn build(args: &BuildArgs) -> Result<ExitCode> {
     let host = build::host()?;
     let target = match &args.target {
         Some(target) => Some(TargetErlang::find(target)?),
-        // An erl of another version is not the target.
+        // An erl of a different version is not the target.
         None => TargetErlang::on_path()?.filter(|target| target.check_otp(args.otp.as_deref()).is_ok()),
     };
     let cache = cache()?;
@@ -246,7 +246,7 @@ fn build(args: &BuildArgs) -> Result<ExitCode> {
     watcher.progress.clear();
     let built = built?;
     let seconds = |took: Duration| format!("{} s", took.as_secs_f64().round());
-    // Stages below a second are not printed.
+    // Stages shorter than a second are not printed.
     let stages = built.stages.iter().filter(|(_, took)| took.as_secs() > 0);
     let stages: Vec<String> =
         stages.map(|(stage, took)| format!("{} {}", stage.name(), seconds(*took))).collect();
@@ -282,7 +282,7 @@ fn build(args: &BuildArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The emulator that would be built, if it exists. Without a target, it is found by its OTP version.
+/// Finds the emulator that would be built, if it already exists. Without a target, it is identified by its OTP version.
 fn find_built(
     args: &BuildArgs,
     target: Option<&TargetErlang>,
@@ -305,7 +305,7 @@ fn find_built(
     })
 }
 
-/// The source: the given one, or Debian's for Erlang from a Debian package.
+/// Returns the source: the given one, or Debian's for Erlang from a Debian package.
 fn source(args: &BuildArgs, target: Option<&TargetErlang>, otp: Option<&str>) -> Result<Source> {
     let debian = target.and_then(|target| target.debian.clone());
     match (args.source.as_deref(), debian) {
@@ -330,19 +330,19 @@ fn source(args: &BuildArgs, target: Option<&TargetErlang>, otp: Option<&str>) ->
     }
 }
 
-/// Warns if the emulator needs a newer glibc than the target's own emulator, whose system may not have it.
+/// Warns if the emulator needs a newer glibc than the target's own emulator: the target's system may not have it.
 fn warn_of_glibc(needed: Option<u32>, own: Option<u32>) {
     if let (Some(needed), Some(own)) = (needed, own)
         && needed > own
     {
         terminal::complain(&format!(
-            "note: it needs glibc 2.{needed}, the target's own emulator 2.{own}: on an older system than this one it does not start. Build \
-             it there, or in its image (beamtune emulator install --dockerfile)\n"
+            "note: this emulator needs glibc 2.{needed}, the target's own only 2.{own}: it does not start on a system with an older \
+             glibc. Build it there, or in its image (beamtune emulator install --dockerfile)\n"
         ));
     }
 }
 
-/// Shows the progress of a build, and stops it with Ctrl-C.
+/// Shows the progress of a build, and cancels it on Ctrl-C.
 struct Watcher {
     progress: Progress,
     last_stage: Option<Stage>,
@@ -418,7 +418,7 @@ fn start(args: &RunArgs) -> Result<ExitCode> {
                 flags.as_deref(),
             )?;
             terminal::complain(&format!("emulator: {identity} from the folder {}\n", started.root.display()));
-            // Only root can start something as another user that keeps the PATH.
+            // Only root can start programs as another user with the same PATH.
             if target_erlang::own_uid() == Some(0)
                 && let Some(closed) = overlay::closed_above(&started.root)
             {
@@ -458,7 +458,7 @@ fn install(args: &InstallArgs) -> Result<ExitCode> {
         ),
     };
     terminal::print(&format!(
-        "{} {done}:\n  {file}\nIt is used only if asked for:\n{start}\nRemove it:\n  rm {file}\n",
+        "{} {done}:\n  {file}\nIt is used only on request:\n{start}\nRemove it:\n  rm {file}\n",
         kept.about.identity
     ));
     warn_of_glibc(kept.about.glibc, own.glibc);
@@ -523,7 +523,7 @@ fn list(args: &ListArgs) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if kept.is_empty() {
-        terminal::print("No emulator is built. Build one with: beamtune emulator build\n");
+        terminal::print("No emulator has been built. Build one with: beamtune emulator build\n");
         return Ok(ExitCode::SUCCESS);
     }
     use Align::{Left, Right};
@@ -535,7 +535,7 @@ fn list(args: &ListArgs) -> Result<ExitCode> {
         ("for", Left),
         ("options", Left),
         ("size", Right),
-        ("built of", Left),
+        ("source", Left),
     ]);
     for Kept { about, .. } in &kept {
         let Identity { erts, variant, architecture, libc } = &about.identity;

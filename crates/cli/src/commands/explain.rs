@@ -1,4 +1,4 @@
-//! `beamtune explain`: the page of a rule, with a node's numbers.
+//! `beamtune explain`: prints the page of a rule, with a node's measurements.
 
 use std::process::ExitCode;
 
@@ -13,7 +13,7 @@ use crate::terminal;
 static RULES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../docs/rules");
 static LINTS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../docs/lint");
 
-/// Explain a rule or lint, with a node's numbers if one is given
+/// Explain a rule or lint; with a target, also show its measurements
 #[derive(clap::Args)]
 pub struct Args {
     /// Code or name of a rule or lint: BT008, ports-near-limit, BF001
@@ -44,13 +44,13 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A page, and the code of its rule, if it is one.
+/// A page, and the rule's code if the page is about a rule.
 struct Subject {
     rule: Option<&'static str>,
     text: &'static str,
 }
 
-/// By code or name, in any case.
+/// Finds a page by code or name, regardless of case.
 fn find(asked: &str) -> Option<Subject> {
     let rule = beamtune_rules::RULES
         .iter()

@@ -9,13 +9,13 @@ use beamtune_report::flags::{self, Topic};
 use crate::releases::{parse_release, parse_upgrade};
 use crate::terminal;
 
-/// Rows of a search result.
+/// Maximum number of rows of a search result.
 const ROWS: usize = 25;
 
 /// Explain an emulator flag, lock, msacc state or allocator
 ///
-/// Without a name: list all. Names are found with or without + or -, with the letter of any allocator (+MBas), and by former spellings.
-/// Other words are searched for in the texts.
+/// Without a name, lists all entries. Names are found with or without + or -, with the letter of any allocator (+MBas), and by former
+/// spellings. Other words are searched for in the texts.
 #[derive(clap::Args)]
 pub struct Args {
     /// Name (+sbwt, MBas, ERL_FLAGS, db_tab), or words to search for
@@ -56,12 +56,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The pages of the named entries; without one, the results of a search.
+/// Renders the pages of the named entries; if there are none, the results of a search.
 fn found(args: &Args) -> Result<String> {
     let style = terminal::style();
     let words: Vec<&String> = args.name.iter().chain(&args.more).collect();
     let query = words.iter().map(|word| word.as_str()).collect::<Vec<_>>().join(" ");
-    // As one name first (`-kernel net_ticktime`), then as several.
+    // Try the words as one name first (`-kernel net_ticktime`), then as several.
     let mut topics = flags::named(&query);
     if topics.is_empty() {
         let each: Vec<Vec<Topic>> = words.iter().map(|word| flags::named(word)).collect();
@@ -94,7 +94,7 @@ fn found(args: &Args) -> Result<String> {
             .into_iter()
             .filter(|hit| topics.iter().all(|topic| topic.name() != hit.topic.name()))
             .collect();
-        // A name may be meant as a search word, too.
+        // The name may also be meant as a search word.
         if is_word && !others.is_empty() {
             text.push_str(&format!(
                 "\nOther entries about {query}:\n{}",

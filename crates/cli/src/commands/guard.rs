@@ -1,7 +1,8 @@
-//! `beamtune guard`, started by beamtune itself: runs a command and ends all of its processes, however beamtune ends.
+//! `beamtune guard`, which only beamtune starts: runs a command and ends all of its processes, no matter how beamtune ends.
 //!
-//! It adopts all orphans below it ([`family::adopt_orphans`]), so that it also finds a target that daemonizes. It ends all processes
-//! when its standard input closes, as happens when beamtune is killed. If beamtune ends the guard itself, it sends a byte before.
+//! The guard adopts orphaned descendants ([`family::adopt_orphans`]), so that it also finds a target that daemonizes. It ends all
+//! processes when its standard input closes, as happens when beamtune is killed. If beamtune itself ends the guard, it first sends a
+//! byte.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
@@ -41,7 +42,8 @@ pub struct Args {
     command: Vec<String>,
 }
 
-/// Each round ends the processes that were started during the previous one. Only a program that tries to escape needs more rounds.
+/// Maximum number of rounds. Each kills the processes that were started during the previous one; only a program that tries to escape
+/// needs more rounds.
 const MAX_ROUNDS: usize = 1_000;
 /// Time between two rounds.
 const ROUND_INTERVAL: Duration = Duration::from_millis(10);
@@ -61,8 +63,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     };
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(out).stderr(log);
-    // Before the command starts. A signal to all processes called beamtune, or to a whole control group, is meant for the processes
-    // below the guard, too. Whether beamtune was killed or has ended is known from standard input.
+    // Caught before the command starts. A signal to all processes named beamtune, or to a whole control group, is also meant for the
+    // descendants of the guard. Standard input shows whether beamtune was killed or ended normally.
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("cannot catch signals")?;
     let began = Instant::now();
     let child = command.spawn().with_context(|| format!("cannot start {program}"))?.id();
@@ -75,7 +77,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let folders = args.remove.clone();
     thread::Builder::new().name("stdin".to_owned()).spawn(move || {
         let mut received = Vec::new();
-        // An error is the end, too.
+        // An error also means the end of the input.
         let _ = std::io::stdin().lock().read_to_end(&mut received);
         end_all(&on_close);
         if received.is_empty() {
@@ -91,11 +93,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
                     Ended::Exited(code) => format!("exited {code}"),
                     Ended::Killed(signal) => format!("killed {signal}"),
                 };
-                // If beamtune was killed, nobody reads this; the guard must go on until all processes have ended.
+                // If beamtune was killed, nobody reads this line. The guard must continue until all processes have ended.
                 let _ = writeln!(std::io::stdout(), "{how} after {took_ns}");
             }
             Some(_) => {}
-            // No process is left. Beamtune reads the line above and then closes standard input.
+            // No process is left. Beamtune reads the line above, and then closes standard input.
             None => {
                 all_ended.store(true, Ordering::Release);
                 thread::park();
@@ -104,12 +106,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
 }
 
-/// Time for a VM to stop in order: a database that is killed has to recover at its next start.
+/// Time limit for a VM to shut down gracefully: a database that is killed has to recover at its next start.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Ends all processes below the guard. VMs are asked to end first, without their child processes, since a VM aborts when its helper
-/// ends. Only `wait` shows reliably that no process is left: a search of /proc misses a process that is started after the listing by one
-/// that ends before it is read.
+/// Ends all descendants of the guard. First, VMs are asked to terminate, but not their child processes, since a VM aborts when its
+/// helper (erl_child_setup) ends. Only `wait` shows reliably that no process is left. A search of /proc can miss a process: one that is
+/// started after the listing, by a parent that ends before it is read.
 fn end_all(all_ended: &AtomicBool) {
     let own = std::process::id();
     let tree = LocalTree::default();
@@ -120,7 +122,7 @@ fn end_all(all_ended: &AtomicBool) {
     let vms: Vec<Identity> =
         below().into_iter().filter_map(|pid| Some(discovery::look_at(&tree, pid).ok()?.identity)).collect();
     let is_there = |vm: &Identity| Identity::of(&tree, vm.pid).is_ok_and(|identity| identity == *vm);
-    // Processes that have changed to another user may be out of reach; nobody is left to report that to.
+    // Processes that have changed to another user may not be killable; there is nobody to report this to.
     vms.iter().for_each(|vm| drop(family::end(vm.pid, How::Asked)));
     let until = Instant::now() + STOP_TIMEOUT;
     while Instant::now() < until && vms.iter().any(is_there) {
@@ -135,12 +137,12 @@ fn end_all(all_ended: &AtomicBool) {
     }
 }
 
-/// Removes a folder into which the guard of the load may still write.
+/// Removes a folder. Retries, since the guard of the load may still write to it.
 fn remove(folder: &Path) {
     for _ in 0..MAX_ROUNDS {
         match std::fs::remove_dir_all(folder) {
             Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => thread::sleep(ROUND_INTERVAL),
-            // A folder that cannot be removed stays; nobody is left to report that to.
+            // If the folder cannot be removed, it remains; there is nobody to report this to.
             _ => return,
         }
     }

@@ -1,4 +1,4 @@
-//! `beamtune import`: reads the output of the VM's own tools into a recording, and judges it.
+//! `beamtune import`: reads the output of the VM's own tools into a recording, and diagnoses it.
 
 mod crash_dump;
 
@@ -19,18 +19,18 @@ use crate::files::Snapshot;
 use crate::terminal::{self, VerbosityArgs};
 use crate::thresholds::ThresholdArgs;
 
-/// Names standard input on the command line.
+/// The name of standard input on the command line.
 const STANDARD_INPUT: &str = "-";
 
-/// Judge the output of the VM's own tools, or a crash dump
+/// Diagnose the output of the VM's own tools, or a crash dump
 ///
 /// Reads the tables of lcnt and msacc (and rabbitmq-diagnostics runtime_thread_stats), the results of erlang:memory(),
 /// scheduler:utilization(…), recon_alloc:fragmentation(…), instrument:allocations() and carriers(), and rabbitmq-diagnostics status.
 /// They may be copied from the Erlang or Elixir shell, with or without line breaks, several in one text (docs/import.md). Text that
 /// cannot be read is reported with its position. The recording written with -o can be read by beamtune diagnose, memory, locks and diff.
 ///
-/// A file that begins with =erl_crash_dump: is read as a crash dump of any size. The output is why the node crashed, and what the dump
-/// shows besides. Its recording can be read by beamtune diagnose, show and diff.
+/// A file that begins with =erl_crash_dump: is read as a crash dump of any size. The output shows why the node crashed, and what else
+/// the dump contains. The recording written with -o can be read by beamtune diagnose, show and diff.
 ///
 /// Exit status: 0 = nothing above "notice", 1 = findings, 2 = nothing could be read.
 #[derive(clap::Args)]
@@ -47,7 +47,7 @@ pub struct Args {
     verbosity: VerbosityArgs,
     /// Print JSON (docs/schema/diagnosis.schema.json)
     ///
-    /// For tables of lcnt alone: docs/schema/locks.schema.json.
+    /// If the text contains only tables of lcnt: docs/schema/locks.schema.json.
     #[arg(long)]
     json: bool,
 }
@@ -91,13 +91,13 @@ fn is_standard_input(path: &Path) -> bool {
     path.as_os_str() == STANDARD_INPUT
 }
 
-/// Reads at most one byte more than the limit. `begin` has been read from standard input already.
+/// Reads at most one byte more than the limit. `begin` has already been read from standard input.
 fn read(path: &Path, begin: Vec<u8>) -> Result<Vec<u8>> {
     if !is_standard_input(path) {
         return Ok(Snapshot::read(path, MAX_BYTES)?.bytes);
     }
     let mut bytes = begin;
-    // A shorter beginning means the end of the input; a terminal would ask for it again.
+    // A shorter beginning means that the input has ended. A terminal would wait for more input.
     if bytes.len() >= BEGINNING_BYTES {
         let left = MAX_BYTES as u64 + 1 - bytes.len() as u64;
         std::io::stdin().lock().take(left).read_to_end(&mut bytes)?;
@@ -137,7 +137,7 @@ ok
 ";
 
     #[test]
-    fn a_table_of_locks_becomes_a_recording_that_only_the_lock_rules_judge() {
+    fn a_table_of_locks_is_evaluated_by_the_lock_rules_only() {
         let reading = imported(TEXT.as_bytes()).expect("a table");
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("pasted.beamtune");
@@ -152,7 +152,7 @@ ok
         let codes: Vec<_> = diagnosis.findings().iter().map(|finding| finding.code.0).collect();
         assert_eq!(codes, ["BT033"]);
         let again = imported(TEXT.as_bytes()).expect("a table");
-        assert!(record(again, Some(&path)).is_err(), "an existing file is left alone");
+        assert!(record(again, Some(&path)).is_err(), "an existing file is not overwritten");
     }
     const BANNER: &str = "Erlang/OTP 27 [erts-15.0] [64-bit] [smp:2:2] [ds:2:2:10]\n";
     const MSACC: &str = "\
@@ -199,13 +199,13 @@ ok
     }
 
     #[test]
-    fn only_rules_whose_data_the_text_contains_judge_it() {
+    fn rules_whose_data_are_not_in_the_text_are_not_evaluated() {
         assert_eq!(judged("[{total,30},{processes,10},{system,20},{binary,5}]"), [""; 0]);
         assert_eq!(judged(MSACC), ["BT011"]);
         assert_eq!(judged("Erlang processes: 260000 used, 262144 limit\n"), ["BT007"]);
         assert_eq!(judged(TEXT), ["BT033"]);
         let memory = "Total memory used: 0.1279 gb\nCalculation strategy: rss\n[{total,30},{processes,10},{system,20}]";
-        assert_eq!(judged(memory), [""; 0], "nothing grows in an instant");
+        assert_eq!(judged(memory), [""; 0], "a single moment shows no growth");
         for (code, outcome) in
             verdicts(MSACC).iter().filter(|(code, _)| matches!(*code, "BT001" | "BT023" | "BT027"))
         {
@@ -214,14 +214,14 @@ ok
         }
     }
 
-    /// 200 binaries of 600 kB, each with a carrier of its own.
+    /// 200 binaries of 600 kB, each in a carrier of its own.
     const PICTURES: &str = "recon_alloc:fragmentation(current).\n\
         [{{binary_alloc,1},[{sbcs_usage,0.98},{mbcs_usage,0.9},{sbcs_block_size,120000000},{sbcs_carriers_size,123000000},\
         {mbcs_block_size,9000000},{mbcs_carriers_size,10000000}]}]\n";
 
     #[test]
-    fn blocks_in_their_own_carriers_are_judged_if_average_sizes_are_known() {
-        assert_eq!(judged(PICTURES), ["BT024"], "how many there are is not known");
+    fn singleblock_carriers_are_evaluated_if_average_block_sizes_are_known() {
+        assert_eq!(judged(PICTURES), ["BT024"], "the number of blocks is unknown");
         let means =
             "recon_alloc:average_block_sizes(current).\n[{binary_alloc,[{mbcs,900.0},{sbcs,600000.0}]}]\n";
         let finding = found(&format!("{PICTURES}{means}"), "BT045");
@@ -233,7 +233,7 @@ ok
     }
 
     #[test]
-    fn sums_alone_show_low_carrier_utilization_but_no_allocator() {
+    fn totals_show_low_carrier_utilization_but_no_allocator() {
         let sums = |used: &str| {
             format!("recon_alloc:memory(allocated).\n900000000\nrecon_alloc:memory(used).\n{used}\n")
         };
@@ -271,20 +271,20 @@ ok
         assert!(processes.detail.contains("260,000 of 262,144 processes"), "{}", processes.detail);
     }
 
-    /// All instances together: 900 MB in carriers, 90 MB in blocks.
+    /// The total of all instances: 900 MB in carriers, 90 MB in blocks.
     const SPARSE_TYPE: &str = "recon_alloc:allocators(types).\n[{{binary_alloc,[1,0]},[{mbcs,[{blocks,9,9,9},{blocks_size,90000000,9,9},\
                                {carriers,90,9,9},{carriers_size,900000000,9,9}]},{sbcs,[{blocks,0,0,0},{blocks_size,0,0,0},\
                                {carriers,0,0,0},{carriers_size,0,0,0}]}]}]\n";
 
     #[test]
-    fn carriers_by_allocator_are_judged_like_those_by_instance() {
+    fn carriers_by_allocator_are_evaluated_like_carriers_by_instance() {
         let finding = found(SPARSE_TYPE, "BT024");
         assert!(finding.title.contains("binary_alloc"), "{}", finding.title);
         assert_eq!(judged(SPARSE_TYPE), ["BT024", "BT045"]);
     }
 
     #[test]
-    fn memory_by_type_alone_leads_to_advice_what_to_copy() {
+    fn if_only_memory_by_type_is_given_the_advice_says_what_else_to_copy() {
         for (code, outcome) in verdicts("[{total,30},{processes,10},{system,20},{binary,5}]") {
             let Outcome::NotJudged { next, .. } = outcome else { panic!("{code}: {outcome:?}") };
             let copied = ["BT001", "BT007", "BT011", "BT012", "BT024", "BT025", "BT029", "BT033", "BT045"];
@@ -305,11 +305,11 @@ ok
         let types = &MSACC[..MSACC.find("Stats per thread").expect("the section")];
         let types = format!("{types}{}", &MSACC[MSACC.find("Stats per type").expect("the section")..]);
         assert_eq!(gc(&format!("{BANNER}{types}")), Some(0.8));
-        assert_eq!(judged(&types), [""; 0], "how many threads a type has is not known");
+        assert_eq!(judged(&types), [""; 0], "the number of threads of a type is unknown");
     }
 
     #[test]
-    fn busy_wait_is_judged_if_msacc_has_its_state() {
+    fn busy_wait_is_evaluated_if_msacc_has_its_state() {
         let text = MSACC
             .replace("     aux", "busy_wait")
             .replace("0.00%   50.00%   40.00%   10.00%", "80.00%   10.00%    0.00%   10.00%");
@@ -319,7 +319,7 @@ ok
     }
 
     #[test]
-    fn low_carrier_utilization_is_judged_and_has_remedies_if_the_peak_is_known() {
+    fn low_carrier_utilization_has_remedies_only_if_the_peak_is_known() {
         let current = format!("recon_alloc:fragmentation(current).\n{SPARSE}");
         let finding = found(&current, "BT024");
         assert!(finding.detail.contains("whether they were ever fuller is not known"), "{}", finding.detail);
@@ -336,7 +336,7 @@ ok
         assert_eq!(
             judged(&used.replace("}]}]", "}]},\n {{eheap_alloc,...},[...]}]")),
             [""; 0],
-            "the rest is not known"
+            "the other allocators are unknown"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! `beamtune lab`: VMs with known faults.
+//! `beamtune lab`: runs VMs with known faults.
 
 mod evaluate;
 
@@ -23,7 +23,7 @@ use crate::terminal;
 pub enum Args {
     /// List the labs with the findings that they cause
     ///
-    /// Also the software and the synthetic recordings that evaluate uses.
+    /// Also lists the software and the synthetic recordings that beamtune lab evaluate uses.
     List,
     /// Explain a lab: its fault, its symptoms and its remedy
     Show {
@@ -38,7 +38,7 @@ pub enum Args {
     Judge(evaluate::JudgeArgs),
 }
 
-/// A lab to run, and how.
+/// Options for running a lab.
 #[derive(clap::Args)]
 pub struct RunArgs {
     /// Name of the lab (see beamtune lab list)
@@ -49,7 +49,7 @@ pub struct RunArgs {
     /// Seed for names, sizes and the faulty element [default: random]
     #[arg(long)]
     seed: Option<u32>,
-    /// CPUs for which the lab is sized: its schedulers and its work
+    /// Number of CPUs for which the lab's schedulers and work are sized
     #[arg(long, value_parser = clap::value_parser!(u32).range(2..=64), default_value_t = CORES)]
     cores: u32,
     /// Time after which the lab ends
@@ -65,7 +65,7 @@ pub struct RunArgs {
     params: Vec<String>,
 }
 
-/// A synthetic recording to write.
+/// Options for writing a synthetic recording.
 #[derive(clap::Args)]
 pub struct SyntheticArgs {
     /// Name of the recording (see beamtune lab list)
@@ -77,10 +77,10 @@ pub struct SyntheticArgs {
     healthy: bool,
 }
 
-/// A lab that has not ended this long after its time is killed.
+/// A lab is killed if it has not ended this long after its time limit.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
-const TIME_IS_OVER: &str = "time is over: the lab has ended\n";
+const TIME_IS_OVER: &str = "time limit reached: the lab has ended\n";
 
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<ExitCode> {
@@ -167,7 +167,7 @@ fn run_lab(args: &RunArgs) -> Result<ExitCode> {
         errors: None,
     };
     let stop = terminal::stop_flag(&[SIGINT, SIGTERM])?;
-    // Restarts of the VM do not extend its time.
+    // Restarts of the VM do not extend the time limit.
     let until = Instant::now() + args.length + END_TIMEOUT;
 
     let mut running = RunningLab::start(&lab, &options, &Arc::new(Modules::compile(&options.erlang)?))?;

@@ -18,12 +18,12 @@ use crate::node_args::{looks_like_a_node, node_args};
 use crate::releases::{Releases, parse_releases};
 use crate::terminal;
 
-/// Find errors in emulator flags, in files or of a running node
+/// Find errors in the emulator flags of files or a running node
 ///
 /// Reads vm.args and its templates, .env files, Dockerfiles, Compose and Kubernetes YAML, systemd units, rabbitmq-env.conf,
 /// ejabberdctl.cfg and shell scripts.
 ///
-/// Exit status: 0 = nothing above "note", 1 = findings, 2 = an input could not be read; findings in the others are printed.
+/// Exit status: 0 = nothing above "note", 1 = findings, 2 = an input could not be read (findings in the others are printed).
 #[derive(clap::Args)]
 pub struct Args {
     /// Files, folders, - for standard input, or a running node
@@ -39,13 +39,13 @@ pub struct Args {
     format: Output,
     /// Apply safe fixes
     ///
-    /// A fix is safe if a VM that starts today behaves as before, or as was obviously intended.
+    /// A fix is safe if a VM that currently starts behaves as before, or as was obviously intended.
     #[arg(long)]
     fix: bool,
-    /// Treat all files as those of one node, where one may override another
+    /// Treat all files as those of one node; one may override another
     #[arg(long)]
     together: bool,
-    /// Format of the files, if their names do not show it
+    /// Format of the files, if it cannot be inferred from their names
     #[arg(long = "as", value_enum, value_name = "FORMAT")]
     read_as: Option<FormatName>,
     #[command(flatten)]
@@ -74,7 +74,7 @@ struct Input {
     releases: Vec<u32>,
 }
 
-/// Where an input comes from.
+/// The origin of an input.
 enum Origin {
     /// A file, or standard input.
     Text(Box<FlagFile>),
@@ -120,7 +120,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Output::Sarif => report::sarif(&report),
         Output::Github => report::github(&report),
     });
-    // The other formats contain these, too; here they are visible in any case.
+    // Some output formats also contain these errors, but on standard error they are always visible.
     for error in &unread {
         terminal::complain(&flag_files::render(error));
     }

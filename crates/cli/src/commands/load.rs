@@ -45,7 +45,7 @@ pub struct Args {
     target: Option<String>,
     /// Requests per second, independent of the target's speed
     ///
-    /// Without it, each connection sends its next request when it has the answer to the last one.
+    /// Without --rate, each connection sends a request as soon as the previous one is answered.
     #[arg(long, value_name = "N")]
     rate: Option<f64>,
     /// Number of connections or devices
@@ -59,15 +59,15 @@ pub struct Args {
     /// This is the default without --rate.
     #[arg(long, conflicts_with = "rate")]
     idle: bool,
-    /// Send requests at equal intervals, instead of at random (Poisson)
+    /// Send requests at equal intervals, instead of random ones (Poisson)
     ///
     /// The default corresponds to many independent users.
     #[arg(long, requires = "rate")]
     even: bool,
-    /// Seed of the schedule and of all choices
+    /// Seed for the schedule and all other random choices
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Number of threads, in all processes [default: as needed]
+    /// Total number of threads in all processes [default: as needed]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1024))]
     threads: Option<u64>,
     /// Local addresses to connect from, if one has too few ports
@@ -79,7 +79,7 @@ pub struct Args {
     /// Write the result as JSON to this file
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Write an HdrHistogram log with a histogram per second
+    /// Write an HdrHistogram log with one histogram per second
     #[arg(long, value_name = "FILE")]
     histograms: Option<PathBuf>,
     /// Print the scenario of a URL, and exit
@@ -95,8 +95,9 @@ enum Subcommand {
     Import(import::Args),
 }
 
-/// Time for threads and processes to start before the first device connects.
+/// Time for threads to start before the first device connects.
 const SETTLE: Duration = Duration::from_millis(100);
+/// Time for worker processes and their threads to start before the first device connects.
 const SETTLE_PROCESSES: Duration = Duration::from_millis(700);
 
 /// Runs the subcommand.
@@ -121,13 +122,13 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(status(&result))
 }
 
-/// The exit status: success without errors and with a generator that was never the bottleneck.
+/// Returns the exit status: success if there were no errors and the generator was never the bottleneck.
 fn status(result: &LoadResult) -> ExitCode {
     let is_clean = result.errors() == 0 && result.generator.bound_seconds == 0;
     if is_clean { ExitCode::SUCCESS } else { ExitCode::from(terminal::FOUND) }
 }
 
-/// Prints a result, and writes it to a file if one is named.
+/// Prints a result, and writes it to a file if one is given.
 fn print_result(result: &LoadResult, is_json: bool, output: Option<&Path>) -> Result<()> {
     let json = serde_json::to_string_pretty(result).context("cannot write the result as JSON")? + "\n";
     if let Some(output) = output {
@@ -137,14 +138,14 @@ fn print_result(result: &LoadResult, is_json: bool, output: Option<&Path>) -> Re
     Ok(())
 }
 
-/// A scenario: the text of a file, or that of a URL.
+/// The text of a scenario: read from a file, or generated for a URL.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct ScenarioText {
     /// The file or URL as the user wrote it.
     pub name: String,
-    /// TOML.
+    /// The scenario as TOML.
     pub text: String,
-    /// The folder of files that it refers to.
+    /// The folder of the files that the scenario refers to.
     pub folder: PathBuf,
 }
 
@@ -176,7 +177,7 @@ impl ScenarioText {
         Self::of_file(target)
     }
 
-    /// The scenario of a URL.
+    /// Generates the scenario for a URL.
     pub fn of_url(url: &str, quick: &Quick) -> Result<Self> {
         let text = Scenario::quick_text(url, quick)?;
         Ok(Self { name: url.to_owned(), text, folder: PathBuf::from(".") })
@@ -191,7 +192,7 @@ impl ScenarioText {
         Ok(Self { name: target.to_owned(), text, folder })
     }
 
-    /// Parses the scenario. `sources`, if any, replace its source addresses.
+    /// Parses the scenario. `sources`, if not empty, replace its source addresses.
     pub fn read(&self, sources: &[IpAddr]) -> Result<Scenario> {
         let mut scenario =
             Scenario::parse(&self.name, &self.text, &|file| std::fs::read(self.folder.join(file)))?;
@@ -202,7 +203,7 @@ impl ScenarioText {
     }
 }
 
-/// Runs the load. The inner result is that of writing the log.
+/// Runs the load. The inner `Result` tells whether the log was written.
 fn drive(args: &Args, source: &ScenarioText, scenario: &Scenario) -> Result<(LoadResult, Result<()>)> {
     let division = divide(args, scenario)?;
     let addresses = Addresses::find(scenario)?;
@@ -251,7 +252,7 @@ fn log(file: &Path, plan: &Plan, began_unix_s: Option<f64>) -> Result<HistogramL
         .with_context(|| format!("cannot write {}", file.display()))
 }
 
-/// The plan, with additional source addresses if the ports of one do not suffice.
+/// Compiles the plan. Adds source addresses if one address has too few ports.
 pub(crate) fn compile(scenario: &Scenario, addresses: &Addresses, begin_ns: u64) -> Result<Plan> {
     let mut plan = scenario.compile(begin_ns, &|target| addresses.of(target), &connect::system_trust)?;
     let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
@@ -280,7 +281,7 @@ fn divide(args: &Args, scenario: &Scenario) -> Result<Division> {
     Ok(limits::divide(devices, arrivals, args.threads, cores, descriptors))
 }
 
-/// The processes of a load, each with its order.
+/// Returns the worker processes of a load, each with its assignment.
 fn parts(
     source: &ScenarioText,
     sources: &[IpAddr],
@@ -318,7 +319,7 @@ fn began_unix_s(plan: &Plan) -> Option<f64> {
     Some(now_s + (plan.start_ns as f64 - now_ns() as f64) / SECOND_NS as f64)
 }
 
-/// The length of a plan's schedule, including the time to connect.
+/// Returns the length of a plan's schedule, including the time to connect.
 fn length_ns(plan: &Plan) -> u64 {
     plan.connect_ns + plan.model.length_ns()
 }

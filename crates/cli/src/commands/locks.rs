@@ -1,6 +1,6 @@
-//! `beamtune locks`: which table, process, allocator or operation causes lock contention.
+//! `beamtune locks`: finds the table, process, allocator or operation that causes lock contention.
 //!
-//! A VM with lock counting is asked for its counts. Any other VM on this host is sampled from outside, without a restart.
+//! If the VM has lock counting, its counts are read. Any other VM on this host is sampled from outside, without a restart.
 
 mod probes;
 mod sampling;
@@ -29,23 +29,23 @@ use crate::target::{AccessError, LiveTarget, ResolvedTarget};
 use crate::terminal::{self, VerbosityArgs};
 use crate::thresholds::ThresholdArgs;
 
-/// Longest time for the estimate of the cost of counting.
+/// Time limit for estimating the cost of counting.
 const ESTIMATE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time between two samples while the VM is sampled.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
-/// Locks are counted between two samples, which hold the tables, processes and flags. The second sample is due this much later than the
-/// end of the counting, since the counts have to be collected.
+/// Locks are counted between two samples, which contain the tables, processes and flags. The second sample is due this long after the
+/// end of counting, since the counts have to be collected.
 const COLLECTION_TIME: Duration = Duration::from_millis(500);
-/// Number of locks for which the page shows what remains without them.
+/// Number of locks for which the page shows the contention that remains without them.
 const MAX_REMOVED_LOCKS: usize = 3;
-/// All lock categories except that of processes, which has five locks for each.
+/// All lock categories except `process`, which has five locks for each process.
 const CATEGORIES: [&str; 6] = ["allocator", "db", "distribution", "generic", "io", "scheduler"];
 
 /// Show whether there is lock contention, and where
 ///
-/// A stock VM is sampled without a restart: how its threads spend their time, and, as root, the call stacks in which they wait. That
-/// shows the operation. In a VM with lock counting (beamtune emulator run --type lcnt), the locks are counted, which shows the table,
-/// process or allocator. The VM's earlier counts are lost.
+/// A stock VM is sampled without a restart: how its threads spend their time, and, as root, the call stacks in which they wait. This
+/// shows which operation waits. In a VM with lock counting (beamtune emulator run --type lcnt), the locks are counted, which shows the
+/// table, process or allocator. The VM's earlier counts are lost.
 ///
 /// Exit status: 0 = nothing above "notice", 1 = findings, 2 = failed.
 #[derive(clap::Args)]
@@ -59,12 +59,12 @@ pub struct Args {
     length: Duration,
     /// Count the locks of processes as well
     ///
-    /// The memory that this takes is printed first.
+    /// This takes memory of the node; the amount is printed first.
     #[arg(long)]
     process: bool,
     /// Show the counts by lock, or by place in the emulator's source
     ///
-    /// With a histogram of wait times. -v shows the counts by class of locks.
+    /// Includes a histogram of wait times. -v shows the counts by lock class.
     #[arg(long, value_enum, value_name = "BY")]
     by: Vec<ByArg>,
     /// Sort by time, tries, collisions, ratio or name
@@ -85,7 +85,7 @@ pub struct Args {
     /// Include locks without contention
     #[arg(long)]
     all: bool,
-    /// Read only the times of threads, without stacks or probes
+    /// Read only the threads' times, without stacks or probes
     #[arg(long)]
     no_probes: bool,
     /// Maximum number of stack samples per second, for all threads
@@ -157,7 +157,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         bail!("cannot count the locks of {}: {why}", live.label);
     }
     terminal::complain(&format!(
-        "counting {} locks of {} for {}; collecting the counts takes {:.1} MB of its memory for a moment\n",
+        "counting {} locks of {} for {}; collecting the counts temporarily takes {:.1} MB of its memory\n",
         cost.locks,
         live.label,
         text::seconds(args.length.as_secs_f64()),
@@ -188,12 +188,12 @@ impl Args {
             .into_iter()
             .filter_map(|(arg, by)| is_requested(arg).then_some(by))
             .collect();
-        // A brief page has only the tables that were requested.
+        // A brief page contains only the requested tables.
         let is_brief = self.verbosity.view(None).verbosity == Verbosity::Brief;
         if is_brief && by.is_empty() && !self.all {
             return Vec::new();
         }
-        // A filter by class or name is a question about single locks.
+        // `is_requested` includes the table of single locks if there is a filter by class or name.
         std::iter::once(By::Class).chain(by).map(view).collect()
     }
 }
@@ -203,7 +203,7 @@ fn attach(live: &LiveTarget) -> Result<Option<NodeSource>> {
     match &live.access {
         Ok(access) => match NodeSource::attach(access.clone()) {
             Ok(vm) => Ok(Some(vm)),
-            // A VM with heavy contention may be too slow for attaching, and can still be sampled.
+            // A VM with heavy contention may be too slow for attaching, but it can still be sampled.
             Err(error) if live.vm.is_some() => {
                 terminal::complain(&format!(
                     "cannot attach to {} ({error}); sampling it from outside\n",
@@ -231,7 +231,7 @@ fn attach(live: &LiveTarget) -> Result<Option<NodeSource>> {
     }
 }
 
-/// Counts locks.
+/// Counts locks, and prints the page.
 fn count(live: &LiveTarget, vm: Option<NodeSource>, locks: &Locks, args: &Args) -> Result<ExitCode> {
     let once = [Explicit::new(What::Locks(locks.clone()))];
     let reader = record(live, vm, args, args.length.saturating_add(COLLECTION_TIME), &once, None)?;
@@ -245,7 +245,7 @@ fn count(live: &LiveTarget, vm: Option<NodeSource>, locks: &Locks, args: &Args) 
     Ok(print_page(&period, summary::from_period(&period).as_ref(), args))
 }
 
-/// Records the VM: for `length`, or, while it is sampled, until `slot` ends the recording.
+/// Records the VM for `length`, or, if its lock waits are sampled, until `slot` ends the recording.
 fn record(
     live: &LiveTarget,
     vm: Option<NodeSource>,
@@ -259,7 +259,7 @@ fn record(
         file: args.output.as_deref(),
         once,
         observer: slot.map(|slot| slot as &dyn WaitObserver),
-        // While locks are counted, the agent answers nothing else.
+        // While locks are counted, the agent answers no other requests.
         ..RecordOptions::of(interval, slot.is_none().then_some(length))
     };
     let stop = slot.map_or_else(Stop::default, |slot| slot.ended.clone());
@@ -291,7 +291,7 @@ fn record(
                 progress.samples,
                 progress.trouble,
             );
-            // The counts arrive with the first sample or not at all.
+            // The counts arrive with the first sample, or not at all.
             if is_counting && progress.trouble.is_some() {
                 stop.request();
             }

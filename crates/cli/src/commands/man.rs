@@ -1,7 +1,7 @@
-//! `beamtune man`: manual pages and shell completions, from the definitions of the help texts.
+//! `beamtune man`: writes manual pages and shell completions from the definitions of the help texts.
 //!
-//! A hidden command of the binary, and not a development task: only the binary has these definitions, and packages can be made from it
-//! alone. It makes the binary 0.3 MB larger, of 25 MB.
+//! It is a hidden command instead of a development task: only the binary contains these definitions, and packages can be made from the
+//! binary alone. It adds 0.3 MB to the binary of 25 MB.
 
 use std::fs;
 use std::io;
@@ -18,12 +18,12 @@ use jiff::Timestamp;
 /// Write manual pages and shell completions
 #[derive(clap::Args)]
 pub struct Args {
-    /// Folder for the folders man and completions
+    /// Output folder; gets the subfolders man and completions
     #[arg(value_name = "FOLDER")]
     folder: PathBuf,
 }
 
-/// Runs the subcommand. `all` has every command.
+/// Runs the subcommand. `all` contains all commands.
 pub fn run(args: &Args, all: &Command) -> Result<ExitCode> {
     let root = visible(all);
     let folder = |name: &str| {
@@ -46,7 +46,7 @@ fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// The commands that users see: clap_complete also writes hidden ones.
+/// Removes hidden commands, since clap_complete would also write those.
 fn visible(all: &Command) -> Command {
     let mut root = Command::new("beamtune")
         .version(env!("CARGO_PKG_VERSION"))
@@ -58,21 +58,21 @@ fn visible(all: &Command) -> Command {
     root
 }
 
-/// A command and all commands below it, in the order of the help texts.
+/// Returns a command and all its subcommands, in the order of the help texts.
 fn commands(command: &Command) -> Vec<&Command> {
     let mut found = vec![command];
     command.get_subcommands().for_each(|below| found.extend(commands(below)));
     found
 }
 
-/// `beamtune-study-show` for `beamtune study show`.
+/// Returns, for example, `beamtune-study-show` for `beamtune study show`.
 fn page_name(command: &Command) -> String {
     command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned()
 }
 
-/// The manual page of a command.
+/// Renders the manual page of a command.
 fn page(command: &Command) -> io::Result<Vec<u8>> {
-    // clap_mangen's own synopsis lists each of up to forty options.
+    // The default synopsis of clap_mangen would list every option, up to forty.
     let usage = command.clone().render_usage().to_string();
     let usage = usage.trim_start_matches("Usage:").trim().to_owned();
     let man = Man::new(command.clone().override_usage(usage))
@@ -105,7 +105,7 @@ fn page(command: &Command) -> io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// The day of the build that SOURCE_DATE_EPOCH names (reproducible-builds.org), or today.
+/// Returns the date of the build: SOURCE_DATE_EPOCH (reproducible-builds.org), or today.
 fn date() -> String {
     let seconds = std::env::var("SOURCE_DATE_EPOCH").ok().and_then(|text| text.parse().ok());
     let named = seconds.and_then(|seconds| Timestamp::from_second(seconds).ok());
@@ -113,7 +113,7 @@ fn date() -> String {
 }
 
 fn exit_status(roff: &mut Roff, command: &Command) {
-    // A group of commands, such as `study`, has none.
+    // A group of commands, such as `study`, has no exit status.
     if command.is_subcommand_required_set() {
         return;
     }
@@ -128,21 +128,21 @@ fn exit_status(roff: &mut Roff, command: &Command) {
     }
 }
 
-/// The meaning of the exit status.
+/// The meanings of the exit status of some commands.
 struct Status {
-    /// The commands, without `beamtune`; none: all others.
+    /// The commands, without `beamtune`; empty: all others.
     commands: &'static [&'static str],
-    /// Of 0, 1 and 2; empty if the command does not end with it.
+    /// Meanings of 0, 1 and 2; empty if the command never returns this status.
     meanings: [&'static str; 3],
 }
 
-/// The row of a command; the last one is for all others.
+/// Returns the row of a command; the last row is for all others.
 fn status_of(name: &str) -> &'static Status {
     let row = STATUS.iter().find(|row| row.commands.is_empty() || row.commands.contains(&name));
     row.unwrap_or(&STATUS[STATUS.len() - 1])
 }
 
-/// What the exit status says, also for docs/reference.
+/// Meanings of the exit status, also for docs/reference.
 const STATUS: &[Status] = &[
     Status {
         commands: &["doctor", "diagnose", "memory", "locks", "import"],
@@ -151,7 +151,7 @@ const STATUS: &[Status] = &[
     Status {
         commands: &["lint"],
         meanings: [
-            "nothing above note",
+            "no finding above note",
             "findings above note",
             "a file could not be read; others are still reported",
         ],
@@ -166,26 +166,26 @@ const STATUS: &[Status] = &[
     },
     Status {
         commands: &["load import"],
-        meanings: ["the load had no errors", "it had", "a file could not be read"],
+        meanings: ["the load had no errors", "the load had errors", "a file could not be read"],
     },
     Status {
         commands: &["compare"],
         meanings: [
             "B is better, or any difference is below 1 %",
-            "any other answer, or none",
+            "any other verdict, or none",
             "failed, or stopped",
         ],
     },
     Status { commands: &["tune"], meanings: ["a setting was found", "none was found", "failed, or stopped"] },
     Status {
         commands: &["study show", "study resume"],
-        meanings: ["as compare or tune", "as compare or tune", "failed, or stopped"],
+        meanings: ["as for compare or tune", "as for compare or tune", "failed, or stopped"],
     },
     Status {
         commands: &["lab evaluate", "lab judge"],
         meanings: ["all runs right", "a run was wrong", "failed"],
     },
-    Status { commands: &["emulator run"], meanings: ["as the command", "as the command", "as the command"] },
+    Status { commands: &["emulator run"], meanings: ["that of the command", "that of the command", "that of the command"] },
     Status { commands: &[], meanings: ["done", "", "failed"] },
 ];
 
@@ -193,14 +193,14 @@ const STATUS: &[Status] = &[
 const ENVIRONMENT: &[(&str, &str)] = &[
     ("BEAMTUNE_COOKIE", "the node's cookie, if there is no `--cookie-file`"),
     ("ERL_EPMD_PORT", "the port of EPMD, if not 4369"),
-    ("XDG_CACHE_HOME", "where emulators are kept, in place of `~/.cache`"),
+    ("XDG_CACHE_HOME", "cache folder for built emulators, instead of `~/.cache`"),
     ("NO_COLOR", "no colours, as with `TERM=dumb`"),
-    ("LC_ALL", "`C` or `POSIX`: print ASCII only; else LC_CTYPE or LANG"),
+    ("LC_ALL", "`C` or `POSIX`: print ASCII only; if unset: LC_CTYPE or LANG"),
     ("BEAMTUNE_FOLDER", "set by `compare` and `tune` for the target's commands: an empty folder"),
     ("BEAMTUNE_PORT", "set by `compare` and `tune` for the target's commands: the chosen port"),
 ];
 
-/// A text without the marks of Markdown.
+/// Removes the backquotes of Markdown.
 fn plain(text: &str) -> String {
     text.replace('`', "")
 }

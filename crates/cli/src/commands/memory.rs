@@ -1,4 +1,4 @@
-//! `beamtune memory`: what the resident memory of a node is used for, and how to free it.
+//! `beamtune memory`: shows what the resident memory of a node is used for, and how to free it.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -20,20 +20,21 @@ use crate::target::ResolvedTarget;
 use crate::terminal::{self, VerbosityArgs};
 use crate::thresholds::ThresholdArgs;
 
-/// Time for reading the memory map; the user waits for it. 12 GB take less than a second on an idle host.
+/// Time budget for reading the memory map, while the user waits. 12 GB take less than a second on an idle host.
 const MEMORY_BUDGET: MemoryBudget = MemoryBudget { look_ns: 10 * SECOND_NS, rest: 0 };
 
-/// Largest number of applications, block types and binary holders that are requested.
+/// Maximum number of applications, block types and processes with binaries to request.
 const TOP: u32 = 20;
 
-/// Processes that are collected to estimate the effect on all.
+/// Maximum number of processes to garbage-collect in order to estimate the effect on all.
 const MAX_COLLECTED_PROCESSES: u32 = 1_000;
 
 /// Show what a node's memory is used for, and how to free it
 ///
-/// The largest use comes first, with its owners. -v shows all parts with what is resident, mapped and in use; -vv also how they were measured.
+/// The largest use comes first, with its owners. With -v, shows how much of each part is resident, mapped and in use. With -vv, also
+/// shows how the parts were measured.
 ///
-/// Reading the page map of the process takes root or the node's user. Without that, and for a node on another host, the VM's own
+/// Reading the page map of the process requires root or the node's user. Otherwise, and for a node on another host, the VM's own
 /// numbers are shown next to those of the operating system.
 ///
 /// Exit status: 0 = nothing above "notice", 1 = findings, 2 = failed.
@@ -45,7 +46,7 @@ pub struct Args {
     target: Option<String>,
     /// Time to record
     ///
-    /// Memory growth needs minutes, or better a recording of hours.
+    /// To detect memory growth, record for minutes, or better, use a recording of several hours.
     #[arg(long = "for", value_name = "TIME", value_parser = terminal::parse_duration, default_value = "2s")]
     length: Duration,
     /// Print JSON (docs/schema/memory.schema.json)
@@ -56,7 +57,7 @@ pub struct Args {
     output: Option<PathBuf>,
     /// Walk the carriers: their number, sizes and utilization
     ///
-    /// With the free space between blocks. The cost to the node is printed first.
+    /// Also shows the free space between blocks. The cost to the node is printed first.
     #[arg(long)]
     carriers: bool,
     /// Show the size of code by application, and of persistent terms
@@ -66,20 +67,20 @@ pub struct Args {
     code: bool,
     /// Show which processes refer to the most binaries
     ///
-    /// Their number, sizes, and those that no other process refers to. Each process builds a list of its references: 0.1 to 0.3 s for a
-    /// million, usually microseconds.
+    /// Shows number and size of the binaries, and how much only one process refers to. Each process builds a list of its references,
+    /// which takes 0.1 to 0.3 s for a million, but usually microseconds.
     #[arg(long)]
     holders: bool,
-    /// CHANGES THE NODE: GC one process, and show what that frees
+    /// CHANGES THE NODE: GC one process, and show what it frees
     #[arg(long, value_name = "PID|NAME")]
     collect: Option<String>,
     /// CHANGES THE NODE: GC a sample, and estimate the effect on all
     ///
-    /// Collects the largest processes and a random sample, at most 1,000, in small batches with pauses. Ends when a process waits for
-    /// more than 50 ms.
+    /// Garbage-collects the largest processes and a random sample, at most 1,000, in small batches with pauses. Ends early if a process
+    /// waits for more than 50 ms.
     #[arg(long, value_name = "WHAT", conflicts_with = "collect")]
     what_if: Option<WhatIf>,
-    /// Do not attach; read the process through /proc only
+    /// Do not attach; read only /proc
     #[arg(long, conflicts_with_all = ["holders", "collect", "what_if"])]
     host_only: bool,
     #[command(flatten)]
@@ -100,7 +101,7 @@ enum WhatIf {
 }
 
 impl Args {
-    /// The one-time requests, in this order.
+    /// Returns the explicit items to request, in this order.
     fn once(&self) -> Vec<Explicit> {
         let sample = Whom::Sample { permille: 1_000, most: MAX_COLLECTED_PROCESSES };
         let selection = match (&self.collect, self.what_if) {

@@ -1,4 +1,4 @@
-//! `beamtune nodes`: the BEAM VMs on this host.
+//! `beamtune nodes`: lists the BEAM VMs on this host.
 
 use std::process::ExitCode;
 
@@ -31,22 +31,22 @@ struct Row {
     node: Option<String>,
     otp: Option<String>,
     runs: String,
-    /// Its container or network namespace, if it is not in those of the host.
+    /// Its container or network namespace, if it differs from that of the host.
     place: Option<String>,
     /// Full id of its container, if known from its control groups.
     #[serde(skip_serializing_if = "Option::is_none")]
     container_id: Option<String>,
-    /// Number of its network namespace, if it is not that of beamtune.
+    /// Inode number of its network namespace, if it differs from that of beamtune.
     #[serde(skip_serializing_if = "Option::is_none")]
     network_namespace: Option<u64>,
     user: Option<String>,
-    /// Mean since the VM started.
+    /// Mean CPU use since the VM started.
     cores: Option<f64>,
     rss_bytes: Option<i64>,
     uptime_seconds: Option<f64>,
-    /// True if no obstacle to attaching is known before connecting.
+    /// True if nothing that is known before connecting prevents attaching.
     attachable: bool,
-    /// The obstacle, and how to remove it.
+    /// Why the VM cannot be attached to, and what to do.
     #[serde(skip_serializing_if = "Option::is_none")]
     why_not: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! `beamtune record`: records nodes into files, for a given time or permanently with a limited length.
+//! `beamtune record`: records nodes into files, for a given time, or permanently with a limited length.
 
 mod ring;
 mod systemd;
@@ -17,8 +17,8 @@ use crate::terminal;
 
 /// Record a node into a file
 ///
-/// The recording ends after --for, or with Ctrl-C. With --keep, it runs permanently and keeps only the last hours of one or several
-/// nodes, through restarts of the nodes and of beamtune.
+/// The recording ends after --for, or with Ctrl-C. With --keep, it runs permanently and keeps only the last few hours of one or more
+/// nodes, across restarts of the nodes and of beamtune.
 #[derive(clap::Args)]
 pub struct Args {
     /// Node name, process id, or HOST:PORT; several with --keep
@@ -34,7 +34,7 @@ pub struct Args {
     /// Keep only the last TIME, permanently
     #[arg(long, value_name = "TIME", value_parser = terminal::parse_duration)]
     keep: Option<Duration>,
-    /// With --keep: largest size of each file, including its log
+    /// With --keep: maximum size of each file, including its log
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "500MB", requires = "keep")]
     max_size: u64,
     /// Print a systemd unit with these options, and exit
@@ -46,16 +46,16 @@ pub struct Args {
     /// Time between two samples
     #[arg(long, value_name = "TIME", value_parser = terminal::parse_duration, default_value = "1s")]
     every: Duration,
-    /// Do not attach; read the process through /proc only
+    /// Do not attach; read only /proc
     #[arg(long)]
     host_only: bool,
     #[command(flatten)]
     access: AccessArgs,
 }
 
-/// Longest interval: a node closes a connection that is silent for `net_ticktime`, 60 s by default.
+/// Maximum interval: a node closes a connection that is silent for `net_ticktime`, 60 s by default.
 const MAX_INTERVAL: Duration = Duration::from_secs(30);
-/// Shortest interval: more samples would be a noticeable load.
+/// Minimum interval: more samples would be a noticeable load.
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Runs the subcommand.
@@ -74,7 +74,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
 }
 
-/// Records one node until the end of the recording.
+/// Records one node, for a limited time or until Ctrl-C.
 fn once(args: &Args, target: &str, output: &Path) -> Result<ExitCode> {
     let live: LiveTarget = match ResolvedTarget::find(Some(target), &args.access)? {
         ResolvedTarget::Recording(path) => {
@@ -92,7 +92,7 @@ fn once(args: &Args, target: &str, output: &Path) -> Result<ExitCode> {
         End::Elapsed | End::Stopped => {}
     }
     terminal::complain(&format!(
-        "{} samples in {path}; judge them with: beamtune diagnose {path}\n",
+        "{} samples in {path}; diagnose them with: beamtune diagnose {path}\n",
         outcome.samples
     ));
     Ok(ExitCode::SUCCESS)
@@ -104,7 +104,7 @@ impl Args {
     }
 }
 
-/// Parses a size: `500MB`, `2GB`, `512MiB`; a bare number is bytes.
+/// Parses a size: `500MB`, `2GB`, `512MiB`; a number without a unit is in bytes.
 fn parse_size(text: &str) -> Result<u64, String> {
     let parse = || -> Result<u64> {
         let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());

@@ -1,4 +1,4 @@
-//! `beamtune redact`: a copy of a recording that can be shared.
+//! `beamtune redact`: writes a copy of a recording that can be shared.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,12 +13,12 @@ use crate::terminal;
 /// Replaces the names of nodes, hosts, processes and tables, all arguments and all paths.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The recording
+    /// Recording to copy
     file: PathBuf,
     /// File for the copy; must not exist
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// Replace also modules and functions, except those of OTP and Elixir
+    /// Also replace modules and functions, except those of OTP and Elixir
     #[arg(long)]
     modules: bool,
 }
@@ -29,7 +29,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let count = redact(&reader, &args.output, Redaction { modules: args.modules })?;
     let modules = if args.modules { "" } else { ", modules and functions (--modules replaces them)" };
     terminal::complain(&format!(
-        "replaced {count} texts in {}. Kept: all numbers (sizes, counts, times of day, process ids), versions, VM flags{modules}. \
+        "replaced {count} strings in {}. Kept: all numbers (sizes, counts, times of day, process ids), versions, VM flags{modules}. \
          Check it before you share it: beamtune show {}\n",
         args.output.display(),
         args.output.display()

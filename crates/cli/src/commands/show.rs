@@ -1,4 +1,4 @@
-//! `beamtune show`: the contents of a recording as tables.
+//! `beamtune show`: shows the contents of a recording as tables.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -14,13 +14,13 @@ use super::diagnose::{PartArgs, Read, open, read_part, stamp};
 use super::load::import;
 use crate::terminal;
 
-/// Largest distance between a second of the load and the samples shown with it: recordings may have a sample every 10 s.
+/// Maximum distance between a second of the load and the samples shown with it: some recordings have only one sample every 10 s.
 const REACH: Nanos = 10 * SECOND_NS;
 
 /// Show the contents of a recording as tables
 #[derive(clap::Args)]
 pub struct Args {
-    /// The recording
+    /// Recording to show
     file: PathBuf,
     #[command(flatten)]
     part: PartArgs,
@@ -29,7 +29,7 @@ pub struct Args {
     view: Name,
     /// Show the result of a load next to the samples, second by second
     ///
-    /// RESULT was written by beamtune load --output, or by another load generator (docs/load-import.md).
+    /// RESULT is a file written by beamtune load --output, or by another load generator (docs/load-import.md).
     #[arg(long, value_name = "RESULT", conflicts_with = "view")]
     load: Option<PathBuf>,
 }
@@ -81,7 +81,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Shows the seconds of a load with the samples of each. Both have wall-clock times, since the load may come from another host.
+/// Shows each second of a load with the samples of the same wall-clock time, since the load may come from another host.
 fn show_with_load(file: &Path, part: &PartArgs, result: &Path) -> Result<ExitCode> {
     let reader = open(file)?;
     let name = result.display();

@@ -20,7 +20,7 @@ use crate::access::AccessArgs;
 use crate::trial::{Load, Setup};
 use crate::{recorder, terminal, trial};
 
-/// What a study's file holds besides its trials.
+/// The contents of a study's file, without the trials.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct StudyDescription {
     pub asked: StudyQuestion,
@@ -39,7 +39,7 @@ pub enum StudyQuestion {
 }
 
 impl StudyQuestion {
-    /// The quantity that decides.
+    /// Returns the quantity that decides.
     fn objective(&self) -> &str {
         match self {
             StudyQuestion::Compare(question) => &question.objective,
@@ -47,7 +47,7 @@ impl StudyQuestion {
         }
     }
 
-    /// The minimum and maximum number of trials, if all of them are valid.
+    /// Returns the minimum and maximum number of trials if all trials are valid.
     fn trials(&self, trials: &[Trial]) -> Option<(usize, usize)> {
         match self {
             StudyQuestion::Compare(question) => compare::trials(question),
@@ -58,7 +58,7 @@ impl StudyQuestion {
         }
     }
 
-    /// The next trial to run; `None` if the study is complete.
+    /// Returns the next trial to run; `None` if the study is complete.
     fn next(
         &self,
         study: &Study,
@@ -142,7 +142,7 @@ fn description(study: &Study) -> Result<StudyDescription> {
         .with_context(|| format!("cannot parse the question of {}", study.path().display()))
 }
 
-/// A file name with the time, in the working directory.
+/// Returns a file name that contains the time, in the working directory.
 pub fn default_file(what: &str) -> PathBuf {
     Path::new(&format!("{what}-{}.study", jiff::Zoned::now().strftime("%Y%m%d-%H%M%S"))).to_owned()
 }
@@ -173,7 +173,7 @@ fn run_trials(
     let stop = Stop::default();
     recorder::stop_on_signals(&stop)?;
     if let Some(pins) = &description.setup.pins {
-        // Inherited by the generator's threads and by all processes that are started from now on.
+        // The generator's threads and all processes that are started from now on inherit this.
         beamtune_host::cpus::run_on(&pins.generator).context("cannot bind the load to its CPUs")?;
     }
     while let Some(order) = description.asked.next(&study, &trials, &mut knobs)? {
@@ -189,8 +189,8 @@ fn run_trials(
     print_results(description, &study, &trials, result)
 }
 
-/// Fails if a trial did not measure the quantity that decides: no study would end. An invalid trial shows that, too, unless it was
-/// ended before it measured anything.
+/// Fails if a trial did not measure the quantity that decides, since the study would never end. This also holds for an invalid trial,
+/// unless it ended before it measured anything.
 fn check_measured(description: &StudyDescription, trial: &Trial) -> Result<()> {
     let objective = description.asked.objective();
     let (TrialOutcome::Valid { measures } | TrialOutcome::Invalid { measures, .. }) = &trial.outcome else {
@@ -213,7 +213,7 @@ fn check_measured(description: &StudyDescription, trial: &Trial) -> Result<()> {
     );
 }
 
-/// Progress of a study: trials so far and in total, and the longest time left.
+/// Describes the progress of a study: the number of trials so far and in total, and the maximum time left.
 fn progress(description: &StudyDescription, trials: &[Trial]) -> String {
     let number = trials.len();
     let Some((min, max)) = description.asked.trials(trials) else { return format!("trial {number}") };
@@ -228,7 +228,7 @@ fn progress(description: &StudyDescription, trials: &[Trial]) -> String {
     }
 }
 
-/// A line about the last trial.
+/// Describes the last trial in one line.
 fn line(description: &StudyDescription, trials: &[Trial]) -> String {
     let Some(trial) = trials.last() else { return String::new() };
     let Order { phase, arm, .. } = &trial.order;
@@ -299,10 +299,10 @@ fn print_comparison(
     })
 }
 
-/// Longest name of a load, in characters; a command can be long.
+/// Maximum length of a load's name, in characters; a command can be long.
 const LOAD_NAME_CHARS: usize = 60;
 
-/// The load in one line: `load http://127.0.0.1:8080/`.
+/// Describes the load in one line: `load http://127.0.0.1:8080/`.
 pub fn load_words(setup: &Setup) -> String {
     if let Load::Job { .. } = setup.load {
         return "the job itself".to_owned();
@@ -314,7 +314,7 @@ pub fn load_words(setup: &Setup) -> String {
     }
 }
 
-/// How the trials were run.
+/// Describes how the trials were run.
 pub fn circumstances<'a>(load: &'a str, trials: &[Trial]) -> Circumstances<'a> {
     Circumstances { load, took_s: trials.iter().map(|trial| trial.took_s).sum() }
 }

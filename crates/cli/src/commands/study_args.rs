@@ -1,4 +1,4 @@
-//! The options that `compare` and `tune` share: what is started, its load, and what decides.
+//! The options that `compare` and `tune` share: the target, its load, and the criteria of the verdict.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -22,15 +22,15 @@ const TARGET: &str = "Target (exactly one)";
 pub struct TargetArgs {
     #[command(flatten)]
     start: StartArgs,
-    /// When the target is ready [default: when it listens where the load goes]
+    /// Readiness condition [default: it listens on the address of the load]
     ///
-    /// http://HOST:PORT/PATH (a status below 400), tcp:PORT, tcp:HOST:PORT, or node (it accepts distribution connections).
+    /// http://HOST:PORT/PATH (returns a status below 400), tcp:PORT, tcp:HOST:PORT, or node (accepts distribution connections).
     #[arg(long, value_name = "WHAT", value_parser = Ready::parse)]
     ready: Option<Ready>,
-    /// Longest time until the target is ready
+    /// Time limit for the target to become ready
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = terminal::parse_duration)]
     ready_within: Duration,
-    /// Command that stops the target [default: end its VM]
+    /// Command that stops the target [default: terminate its VM]
     #[arg(long, value_name = "COMMAND")]
     stop: Option<String>,
     /// Node to measure, if the target has several VMs
@@ -43,15 +43,15 @@ pub struct TargetArgs {
     load: Option<String>,
     /// Load: a command that ends, such as another load generator
     ///
-    /// If beamtune load import reads its output, its requests are measured; otherwise its duration.
+    /// If beamtune load import can read the output, the requests are measured; otherwise, the duration of the command.
     #[arg(long, value_name = "COMMAND", conflicts_with = "work")]
     load_cmd: Option<String>,
     /// File with the results of --load-cmd [default: its output]
     ///
-    /// A relative path is one in $BEAMTUNE_FOLDER.
+    /// A relative path refers to $BEAMTUNE_FOLDER.
     #[arg(long, value_name = "FILE", requires = "load_cmd")]
     load_result: Option<PathBuf>,
-    /// Longest time for the command of --load-cmd or --work
+    /// Time limit of the command of --load-cmd or --work
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = terminal::parse_duration)]
     within: Duration,
     /// Requests per second, for a URL
@@ -63,10 +63,10 @@ pub struct TargetArgs {
     /// Measured time of each trial
     #[arg(long = "for", value_name = "TIME", default_value = "20s", value_parser = terminal::parse_duration)]
     window: Duration,
-    /// Longest time until the target is steady
+    /// Maximum warm-up time; it ends early if the target is steady
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = terminal::parse_duration)]
     warm_up: Duration,
-    /// Let target and load share all CPUs, instead of separate ones
+    /// Let target and load share all CPUs, instead of separating them
     #[arg(long)]
     no_pins: bool,
 }
@@ -86,7 +86,7 @@ struct StartArgs {
     rabbitmq: bool,
     /// Start the installed ejabberd, with an empty database
     ///
-    /// FOLDER holds its configuration.
+    /// FOLDER contains the configuration.
     #[arg(long, value_name = "FOLDER", num_args = 0..=1, require_equals = true, default_missing_value = "/etc/ejabberd", help_heading = TARGET)]
     ejabberd: Option<PathBuf>,
     /// Start the Mix or rebar3 release in this folder
@@ -108,19 +108,19 @@ pub struct StudyArgs {
     /// cpu-per-request, throughput, p50, p90, p99, rss, rss-peak …
     #[arg(long, value_name = "QUANTITY", value_parser = objective)]
     objective: Option<String>,
-    /// Quantity that must not become worse, with a margin: p99:+5%
+    /// Quantity that must not get worse by more than a margin: p99:+5%
     ///
-    /// Others: rss:+10%, throughput:-2%, errors:+0.1%; "none" guards nothing.
+    /// More examples: rss:+10%, throughput:-2%, errors:+0.1%; "none" removes all constraints.
     /// [default: p99:+10% errors:+0.1%; for tune also rss:+10%; for --work rss-peak:+10%]
     #[arg(long, value_name = "QUANTITY:MARGIN", value_parser = guard)]
     guard: Vec<Guard>,
-    /// Seed of the order of trials and of all choices
+    /// Seed for the order of trials and all other random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// File of the study [default: COMMAND-DATE-TIME.study]
     #[arg(long, value_name = "FILE")]
     pub study: Option<PathBuf>,
-    /// Print what would be done and how long it takes, and exit
+    /// Print what would be done and how long it would take, and exit
     #[arg(long)]
     pub plan: bool,
     #[command(flatten)]
@@ -141,7 +141,7 @@ pub struct ResultArgs {
 }
 
 impl ResultArgs {
-    /// The view of the page.
+    /// Returns the view of the page.
     pub fn view(self) -> View<'static> {
         View {
             style: terminal::style(),
@@ -152,24 +152,24 @@ impl ResultArgs {
     }
 }
 
-/// A guarded quantity; `None` guards nothing.
+/// A constraint: a quantity that must not get worse, with its margin. `None` is "none": no constraints.
 type Guard = Option<Margin>;
 
-/// Shortest window: half of a shorter one says nothing.
+/// Minimum length of the window: half of a shorter one would be too short to evaluate.
 const MIN_WINDOW_S: u64 = 4;
-/// Shortest warm-up.
+/// Minimum length of the warm-up.
 const MIN_WARM_UP_S: u64 = 2;
-/// Time for starting and stopping the target, until the first trials have shown it (a plain VM takes 2 s, RabbitMQ 6 s).
+/// Assumed time for starting and stopping the target, until the first trials have measured it (a plain VM takes 2 s, RabbitMQ 6 s).
 const START_AND_STOP_S: f64 = 2.0;
 
 impl StudyArgs {
-    /// The quantity that decides.
+    /// Returns the quantity that decides.
     pub fn objective(&self, setup: &Setup) -> String {
         let default = if matches!(setup.load, Load::Job { .. }) { "duration" } else { "cpu-per-request" };
         self.objective.clone().unwrap_or_else(|| default.to_owned())
     }
 
-    /// The guarded quantities: those of the options, else the defaults for a job, else `defaults`.
+    /// Returns the constraints: those of the options, otherwise the default for a job, otherwise `defaults`.
     pub fn guards(&self, setup: &Setup, defaults: &[&str]) -> Result<Vec<Margin>> {
         if !self.guard.is_empty() {
             return Ok(self.guard.iter().flatten().cloned().collect());
@@ -194,7 +194,7 @@ impl TargetArgs {
         let load = self.load(preset.port)?;
         let ready = self.ready(&load, preset.port)?;
         let allowed = cpus::allowed().context("cannot read which CPUs this process may use")?;
-        // No generator runs beside a job.
+        // A job has no load generator.
         let is_shared = self.no_pins || matches!(load, Load::Job { .. });
         Ok(Setup {
             start: preset.start,
@@ -229,7 +229,7 @@ impl TargetArgs {
             ),
         };
         let load = if load.contains("://") {
-            // The user does not know the port that is chosen for the target.
+            // The user cannot know the port that beamtune chooses for the target.
             let url = match port {
                 Some(port) => load.replace("$BEAMTUNE_PORT", &port.to_string()),
                 None => load.clone(),
@@ -263,7 +263,7 @@ impl TargetArgs {
             (Some((host, port)), _) => Ok(at(host, *port)),
             (None, Some(port)) => Ok(at("127.0.0.1", port)),
             (None, None) => bail!(
-                "cannot know when the target is ready: name tcp:PORT, http://HOST:PORT/PATH or node with --ready"
+                "no readiness condition: set it with --ready tcp:PORT, --ready http://HOST:PORT/PATH or --ready node"
             ),
         }
     }
@@ -283,7 +283,7 @@ impl StartArgs {
     }
 }
 
-/// The guarded quantities, for messages.
+/// Describes the constraints, for messages.
 pub fn guards(margins: &[Margin]) -> String {
     let texts =
         margins.iter().map(|margin| format!("{} by more than {}", margin.quantity, share(margin.most)));
@@ -291,7 +291,7 @@ pub fn guards(margins: &[Margin]) -> String {
     if texts.is_empty() { "nothing".to_owned() } else { texts.join(", ") }
 }
 
-/// The CPUs of target and load, for messages. A VM that may use one CPU has one scheduler.
+/// Describes the CPUs of target and load, for messages. A VM that may use one CPU has one scheduler.
 pub fn pins(setup: &Setup) -> String {
     let Some(pins) = &setup.pins else {
         return match setup.load {
@@ -306,7 +306,7 @@ pub fn pins(setup: &Setup) -> String {
     format!("the target runs on CPU {}, the load on CPU {}{hint}", list(&pins.target), list(&pins.generator))
 }
 
-/// Duration of a trial in seconds: if the target is steady at once, and if it is not until the end of the warm-up. `None` if the
+/// Returns the duration of a trial in seconds, if the target is steady at once, and if the warm-up takes its full time. `None` if the
 /// duration depends on a command.
 pub fn trial_s(setup: &Setup) -> Option<(f64, f64)> {
     let Load::Scenario(_) = setup.load else { return None };
@@ -340,7 +340,8 @@ fn quantity(text: &str) -> Result<String, String> {
 fn objective(text: &str) -> Result<String, String> {
     if text == ERRORS.name {
         return Err(
-            "errors cannot decide, since they have no ratio; guard them with --guard errors:+0.1%".to_owned()
+            "errors cannot be the objective, since they have no ratio; limit them with --guard errors:+0.1%"
+                .to_owned()
         );
     }
     quantity(text)
@@ -371,7 +372,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn guards_are_parsed_with_their_margins() {
+    fn constraints_are_parsed_with_their_margins() {
         let check = |text: &str, expect: Option<(&str, f64)>| {
             let read = margin(text).ok();
             let read = read.as_ref().map(|margin| (margin.quantity.as_str(), margin.most));

@@ -1,4 +1,4 @@
-//! `beamtune thresholds`: the rules' thresholds as a file to edit.
+//! `beamtune thresholds`: prints the rules' thresholds as a file to edit.
 
 use std::process::ExitCode;
 
@@ -9,8 +9,8 @@ use crate::{terminal, thresholds};
 
 /// Print the rules' thresholds as TOML, ready to edit
 ///
-/// Each has its unit and source. Write them to a file, keep only the lines that you change, and use them with --thresholds FILE
-/// (docs/thresholds.md).
+/// Each threshold is printed with its unit and source. To change some, save the output to a file, keep only their lines, and pass the
+/// file with --thresholds FILE (docs/thresholds.md).
 #[derive(clap::Args)]
 pub struct Args {
     /// File to check; its values replace the defaults in the output

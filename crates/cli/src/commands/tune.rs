@@ -1,4 +1,4 @@
-//! `beamtune tune`: finds the best emulator flags for a target under load, and proves each.
+//! `beamtune tune`: finds the best emulator flags for a target under load, and measures the effect of each.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -26,9 +26,9 @@ use crate::trial::Setup;
 
 /// Search for the best emulator flags of a target under load
 ///
-/// The target is first diagnosed as it is. Then flags that the findings advise, and flags that often matter, are tried. The best
-/// candidates are confirmed with new trials, and flags without effect are left out. The result is a new vm.args file; the target's own
-/// files are not changed.
+/// First, the target is diagnosed without changes. Then the flags advised by the findings, and flags that often matter, are tried. The
+/// best candidates are confirmed with new trials, and flags without effect are left out. The result is a new vm.args file; the
+/// target's own files are not changed.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -46,7 +46,7 @@ pub struct Args {
     output: Option<PathBuf>,
 }
 
-/// The question. The flags that can be set are known after the first trials.
+/// The goal of a search. The flags to try are known only after the first trials.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TuneGoal {
     seed: u64,
@@ -54,7 +54,7 @@ pub struct TuneGoal {
     guards: Vec<Margin>,
     /// Time limit, in seconds.
     budget_s: f64,
-    /// Number of trials, until their duration is known.
+    /// Planned number of trials, until their duration is known.
     planned: usize,
     /// The text of the target's vm.args.
     vm_args: String,
@@ -62,12 +62,12 @@ pub struct TuneGoal {
 }
 
 impl TuneGoal {
-    /// Total number of trials.
+    /// Returns the total number of trials.
     pub fn trials(&self, trials: &[Trial]) -> usize {
         tune::within(self.budget_s, self.planned, trials)
     }
 
-    /// The question as the search needs it, with the knobs if they are known.
+    /// Returns the input of the search, with the knobs if they are known.
     pub fn tuning(&self, trials: &[Trial], knobs: Option<&TargetKnobs>) -> Tuning {
         let tuning = Tuning { trials: self.trials(trials), ..self.without_knobs() };
         match knobs.cloned() {
@@ -76,7 +76,7 @@ impl TuneGoal {
         }
     }
 
-    /// The question before the first trial.
+    /// Returns the input of the search before the knobs are known.
     fn without_knobs(&self) -> Tuning {
         Tuning {
             seed: self.seed,
@@ -90,14 +90,14 @@ impl TuneGoal {
     }
 }
 
-/// Guarded quantities, unless options name others.
+/// Default constraints.
 const GUARDS: [&str; 3] = ["p99:+10%", "rss:+10%", "errors:+0.1%"];
 
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let setup = args.target.setup()?;
     let budget_s = args.budget.as_secs_f64();
-    // The duration of a command is known after its first runs.
+    // The duration of a command is known only after its first runs.
     let usual_s = trial_s(&setup).map(|(usual_s, _)| usual_s);
     let planned = usual_s.map_or(tune::Stages::least(), |usual_s| (budget_s / usual_s) as usize);
     let stages = match (tune::Stages::divide(planned), usual_s) {
@@ -163,7 +163,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     )
 }
 
-/// The knobs of a target, and advice for it.
+/// The knobs of a target, and the advice of its diagnosis.
 #[derive(Debug, Clone)]
 pub struct TargetKnobs {
     otp: OtpVersion,
@@ -172,7 +172,7 @@ pub struct TargetKnobs {
     fatal: Vec<Fatal>,
 }
 
-/// Reads the knobs from the recording of the first valid trial without changes; `None` before it exists.
+/// Reads the knobs from the recording of the first valid trial without changes; `None` until it exists.
 pub fn target_knobs(goal: &TuneGoal, study: &Study, trials: &[Trial]) -> Result<Option<TargetKnobs>> {
     let is_it = |trial: &Trial| {
         trial.order.phase == Phase::Same && matches!(trial.outcome, TrialOutcome::Valid { .. })
@@ -191,7 +191,7 @@ pub fn target_knobs(goal: &TuneGoal, study: &Study, trials: &[Trial]) -> Result<
     let diagnosis = beamtune_rules::diagnose(&period);
     let advice = advice::advice(&diagnosis, &goal.objective, rss, beamtune_rules::is_for_memory, &mut knobs);
     let fatal = knobs::fatal(&knobs, &args.unwrap_or_default(), otp.release());
-    // A point holds indexes into the list of knobs, which differs between versions of beamtune.
+    // A point contains indexes into the list of knobs, which differs between versions of beamtune.
     let is_same = |trial: &Trial| {
         let order = &trial.order;
         order.point.is_empty() || knobs::flags(&knobs, &order.point) == order.arm.flags
@@ -202,7 +202,7 @@ pub fn target_knobs(goal: &TuneGoal, study: &Study, trials: &[Trial]) -> Result<
     Ok(Some(TargetKnobs { otp, knobs, advice, fatal }))
 }
 
-/// Reads a recording that a study holds.
+/// Reads a recording that is stored in a study.
 fn period(recording: &[u8]) -> Result<Period> {
     let folder = tempfile::Builder::new()
         .prefix("beamtune-study-")
@@ -244,7 +244,7 @@ pub fn print_results(
     Ok(if is_found { ExitCode::SUCCESS } else { ExitCode::from(terminal::FOUND) })
 }
 
-/// The day of the last trial, so that the file is the same whenever it is written.
+/// Returns the day of the last trial, so that the file is the same whenever it is written.
 fn last_day(trials: &[Trial]) -> Result<String> {
     let began_unix_s = trials.last().map_or(0.0, |trial| trial.began_unix_s);
     let began =
@@ -252,18 +252,18 @@ fn last_day(trials: &[Trial]) -> Result<String> {
     Ok(began.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d").to_string())
 }
 
-/// Writes a file, unless it exists with another text.
+/// Writes a file, unless it exists with a different text.
 fn write_new(file: &Path, text: &str) -> Result<()> {
     if file.exists() && std::fs::read_to_string(file).is_ok_and(|there| there != text) {
         bail!(
-            "{} exists with another text: move it away, and write it again with beamtune study show",
+            "{} exists with different content: move it away, and write it again with beamtune study show",
             file.display()
         );
     }
     std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
 }
 
-/// The target's vm.args with the best flags, each with a comment.
+/// Returns the target's vm.args with the best flags, each with a comment.
 fn vm_args(goal: &TuneGoal, circumstances: &str, tuning: &Tuning, verdict: &TuningVerdict) -> Result<String> {
     let mut input = Input::read(Format::VmArgs, goal.vm_args.as_str())?;
     for part in verdict.parts.iter().filter(|part| part.pays != Pays::No) {
@@ -277,7 +277,7 @@ fn vm_args(goal: &TuneGoal, circumstances: &str, tuning: &Tuning, verdict: &Tuni
 
 fn with_flags(mut input: Input, part: &Part, words: &[String], comment: &str) -> Result<Input> {
     if words.first().is_some_and(|word| word.starts_with('-')) {
-        // An init argument may occur several times, so it does not replace another one.
+        // An init argument may occur several times, so it is added without replacing another one.
         let before = input.text.trim_end();
         let gap = if before.is_empty() { "" } else { "\n" };
         let text = format!("{before}{gap}# {comment}\n{}\n", words.join(" "));
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_with_effect_are_written_with_their_proof_and_the_rest_is_kept() {
+    fn flags_are_written_with_their_measured_effect_and_other_lines_are_kept() {
         let knob = |name: &str, level: &str| Knob {
             name: name.to_owned(),
             levels: vec![Vec::new(), words(level)],
@@ -347,11 +347,11 @@ mod tests {
     }
 
     #[test]
-    fn an_existing_file_with_another_text_is_not_replaced() {
+    fn an_existing_file_with_a_different_text_is_not_replaced() {
         let folder = tempfile::tempdir().expect("folder");
         let file = folder.path().join("vm.args");
         write_new(&file, "+A 1\n").expect("written");
         write_new(&file, "+A 1\n").expect("the same again");
-        write_new(&file, "+A 2\n").expect_err("it has another text");
+        write_new(&file, "+A 2\n").expect_err("it has a different text");
     }
 }

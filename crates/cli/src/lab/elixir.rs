@@ -1,4 +1,4 @@
-//! Compiles workloads in Elixir, with the Elixir of the system that runs them.
+//! Compiles workloads written in Elixir, with the Elixir of the system that runs them.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ const APPLICATIONS: [&str; 2] = ["elixir", "logger"];
 
 const INSTALL: &str = "is Elixir installed? (on Debian: apt-get install elixir)";
 
-/// True if a system has Elixir.
+/// True if Elixir is installed on the system of this Erlang.
 pub fn is_installed(erlang: &Erlang) -> bool {
     let mut command = erlang.command("elixirc", &Conditions::default());
     command.arg("--version").output().is_ok_and(|output| output.status.success())

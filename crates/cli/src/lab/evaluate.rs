@@ -1,7 +1,7 @@
-//! Runs labs and software whose state is known, records each like `doctor`, and judges the diagnoses.
+//! Runs labs and software whose state is known, records each like `doctor`, and grades the diagnoses.
 //!
-//! Robust labs run two at once, all others alone. Each result is written as soon as the run is over, so an interrupted evaluation can
-//! continue.
+//! Robust labs run two at a time, all others alone. Each result is written as soon as the run is over, so that an interrupted
+//! evaluation can be continued.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
@@ -33,18 +33,18 @@ use crate::terminal;
 
 /// Length of a recording: the default of `doctor`.
 const RECORDING_LENGTH: Duration = Duration::from_secs(10);
-/// Longest time until a lab is ready.
+/// Time limit for a lab to become ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(180);
 /// Time after which a lab ends, even if beamtune was killed.
 const LAB_SECONDS: u32 = 240;
-/// Number of repetitions of a run that was wrong while other processes used the host.
+/// Maximum number of repetitions of a run that was wrong while other processes used the host.
 const MAX_REPEATS: u32 = 2;
-/// Robust labs that run at once, with as many CPUs.
+/// Maximum number of robust labs that run at the same time; at most one per CPU.
 const PARALLEL_LABS: usize = 2;
-/// Duration of a run, before any has been measured: the mean of 700 runs, 10 s of it for the recording.
+/// Assumed duration of a run until one has been measured: the mean of 700 runs, of which the recording takes 10 s.
 const USUAL_RUN: Duration = Duration::from_secs(12);
 
-/// A run to do.
+/// A run that is to be executed.
 pub struct Job<'a> {
     pub run: Run,
     pub what: Workload<'a>,
@@ -61,7 +61,7 @@ impl Job<'_> {
         matches!(self.what, Workload::Lab(lab) if lab.manifest.robust)
     }
 
-    /// Synthetic recordings take no time, and say nothing of the duration of other runs.
+    /// True for synthetic recordings, which take no time, so that the duration of other runs cannot be estimated from them.
     fn is_synthetic(&self) -> bool {
         self.run.kind == Kind::Synthetic
     }
@@ -82,7 +82,7 @@ pub struct Evaluation {
     progress: Mutex<Progress>,
 }
 
-/// An Erlang, with the compiled labs and the flags that it accepts.
+/// An Erlang installation, with the labs compiled for it and the flags that it accepts.
 struct ErlangSystem {
     installed: Installed,
     modules: Arc<Modules>,
@@ -93,17 +93,19 @@ struct ErlangSystem {
 struct Progress {
     total: usize,
     done: usize,
-    /// Runs that took time, and their total duration.
+    /// Number of runs that are not synthetic.
     timed: u32,
+    /// Their total duration.
     took: Duration,
-    /// Runs of each kind that have not begun.
+    /// Number of robust labs that have not begun.
     robust: usize,
+    /// Number of other runs that have not begun, without synthetic ones.
     others: usize,
 }
 
 impl Evaluation {
-    /// Compiles the labs for each release that a run needs. The file of results is begun afterwards, so that a compilation error does not
-    /// cost existing results.
+    /// Compiles the labs for each release that a run needs. Only then is `begin` called, which replaces the file of results: a
+    /// compilation error must not destroy existing results.
     pub fn prepare(
         master: u64,
         installed: &[Installed],
@@ -132,7 +134,7 @@ impl Evaluation {
         })
     }
 
-    /// Does all runs, until it is stopped.
+    /// Executes all runs, or those until `stop` is requested.
     pub fn run(&self, jobs: Vec<Job<'_>>) -> Result<()> {
         let (synthetic, jobs): (VecDeque<_>, VecDeque<_>) = jobs.into_iter().partition(Job::is_synthetic);
         let (robust, others): (VecDeque<_>, VecDeque<_>) = jobs.into_iter().partition(Job::is_robust);
@@ -152,7 +154,7 @@ impl Evaluation {
             loop {
                 let next = jobs.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
                 let Some(job) = next.filter(|_| !self.stop.is_requested()) else { return Ok(()) };
-                // Stops the other worker, too.
+                // An error also stops the other worker.
                 self.one(&job).inspect_err(|_| self.stop.request())?;
             }
         };
@@ -165,7 +167,7 @@ impl Evaluation {
         })
     }
 
-    /// Does one run, and repeats it if it was disturbed.
+    /// Executes one run, and repeats it if it was disturbed.
     fn one(&self, job: &Job<'_>) -> Result<()> {
         if !job.is_synthetic() {
             let mut progress = self.progress();
@@ -241,7 +243,7 @@ impl Evaluation {
             cores: run.cores,
             for_seconds: LAB_SECONDS,
             params: Vec::new(),
-            // Their log must not appear between the lines of the evaluation.
+            // The VMs' log must not appear between the lines of the evaluation.
             errors: Some(Arc::new(tempfile::tempfile().context("cannot create a log file for the VM")?)),
         };
         let mut running = RunningLab::start(lab, &options, &system.modules)?;
@@ -279,8 +281,8 @@ impl Evaluation {
         Ok(Judged { split: Some(lab.manifest.split), ..judged })
     }
 
-    /// Records a VM like `doctor`, and judges the diagnosis. `own` are the processes of its case; the CPU that others use meanwhile is
-    /// added to the truth.
+    /// Records a VM like `doctor`, and grades the diagnosis. `own` are the processes of the case. The CPU use of all other processes
+    /// during the recording is added to the ground truth.
     fn examine(
         &self,
         target: &str,
@@ -313,7 +315,7 @@ impl Evaluation {
         Ok(Judged { is_memory_due, ..judged })
     }
 
-    /// Prints a line about a run.
+    /// Prints a line about a finished run.
     fn report(&self, row: &Row, took: Duration) {
         let mut progress = self.progress();
         progress.done += 1;
@@ -338,7 +340,7 @@ impl Evaluation {
     }
 }
 
-/// Judges a recording. Remedies are judged only if a VM can check their flags.
+/// Grades the diagnosis of a recording. Remedies are graded only if `flags` is given, to check their flags with a VM.
 pub fn judge_recording(reader: &Reader, truth: &Truth<'_>, flags: Option<&FlagChecker>) -> Result<Judged> {
     let period = Arc::new(reader.period(&Selection::default())?);
     let diagnosis = beamtune_rules::diagnose(&period);
@@ -358,7 +360,7 @@ pub fn judge_recording(reader: &Reader, truth: &Truth<'_>, flags: Option<&FlagCh
     Ok(judged)
 }
 
-/// Judges the recording of a synthetic node.
+/// Grades the diagnosis of a synthetic node.
 pub fn judge_synthetic(
     case: &synthetic::Case,
     is_sick: bool,
@@ -378,12 +380,12 @@ pub fn judge_synthetic(
     judge_recording(&case.recording(is_sick, release)?, &truth, flags)
 }
 
-/// The culprits in the ready line, separated by commas; `-` for none.
+/// Parses the culprits in the ready line, separated by commas; `-` for none.
 fn culprits(text: &str) -> Vec<&str> {
     text.split(',').filter(|culprit| *culprit != "-").collect()
 }
 
-/// The last line that is not empty; `None` if the file cannot be read.
+/// Returns the last line that is not empty; `None` if there is none, or the file cannot be read.
 fn last_line(file: &File) -> Option<String> {
     const MAX_BYTES: u64 = 1_000;
     let length = file.metadata().map_or(0, |data| data.len());
@@ -398,7 +400,7 @@ fn owned(words: &[&str]) -> Vec<String> {
     words.iter().map(ToString::to_string).collect()
 }
 
-/// Expected duration of all runs, in minutes.
+/// Estimates the duration of all runs, in minutes.
 pub fn minutes(jobs: &[Job<'_>]) -> u64 {
     let robust = jobs.iter().filter(|job| job.is_robust()).count();
     let others = jobs.iter().filter(|job| !job.is_robust() && !job.is_synthetic()).count();
@@ -406,26 +408,29 @@ pub fn minutes(jobs: &[Job<'_>]) -> u64 {
     (slots as u64 * USUAL_RUN.as_secs()).div_ceil(60)
 }
 
-/// CPU time so far: of the host, and of a case with beamtune. A parallel case counts as a disturbance, like any other work.
+/// CPU time used so far by the host, and by a case together with beamtune. A case that runs in parallel counts as a disturbance,
+/// like any other process.
 struct Cpu {
     at: Instant,
     cpus: f64,
-    /// Ticks of all CPUs, those in which a CPU was busy, and the part of these that was stolen.
+    /// Ticks of all CPUs.
     all: f64,
+    /// Ticks in which a CPU was busy, including steal.
     busy: f64,
+    /// Ticks of steal.
     stolen: f64,
     ours_ns: f64,
 }
 
 impl Cpu {
-    /// `own` are the processes of the case.
+    /// Reads the current values. `own` are the processes of the case.
     fn now(own: &[u32]) -> Cpu {
         let tree = LocalTree::default();
         let (busy, stolen, idle, cpus) = machine::cpu_times(&tree).map_or((0, 0, 0, 0), |times| {
             (times.busy_ticks + times.steal_ticks, times.steal_ticks, times.idle_ticks, times.cpus)
         });
         let of_case = own.iter().map(|pid| Family::of(&tree, *pid).map_or(0, |family| family.cpu_ns));
-        // CPU time that cannot be read counts as that of other processes.
+        // CPU time that cannot be read is attributed to other processes.
         let ours =
             of_case.sum::<i64>() + family::usage(&tree, std::process::id()).map_or(0, |(cpu_ns, _)| cpu_ns);
         Cpu {
@@ -438,7 +443,7 @@ impl Cpu {
         }
     }
 
-    /// Cores used by other processes since `before`.
+    /// Returns the cores used by other processes since `before`.
     fn foreign_since(&self, before: &Cpu) -> f64 {
         let all = self.all - before.all;
         if all <= 0.0 {
@@ -449,7 +454,7 @@ impl Cpu {
         (busy - ours).max(0.0)
     }
 
-    /// Cores given to other guests since `before`.
+    /// Returns the cores given to other guests since `before`.
     fn stolen_since(&self, before: &Cpu) -> f64 {
         let all = self.all - before.all;
         if all > 0.0 { (self.stolen - before.stolen) * self.cpus / all } else { 0.0 }

@@ -1,4 +1,4 @@
-//! Whether the VM of a release starts with the flags that a remedy advises.
+//! Checks whether the VM of a release starts with the flags that a remedy advises.
 
 use std::collections::BTreeMap;
 use std::process::Stdio;
@@ -13,7 +13,7 @@ use beamtune_model::Remedy;
 use super::host::Conditions;
 use super::run::Erlang;
 
-/// Longest time for a VM to start and end; usual are 1 to 2 s.
+/// Time limit for a VM to start and end, which usually takes 1 to 2 s.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Checks whether the VM of one Erlang starts with given flags. Each list of flags is tried once.
@@ -31,7 +31,7 @@ impl FlagChecker {
     /// True if the VM starts with these flags. All flags of a remedy are passed together, since one may need another (`+IOp 2` needs
     /// `+IOt 2`).
     pub fn accepts(&self, words: &[String]) -> Result<bool> {
-        // Locked until the end, so that no other thread tries the same flags.
+        // Locked until the end of the function, so that no other thread tries the same flags.
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(is_accepted) = known.get(words) {
             return Ok(*is_accepted);
@@ -63,8 +63,8 @@ impl FlagChecker {
     }
 }
 
-/// The emulator flags in a remedy, with their values. A placeholder (`+MMscs N with N in MB …`) is replaced by an example value of the
-/// flag.
+/// Extracts the emulator flags of a remedy, with their values. A placeholder (`+MMscs N with N in MB …`) is replaced by an example
+/// value of the flag.
 pub fn flags_of(remedy: &Remedy) -> Vec<String> {
     let words: Vec<&str> =
         remedy.change.split_whitespace().map(|word| word.trim_end_matches([',', '.', ';', ':'])).collect();

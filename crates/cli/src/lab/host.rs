@@ -1,7 +1,7 @@
-//! Conditions of a lab around its VM: a CPU quota, a memory limit, a CPU set, neighbours, a limit of open files, restarts.
+//! Host conditions for the VM of a lab: CPU quota, memory limit, CPU set, neighbours, limit of open files, restarts.
 //!
-//! All are set before the VM starts, by programs that replace themselves with the next one, so the VM stays a child of beamtune (or of
-//! the shell that restarts it).
+//! All are set before the VM starts, by a chain of wrapper programs, each of which execs the next. So the VM stays a child process of
+//! beamtune (or of the shell that restarts it).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,16 +13,16 @@ use super::manifest::HostSetting;
 use crate::terminal;
 use crate::trial::preset::quoted;
 
-/// Neighbours end after this time, even if beamtune was killed.
+/// Limit of the CPU time of a neighbour (`ulimit -t`), so that it ends even if beamtune was killed.
 const NEIGHBOUR_LIFE_SECONDS: u32 = 900;
 
-/// Largest number of starts of a VM that is restarted when it fails, even if beamtune was killed.
+/// Maximum number of starts of a VM that is restarted when it fails, so that the restart loop always ends.
 const MAX_STARTS: u32 = 150;
 
 /// Period of the CPU quota: the kernel's default.
 const PERIOD_USEC: u64 = 100_000;
 
-/// The conditions; dropping them removes them.
+/// Host conditions in force. Dropping this value undoes them: it kills the neighbours and removes the control groups.
 #[derive(Default)]
 pub struct Conditions {
     neighbours: Vec<Child>,
@@ -41,7 +41,7 @@ impl Conditions {
             conditions.groups.push(Group::with_memory_limit(name, megabytes * 1_000_000)?);
         }
         for group in &conditions.groups {
-            // The shell enters the group and then replaces itself.
+            // The shell enters the group, then execs the next program.
             let enter = format!("echo $$ > '{}' && exec \"$@\"", group.path.join("cgroup.procs").display());
             conditions.prefix.extend(["sh", "-c", &enter, "sh"].map(str::to_owned));
         }
@@ -52,7 +52,7 @@ impl Conditions {
             conditions.prefix.extend(["prlimit".to_owned(), format!("--nofile={limit}:{limit}")]);
         }
         if setting.restarts {
-            // The VM dies with the shell, and the shell with us.
+            // The VM is killed when the shell ends, and the shell when beamtune ends.
             let again = format!(
                 "n=0; until setpriv --pdeathsig KILL \"$@\"; do n=$((n + 1)); [ $n -lt {MAX_STARTS} ] || exit 1; sleep 0.3; done"
             );
@@ -67,7 +67,7 @@ impl Conditions {
         Ok(conditions)
     }
 
-    /// The command that starts `program` under these conditions.
+    /// Returns the command that starts `program` under these conditions.
     pub fn command(&self, program: &str) -> Command {
         match self.prefix.split_first() {
             Some((first, rest)) => {
@@ -79,17 +79,17 @@ impl Conditions {
         }
     }
 
-    /// True if the program runs in control groups.
+    /// True if the conditions include control groups.
     pub fn has_groups(&self) -> bool {
         !self.groups.is_empty()
     }
 
-    /// Process ids of the neighbours.
+    /// Returns the process ids of the neighbours.
     pub fn neighbours(&self) -> impl Iterator<Item = u32> {
         self.neighbours.iter().map(Child::id)
     }
 
-    /// The command line that runs another one under these conditions.
+    /// Wraps a shell command line so that it runs under these conditions.
     pub fn shell(&self, line: &str) -> String {
         let words = self.prefix.iter().map(|word| quoted(word));
         words.chain(["sh -c".to_owned(), quoted(line)]).collect::<Vec<_>>().join(" ")
@@ -106,7 +106,7 @@ impl Drop for Conditions {
     }
 }
 
-/// Starts a process that only computes; it ends with beamtune, or after a while.
+/// Starts a process that only uses CPU. It is killed when beamtune ends, or when its CPU time limit is reached.
 fn neighbour(cpus: Option<&str>) -> std::io::Result<Child> {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL"]);
@@ -117,7 +117,7 @@ fn neighbour(cpus: Option<&str>) -> std::io::Result<Child> {
     command.args(["sh", "-c", &spin]).stdin(Stdio::null()).spawn()
 }
 
-/// A control group; dropping it removes it.
+/// A control group, which is removed when this value is dropped.
 struct Group {
     path: PathBuf,
 }
@@ -165,7 +165,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // A group cannot be removed as long as processes are in it; they are ending.
+        // A group can be removed only when its processes have ended, which may take a moment.
         for _ in 0..50 {
             if fs::remove_dir(&self.path).is_ok() || !self.path.exists() {
                 return;
@@ -179,7 +179,7 @@ impl Drop for Group {
     }
 }
 
-/// The mount point of a controller, and whether it is cgroup v2; `names` are the names of its folder in v1.
+/// Returns the mount point of a controller, and true for cgroup v2. `names` are the possible names of its folder in v1.
 fn controller(name: &str, names: &[&str]) -> Result<(PathBuf, bool)> {
     let mount = Path::new("/sys/fs/cgroup");
     let mut folders = names.iter().map(|name| mount.join(name));

@@ -1,42 +1,43 @@
-//! Judges whether a diagnosis is right for a VM whose state is known.
+//! Grades diagnoses: compares them with the ground truth of VMs whose state is known.
 
 use beamtune_model::{Diagnosis, Finding, HostPart, Level, Signal, Subject};
 
 use super::flag_check::flags_of;
 use super::rows::{Judged, Row, render_ranks};
 
-/// CPU use of processes outside of the case from which on "CPU starvation" is a true finding.
+/// Minimum CPU use by processes outside of the case for which a finding of CPU starvation is true.
 pub const DISTURBING_CORES: f64 = 0.8;
 
-/// Steal, as counted by the kernel, from which on a finding of steal is true. The rule's own minimum is 0.05 within the period, which is a
-/// part of the time counted here.
+/// Minimum steal, as counted by the kernel, for which a finding of steal is true. The rule's own minimum is 0.05; it is lower here,
+/// since the period of the rule is only a part of the time counted here.
 pub const MIN_STOLEN_CORES: f64 = 0.04;
 
-/// Steal from which on a run counts as disturbed.
+/// Minimum steal for which a run counts as disturbed.
 pub const DISTURBING_STOLEN_CORES: f64 = 0.2;
 
 /// The rule about CPU starvation.
 const STARVED: &str = "BT004";
 
-/// A single cause must be among this many first findings; each further cause adds one.
+/// Maximum rank of a single cause. Each further cause raises the maximum by one.
 const MAX_RANK: usize = 3;
 
-/// Resident memory that may stay unexplained: this share, or these bytes.
+/// Maximum share of resident memory that may be unexplained.
 const MAX_UNEXPLAINED_SHARE: f64 = 0.03;
+/// Up to this size, unexplained memory is allowed even if its share is larger.
 const MAX_UNEXPLAINED_BYTES: f64 = 8e6;
 
-/// The known state of a VM.
+/// The ground truth: the known state of a VM.
 pub struct Truth<'a> {
     /// Expected findings: `CODE` above "notice"; `CODE:SUBJECT` at any level, `*` for any subject; `CODE!ENTRY` at any level with a remedy
-    /// of that entry. Of several with `|` between them, one suffices.
+    /// of that entry. `|` separates alternatives.
     pub expect: &'a [String],
     /// Other findings that are allowed, with or without a subject.
     pub allow: &'a [String],
     /// The root causes among `expect`.
     pub causes: Vec<&'a str>,
-    /// True if the expected findings must be there; false if they must not.
+    /// True for the sick variant, which must have the expected findings; the healthy one must not.
     pub is_sick: bool,
-    /// Names that findings must contain, all of them.
+    /// Names that must all occur in the expected findings.
     pub culprits: Vec<&'a str>,
     /// Cores used by processes outside of the case.
     pub foreign_cores: f64,
@@ -44,7 +45,7 @@ pub struct Truth<'a> {
     pub stolen_cores: f64,
 }
 
-/// The root causes among the expected findings: the given one, or all.
+/// Returns the root causes among the expected findings: the given cause, or all of them.
 pub fn causes<'a>(expect: &'a [String], cause: Option<&'a String>) -> Vec<&'a str> {
     match cause {
         Some(cause) => vec![cause.as_str()],
@@ -52,13 +53,13 @@ pub fn causes<'a>(expect: &'a [String], cause: Option<&'a String>) -> Vec<&'a st
     }
 }
 
-/// The codes in an expectation.
+/// Returns the codes in an expectation.
 #[cfg(test)]
 pub fn codes(expectation: &str) -> impl Iterator<Item = &str> {
     expectation.split('|').filter_map(|either| either.split([':', '!']).next())
 }
 
-/// True if a finding has the code of an expectation, and its subject if it has one.
+/// True if a finding has the code of an expectation, and also its subject if the expectation has one.
 fn is_of(finding: &Finding, expectation: &str) -> bool {
     expectation.split('|').any(|either| match either.split_once(':') {
         Some((code, about)) => finding.code.0 == code && (about == "*" || is_about(finding, about)),
@@ -80,9 +81,9 @@ fn is_hit(finding: &Finding, expectation: &str) -> bool {
     })
 }
 
-/// Judges a diagnosis. Returns also the flags of each remedy, which a VM has to check.
+/// Grades a diagnosis. Also returns the flags of each remedy, for a VM to check.
 pub fn judge(diagnosis: &Diagnosis, truth: &Truth<'_>) -> (Judged, Vec<Vec<String>>) {
-    // Some faults of synthetic nodes are known defects that are only possible (latent), not observed.
+    // Some synthetic nodes have known OTP bugs, which are reported as possible (latent) instead of observed.
     let findings: Vec<&Finding> = diagnosis.findings().into_iter().chain(diagnosis.latent()).collect();
     let mut judged = Judged {
         found: findings.iter().map(|finding| format!("{} {}", finding.code.0, level(finding))).collect(),
@@ -92,7 +93,7 @@ pub fn judge(diagnosis: &Diagnosis, truth: &Truth<'_>) -> (Judged, Vec<Vec<Strin
     };
     let is_known =
         |finding: &Finding| truth.expect.iter().chain(truth.allow).any(|known| is_of(finding, known));
-    // True for the host, but not a part of the case.
+    // Excused: true for the host, but not caused by the case.
     let is_excused = |finding: &Finding| {
         let is_own = truth.is_sick && is_known(finding);
         let is_true = match finding.subject {
@@ -127,7 +128,7 @@ pub fn judge(diagnosis: &Diagnosis, truth: &Truth<'_>) -> (Judged, Vec<Vec<Strin
     (judged, remedies.filter(|flags| !flags.is_empty()).collect())
 }
 
-/// Whether one of the causes is first, and whether all are near the top.
+/// Returns two answers: whether one of the causes ranks first, and whether all of them rank near the top.
 pub fn places(ranks: &[Option<usize>]) -> (bool, bool) {
     let is_first = ranks.contains(&Some(1));
     let last = MAX_RANK + ranks.len().saturating_sub(1);
@@ -147,7 +148,7 @@ fn level(finding: &Finding) -> &'static str {
 }
 
 impl Row {
-    /// What is wrong with the run, as messages; empty if it is right.
+    /// Lists what is wrong with the result of the run; empty if nothing is.
     pub fn faults(&self) -> Vec<String> {
         let Judged { missing, ranks, refused, false_findings, .. } = &self.judged;
         let mut faults: Vec<String> =
@@ -178,15 +179,14 @@ impl Row {
     }
 }
 
-/// True if the culprit is the name of a finding's subject, or of one of its signals. Its texts do not count.
+/// True if the subject of a finding, or one of its signals, has the name of the culprit. The texts of the finding are ignored.
 fn names(finding: &Finding, culprit: &str) -> bool {
     let others = finding.signals.iter().flat_map(Signal::names);
     let own = finding.subject.iter().flat_map(Subject::names);
     own.chain(others).any(|name| is_called(name, culprit))
 }
 
-/// True if a name is the culprit's, alone or as a word of a name such as `child of shop_sup:init/1`, or with a number: `worker_7` for
-/// `worker`.
+/// True if `name` is `culprit`, or contains it as a word (`child of shop_sup:init/1`), also with a number: `worker_7` for `worker`.
 fn is_called(name: &str, culprit: &str) -> bool {
     let is_part = |c: char| c.is_alphanumeric() || "_@.".contains(c);
     name == culprit
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_notice_counts_only_for_an_expected_subject() {
+    fn a_notice_meets_an_expectation_only_with_its_subject() {
         let found = [finding("BT009", 10.0, None)];
         assert_eq!(verdict(&found, &["BT009"], true, 0.0).missing, ["BT009"]);
         assert!(verdict(&found, &["BT009"], false, 0.0).false_findings.is_empty());
@@ -274,12 +274,12 @@ mod tests {
     }
 
     #[test]
-    fn an_expected_subject_does_not_allow_others() {
+    fn findings_with_an_unexpected_subject_are_false() {
         let found = [finding("BT045", 50.0, None)];
         assert_eq!(verdict(&found, &["BT045:other"], false, 0.0).false_findings.len(), 1);
         assert_eq!(verdict(&found, &["BT045:other"], true, 0.0).false_findings.len(), 1);
         assert!(verdict(&found, &["BT045:*"], true, 0.0).false_findings.is_empty());
-        // The same for an allowed finding.
+        // This also holds for an allowed finding.
         let other = Finding { subject: Some(Subject::table("other")), ..finding("BT045", 50.0, None) };
         let allow = ["BT045:subject".to_owned()];
         let truth = Truth {
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn allowed_findings_are_right_and_a_disturbed_host_excuses_only_cpu_starvation() {
+    fn allowed_findings_are_not_false_and_a_disturbed_host_excuses_only_cpu_starvation() {
         let found =
             [finding("BT015", 50.0, None), finding("BT004", 50.0, None), finding("BT005", 50.0, None)];
         let judged = verdict(&found, &[], false, 0.9);
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_rank_decides_on_first_and_the_worst_on_near() {
+    fn the_best_rank_must_be_first_and_the_worst_near_the_top() {
         assert_eq!(places(&[Some(2), Some(1)]), (true, true));
         assert_eq!(places(&[Some(4), Some(2)]), (false, true));
         assert_eq!(places(&[Some(4)]), (false, false));
@@ -400,7 +400,7 @@ mod tests {
         let mut churning = row("a", Setting::Sick);
         unexplained(&mut churning.judged);
         churning.judged.moved_bytes = 10_000_000;
-        assert_eq!(churning.faults(), [] as [String; 0], "that much changed meanwhile");
+        assert_eq!(churning.faults(), [] as [String; 0], "this much changed during the recording");
         let failed = Row { error: Some("it was not ready".to_owned()), ..row("a", Setting::Cured) };
         assert_eq!(failed.faults(), ["could not be judged: it was not ready"]);
     }

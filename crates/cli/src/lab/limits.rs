@@ -6,13 +6,13 @@ use beamtune_report::diagnosis::{
 };
 use beamtune_report::text;
 
-/// The page of a recording, as it is written to a file.
+/// Renders the page of a recording, as it would be written to a file.
 pub fn page(period: &Period, diagnosis: &Diagnosis) -> String {
     let invocation = Some(Invocation { command: "diagnose", target: "lab.beamtune" });
     diagnosis::render(period, diagnosis, &View { invocation, ..View::PLAIN })
 }
 
-/// The limits that a page breaks; `worst` is the level of its worst finding.
+/// Lists the limits that a page exceeds. `worst` is the level of its worst finding.
 pub fn broken(page: &str, worst: Option<Level>) -> Vec<String> {
     let is_healthy = worst.is_none_or(|level| level == Level::Notice);
     let mut broken = Vec::new();

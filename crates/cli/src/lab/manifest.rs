@@ -1,4 +1,4 @@
-//! `lab.toml`: name, expected findings and start of a lab. See lab/README.md.
+//! `lab.toml`: the name of a lab, its expected findings, and how it is started. See lab/README.md.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,10 @@ pub struct Manifest {
     pub name: String,
     pub title: String,
     pub summary: String,
-    /// Whether thresholds may be fitted to it.
+    /// Whether thresholds may be fitted to the lab.
     pub split: Split,
-    /// `CODE`, `CODE:SUBJECT` or `CODE!ENTRY` (with a remedy of that entry): findings of the sick variant that the healthy one must not
-    /// have. A code alone must be above "notice". Of several with `|` between them, one suffices.
+    /// Findings of the sick variant that the healthy one must not have: `CODE`, `CODE:SUBJECT` or `CODE!ENTRY` (with a remedy of that
+    /// entry). If only the code is given, the finding must be above "notice". `|` separates alternatives.
     #[serde(default)]
     pub expect: Vec<String>,
     /// Findings above "notice" that both variants may have.
@@ -24,14 +24,15 @@ pub struct Manifest {
     pub allow: Vec<String>,
     /// The root cause among `expect`, if the others follow from it.
     pub cause: Option<String>,
-    /// Like `expect`, for findings of `beamtune locks` on an emulator with lock counting; `doctor` on a stock emulator does not have them.
+    /// Like `expect`, but for findings of `beamtune locks` on an emulator with lock counting. `doctor` does not report them on a stock
+    /// emulator.
     #[serde(default)]
     pub counted: Vec<String>,
     #[serde(default = "first_release")]
     pub min_otp: u32,
     #[serde(default)]
     pub needs_root: bool,
-    /// True if other work on the host does not hide its fault.
+    /// True if other work on the host does not hide the fault of the lab.
     #[serde(default)]
     pub robust: bool,
     /// C source of a native library, in the lab's folder.
@@ -49,9 +50,9 @@ pub struct Manifest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Split {
-    /// Thresholds may be fitted to it, so it proves little.
+    /// Thresholds may be fitted to the lab, so its results prove little.
     Calibration,
-    /// Thresholds must not be fitted to it.
+    /// Thresholds must not be fitted to the lab.
     Holdout,
 }
 
@@ -59,7 +60,7 @@ fn first_release() -> u32 {
     23
 }
 
-/// CPUs for which the settings are written.
+/// Number of CPUs for which the settings are written.
 pub const CORES: u32 = 2;
 
 /// Flags whose values scale with the number of CPUs.
@@ -75,25 +76,25 @@ pub struct Setting {
     /// Environment variables.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// Parameters of the workload, instead of drawn ones.
+    /// Parameters of the workload; the others are drawn from the seed.
     #[serde(default)]
     pub params: BTreeMap<String, i64>,
-    /// Conditions around the VM.
+    /// Host conditions for the VM.
     #[serde(default)]
     pub host: HostSetting,
 }
 
-/// Conditions around a VM.
+/// Host conditions for a VM.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostSetting {
-    /// CPU quota of a control group made for the VM, in percent of one CPU.
+    /// CPU quota of a control group for the VM, in percent of one CPU.
     pub cpu_quota_pct: Option<u32>,
-    /// Memory limit of a control group made for the VM, in megabytes of 1,000,000 bytes.
+    /// Memory limit of a control group for the VM, in megabytes of 1,000,000 bytes.
     pub memory_limit_mb: Option<u64>,
-    /// CPUs that the VM may run on, as `taskset -c` takes them.
+    /// CPUs that the VM may run on, in the syntax of `taskset -c`.
     pub cpus: Option<String>,
-    /// Number of processes that compute on the same CPUs.
+    /// Number of neighbours: CPU-bound processes on the same CPUs.
     #[serde(default)]
     pub neighbours: u32,
     /// Limit of open files.
@@ -103,18 +104,19 @@ pub struct HostSetting {
     pub restarts: bool,
 }
 
-/// A second VM, which drives the lab.
+/// A second VM, which generates the load of the lab.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Driver {
-    /// Function of the lab's module that it runs.
+    /// The function that it runs, in the lab's module.
     pub function: String,
     #[serde(default)]
     pub erl: Vec<String>,
 }
 
 impl Setting {
-    /// The emulator flags for a number of CPUs. An odd value, such as a single scheduler, is not scaled: it is part of the fault.
+    /// Returns the emulator flags for this number of CPUs. An odd value, such as a single scheduler, is part of the fault and is not
+    /// scaled.
     pub fn flags(&self, cores: u32) -> Vec<String> {
         let scaled = |number: &str| match number.parse::<u32>() {
             Ok(number) if number.is_multiple_of(CORES) => (number / CORES * cores).to_string(),
@@ -130,12 +132,12 @@ impl Setting {
 }
 
 impl Manifest {
-    /// Parses a manifest; errors name the line.
+    /// Parses a manifest. Errors contain the line.
     pub fn parse(text: &str) -> Result<Manifest> {
         toml::from_str(text).context("not a valid lab manifest")
     }
 
-    /// The setting of the healthy (`cured`) or of the sick variant.
+    /// Returns the setting of the healthy variant (`cured`) or of the sick one.
     pub fn setting(&self, cured: bool) -> &Setting {
         match &self.sick {
             Some(sick) if !cured => sick,
@@ -149,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn schedulers_scale_with_cpus_except_a_single_one() {
+    fn scheduler_counts_scale_with_cpus_unless_there_is_only_one() {
         let check = |erl: &[&str], cores: u32, expect: &[&str]| {
             let erl = erl.iter().map(|flag| (*flag).to_owned()).collect();
             assert_eq!(Setting { erl, ..Setting::default() }.flags(cores), expect, "{cores}");

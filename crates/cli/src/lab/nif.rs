@@ -1,7 +1,7 @@
 //! Compiles the native library of a lab with the C compiler of this host.
 //!
-//! `erl_nif.h` is searched for in the Erlang that will load the library, then in those of this host. An older release can load the
-//! library as long as it needs no newer NIF interface.
+//! `erl_nif.h` is searched for in the Erlang that will load the library, then in those on this host. An older release can load the
+//! library if it does not need a newer NIF interface.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,13 +11,13 @@ use anyhow::{Context, Result, bail};
 use super::host::Conditions;
 use super::run::Erlang;
 
-/// Compilers that are tried, after the one in `CC`.
+/// Compilers to try after the one in `CC`.
 const COMPILERS: [&str; 2] = ["cc", "gcc"];
 
-/// Where distributions install Erlang.
+/// Folders in which Linux distributions install Erlang.
 const USUAL_ROOTS: [&str; 3] = ["/usr/lib/erlang", "/usr/local/lib/erlang", "/usr/lib64/erlang"];
 
-/// The folder of the header, below an Erlang's root.
+/// The folder of the header, below the root of an Erlang installation.
 const HEADER_FOLDER: &str = "usr/include";
 
 /// Compiles `source` into a library next to it.
@@ -67,7 +67,7 @@ fn compile_with(source: &Path, compilers: &[String], folders: &[PathBuf]) -> Res
     )
 }
 
-/// Root folders of Erlang installations, that of the lab's Erlang first.
+/// Returns the root folders of Erlang installations; that of the lab's Erlang is first.
 fn roots(erlang: &Erlang) -> Vec<PathBuf> {
     let mut roots: Vec<PathBuf> = root_of(erlang).into_iter().collect();
     if erlang.root.is_some() || erlang.erl.is_some() {
@@ -84,7 +84,7 @@ fn roots(erlang: &Erlang) -> Vec<PathBuf> {
     roots
 }
 
-/// The root folder of an Erlang, as seen from here; `None` if it does not start.
+/// Returns the root folder of an Erlang installation, as seen from this host; `None` if its VM does not start.
 fn root_of(erlang: &Erlang) -> Option<PathBuf> {
     let mut command = erlang.command(&erlang.erl(), &Conditions::default());
     command.args(["-noshell", "-boot", "start_clean", "-eval", "io:put_chars(code:root_dir()), halt()."]);
@@ -100,7 +100,7 @@ fn root_of(erlang: &Erlang) -> Option<PathBuf> {
 mod tests {
     use super::*;
 
-    /// A folder with a header and a source.
+    /// Creates a folder with a header and this source.
     fn folder(source: &str) -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::write(folder.path().join("erl_nif.h"), "").expect("a header");
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn the_output_of_the_compiler_is_part_of_the_error() {
         let (folder, source) = folder("");
-        // Any program that fails will do.
+        // `false` takes the place of a compiler that fails.
         let error = message(compile_with(&source, &["false".to_owned()], &[folder.path().into()]));
         assert!(error.contains("does not compile with false"), "{error}");
     }

@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use super::host::Conditions;
 use super::run::Erlang;
 
-/// An installed Erlang.
+/// An installed Erlang and its OTP release.
 #[derive(Debug, Clone)]
 pub struct Installed {
     pub release: u32,
     pub erlang: Erlang,
 }
 
-/// This host's own Erlang; `None` if it is not installed, or does not report its release.
+/// Returns this host's own Erlang; `None` if it is not installed, or does not report its release.
 pub fn own() -> Option<Installed> {
     let erlang = Erlang::default();
     let mut command = erlang.command(&erlang.erl(), &Conditions::default());
@@ -22,7 +22,7 @@ pub fn own() -> Option<Installed> {
     Some(Installed { release, erlang })
 }
 
-/// The Erlang of a release.
+/// Finds an installed Erlang of this release.
 pub fn find(release: u32, own: Option<&Installed>) -> Option<Installed> {
     if let Some(own) = own.filter(|own| own.release == release) {
         return Some(own.clone());
@@ -33,7 +33,7 @@ pub fn find(release: u32, own: Option<&Installed>) -> Option<Installed> {
     is_whole.then_some(Installed { release, erlang: Erlang { root: Some(root), erl: None } })
 }
 
-/// The folder of the releases from `make otp`.
+/// Returns the folder of the releases from `make otp`.
 fn roots() -> Option<PathBuf> {
     match std::env::var_os("BEAMTUNE_OTP_DIR") {
         Some(folder) => Some(folder.into()),
@@ -41,7 +41,7 @@ fn roots() -> Option<PathBuf> {
     }
 }
 
-/// The folder for downloads, outside of the repository.
+/// Returns the folder for downloads, which is outside of the repository.
 pub fn cache() -> Option<PathBuf> {
     if let Some(folder) = std::env::var_os("BEAMTUNE_CACHE") {
         return Some(folder.into());

@@ -1,4 +1,4 @@
-//! The results of an evaluation, for the terminal and for docs/evaluation.md.
+//! Renders the results of an evaluation, for the terminal and for docs/evaluation.md.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,11 +10,11 @@ use super::judge::{DISTURBING_CORES, DISTURBING_STOLEN_CORES, places};
 use super::manifest::{CORES, Split};
 use super::rows::{Kind, Row, Run, Setting, render_ranks};
 
-/// Marks around the section in docs/evaluation.md.
+/// Markers around the section in docs/evaluation.md.
 const BEGIN: &str = "<!-- labs: begin -->\n";
 const END: &str = "<!-- labs: end -->";
 
-/// A line about a run.
+/// Summarizes a run in one line.
 pub fn line(row: &Row) -> String {
     let run = &row.run;
     let faults = row.faults();
@@ -34,7 +34,7 @@ pub fn line(row: &Row) -> String {
     )
 }
 
-/// A table of all runs, for the terminal.
+/// Renders a table of all runs, for the terminal.
 pub fn table(rows: &[Row], style: Style) -> String {
     let mut table = Table::new(&[
         ("case", Align::Left),
@@ -64,7 +64,7 @@ pub fn table(rows: &[Row], style: Style) -> String {
     table.render(style)
 }
 
-/// The name of the case, with the number of CPUs if it is not the default.
+/// Returns the name of the case, with the number of CPUs if it is not the default.
 fn case(row: &Row) -> String {
     let Run { case, cores, .. } = &row.run;
     if *cores == CORES { case.clone() } else { format!("{case} (for {cores} CPUs)") }
@@ -87,7 +87,7 @@ fn culprit(row: &Row) -> &'static str {
     }
 }
 
-/// Formats `2/2`: the number of remedies whose flags the VM accepts, of those with flags.
+/// Formats, for example, `1/2`: the VM accepts the flags of one of two remedies with flags.
 fn remedies(row: &Row) -> String {
     let all = row.judged.remedies;
     if all == 0 { String::new() } else { format!("{}/{all}", accepted(row)) }
@@ -97,7 +97,7 @@ fn accepted(row: &Row) -> usize {
     row.judged.remedies.saturating_sub(row.judged.refused.len())
 }
 
-/// The sums, one sentence each.
+/// Returns the totals of all runs, one sentence each.
 pub fn sums(rows: &[Row]) -> Vec<String> {
     let share = |part: usize, of: usize| match of {
         0 => "0 of 0".to_owned(),
@@ -106,7 +106,7 @@ pub fn sums(rows: &[Row]) -> Vec<String> {
     let judged: Vec<&Row> = rows.iter().filter(|row| row.error.is_none()).collect();
     let (sick, well): (Vec<&Row>, Vec<&Row>) =
         judged.iter().partition(|row| row.run.setting == Setting::Sick);
-    // A lab that only lock counts show has no cause for a doctor to find.
+    // The fault of some labs is visible only with lock counting, so `doctor` has no cause to find.
     let caused: Vec<&&Row> = sick.iter().filter(|row| !row.judged.ranks.is_empty()).collect();
     let first = caused.iter().filter(|row| places(&row.judged.ranks).0).count();
     let near = caused.iter().filter(|row| places(&row.judged.ranks).1).count();
@@ -148,7 +148,7 @@ pub fn sums(rows: &[Row]) -> Vec<String> {
     ]
 }
 
-/// `: carrier-sizing BT024 on 23, 27; …`: findings above "notice" of healthy runs, by case and release.
+/// Lists findings above "notice" of healthy runs, by case and release: `: carrier-sizing BT024 on 23, 27; …`.
 fn named_with_any(well: &[&Row]) -> String {
     let mut cases: BTreeMap<(&str, &str), BTreeSet<u32>> = BTreeMap::new();
     for row in well {
@@ -164,13 +164,13 @@ fn named_with_any(well: &[&Row]) -> String {
     if texts.is_empty() { String::new() } else { format!(": {}", texts.join("; ")) }
 }
 
-/// The sum of synthetic recordings, which are counted separately.
+/// Returns the total of the synthetic recordings, which are counted separately.
 pub fn synthetic(rows: &[Row]) -> String {
     let right = rows.iter().filter(|row| row.faults().is_empty()).count();
     format!("synthetic: right {right} of {}", rows.len())
 }
 
-/// The section of docs/evaluation.md.
+/// Renders the section of docs/evaluation.md.
 pub fn section(rows: &[Row]) -> String {
     let (synthetic_rows, rows): (Vec<Row>, Vec<Row>) =
         rows.iter().cloned().partition(|row| row.run.kind == Kind::Synthetic);
@@ -219,7 +219,7 @@ pub fn section(rows: &[Row]) -> String {
     text
 }
 
-/// The wrong runs, as a Markdown table.
+/// Renders the wrong runs as a Markdown table.
 fn wrong(rows: &[Row]) -> String {
     if rows.iter().all(|row| row.faults().is_empty()) {
         return "All runs were right.\n".to_owned();
@@ -248,7 +248,7 @@ fn wrong(rows: &[Row]) -> String {
     text
 }
 
-/// Runs whose diagnosis does not fit its limits; nothing if all do.
+/// Lists the runs whose diagnosis exceeds its limits; empty if there are none.
 fn over_limits(rows: &[Row]) -> String {
     let broken = |row: &Row| {
         let limits = row.judged.broken_limits.join(", ");
@@ -263,7 +263,7 @@ fn over_limits(rows: &[Row]) -> String {
     }
 }
 
-/// Replaces the section between the marks of a page.
+/// Replaces the section between the markers of a page.
 pub fn replaced(page: &str, section: &str) -> Result<String> {
     let parts = page.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
     let Some((before, after)) = parts else {
@@ -278,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sums_count_right_and_wrong_runs() {
+    fn totals_count_right_and_wrong_runs() {
         let mut second = row("b", Setting::Sick);
         (second.judged.ranks, second.judged.culprit) = (vec![Some(2)], Some(false));
         let mut cured = row("a", Setting::Cured);
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn allowed_findings_are_summed_with_the_names_of_their_cases() {
+    fn allowed_findings_are_listed_by_case() {
         let well = |case: &str, release: u32, found: &str| {
             let mut row = row(case, Setting::Cured);
             (row.run.release, row.judged.found) =
@@ -324,14 +324,14 @@ mod tests {
     }
 
     #[test]
-    fn synthetic_recordings_have_their_own_sum_and_table() {
+    fn synthetic_recordings_have_a_separate_total_and_table() {
         let mut made = row("made", Setting::Sick);
         (made.run.kind, made.day) = (Kind::Synthetic, "2000-01-01".to_owned());
         let mut wrong = made.clone();
         wrong.judged.ranks = vec![None];
         let text = section(&[row("a", Setting::Sick), made, wrong]);
         let (measured, synthetic) =
-            text.split_once("Faults that cannot be produced").expect("a part of its own");
+            text.split_once("Faults that cannot be produced").expect("a separate part");
         assert!(measured.contains("all right: 1 of 1") && !measured.contains("2000-01-01"), "{text}");
         assert!(!measured.contains("| made |") && !measured.contains("Software:"), "{text}");
         assert!(
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_are_single_lines_and_other_cpu_counts_are_named() {
+    fn cells_are_single_lines_and_unusual_cpu_counts_are_shown() {
         let mut failed = row("a", Setting::Sick);
         (failed.error, failed.run.cores) = (Some("no <0.7.0>\n| x".to_owned()), 64);
         let text = wrong(&[failed]);
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn long_diagnoses_are_named() {
+    fn diagnoses_over_the_limits_are_listed() {
         let mut long = row("a", Setting::Sick);
         long.judged.broken_limits = vec!["61 of 60 lines".to_owned()];
         let named = "Diagnoses that are longer than they may be: a sick on OTP 25 (61 of 60 lines).";
@@ -363,12 +363,12 @@ mod tests {
     }
 
     #[test]
-    fn only_the_section_between_the_marks_is_replaced() {
+    fn only_the_section_between_the_markers_is_replaced() {
         let page = "# Page\n<!-- labs: begin -->\nold\n<!-- labs: end -->\nrest\n";
         let written = replaced(page, &section(&[row("a", Setting::Sick)])).expect("a page");
         assert!(written.starts_with("# Page\n<!-- labs: begin -->\nEvery lab"), "{written}");
         assert!(written.ends_with("\n<!-- labs: end -->\nrest\n") && !written.contains("old"), "{written}");
         assert!(written.contains("All runs were right."), "{written}");
-        replaced("# Page\n", "").expect_err("no marks");
+        replaced("# Page\n", "").expect_err("no markers");
     }
 }

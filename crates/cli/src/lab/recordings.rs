@@ -1,4 +1,4 @@
-//! Recordings of an evaluation, with notes on each run, so that changed rules can be judged on the same nodes.
+//! Recordings of an evaluation, stored with notes on each run, so that changed rules can be evaluated on the same nodes.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ pub struct RecordingStore {
     folder: Option<PathBuf>,
 }
 
-/// The notes on a run: what judging needs besides the recording and the case.
+/// Notes on a run: what is needed to grade its diagnosis, besides the recording and the case.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct RunNotes {
     pub run: Run,
@@ -27,7 +27,7 @@ pub struct RunNotes {
 }
 
 impl RecordingStore {
-    /// Creates the folder if necessary. Without one, recordings are kept in memory.
+    /// Creates the folder if necessary. Without a folder, recordings are kept in memory.
     pub fn new(folder: Option<&Path>) -> Result<RecordingStore> {
         if let Some(folder) = folder {
             std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
@@ -35,7 +35,7 @@ impl RecordingStore {
         Ok(RecordingStore { folder: folder.map(Path::to_owned) })
     }
 
-    /// Creates the recording of a run; an earlier one is replaced.
+    /// Creates the recording of a run; replaces an earlier one.
     pub fn writer(&self, run: &Run) -> Result<Writer> {
         match &self.folder {
             Some(folder) => Ok(Writer::create(&path(folder, run, "beamtune"), Existing::Replace)?),
@@ -56,7 +56,7 @@ fn path(folder: &Path, run: &Run, ending: &str) -> PathBuf {
     folder.join(format!("{}-{}-{}.{ending}", run.case, run.release, run.setting.name()))
 }
 
-/// Judges all recordings of a folder again, sorted by name.
+/// Grades all recordings in a folder again, sorted by name.
 pub fn judge_all(folder: &Path) -> Result<Vec<Row>> {
     let entries = std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
     let mut notes: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();

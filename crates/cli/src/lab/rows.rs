@@ -1,4 +1,4 @@
-//! Results of an evaluation: a file with a line of JSON per run, to which runs can be added.
+//! Results of an evaluation: a file with one line of JSON per run, to which runs can be appended.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -16,7 +16,7 @@ use super::manifest::{CORES, Split};
 pub struct Row {
     #[serde(flatten)]
     pub run: Run,
-    /// Seed from which the others are derived.
+    /// Master seed, from which the seeds of all runs are derived.
     pub master: u64,
     /// Date: `2026-11-23`.
     pub day: String,
@@ -24,9 +24,9 @@ pub struct Row {
     /// Kernel version.
     pub linux: String,
     pub took_s: f64,
-    /// Number of runs; a run is repeated if other processes disturbed it.
+    /// Number of attempts. A run is repeated if other processes disturbed it.
     pub attempts: u32,
-    /// Why the run could not be judged.
+    /// Why the run could not be graded.
     pub error: Option<String>,
     #[serde(flatten)]
     pub judged: Judged,
@@ -40,7 +40,7 @@ pub struct Run {
     pub release: u32,
     pub setting: Setting,
     pub seed: u32,
-    /// CPUs for which the lab was sized.
+    /// Number of CPUs for which the lab was sized.
     #[serde(default = "usual_cores")]
     pub cores: u32,
 }
@@ -78,7 +78,7 @@ impl Setting {
     }
 }
 
-/// The judgement of a run.
+/// The grade of a run: its diagnosis compared with the ground truth.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Judged {
     /// For a lab: whether thresholds may be fitted to it.
@@ -88,44 +88,45 @@ pub struct Judged {
     pub found: Vec<String>,
     /// Expected findings that are missing.
     pub missing: Vec<String>,
-    /// Rank of each root cause among the findings that follow from no other; `None`: not found.
+    /// Rank of each root cause among the findings that are not consequences of others; `None`: not found.
     pub ranks: Vec<Option<usize>>,
-    /// Whether all culprits were named; `None` without culprits.
+    /// True if all culprits were named; `None` if there is no culprit.
     pub culprit: Option<bool>,
     /// Number of remedies with flags.
     pub remedies: usize,
     /// Flags of those remedies that a VM of this release refuses.
     pub refused: Vec<String>,
-    /// Findings above "notice" that are neither expected nor allowed; for the healthy variant, also all findings of the sick one.
+    /// Findings above "notice" that are neither expected nor allowed. In the healthy variant, also any finding that is expected in the
+    /// sick one.
     pub false_findings: Vec<String>,
-    /// Such findings that are true, since other processes used the CPUs.
+    /// Findings that would be false, but are true because other processes used the CPUs.
     pub excused: Vec<String>,
     /// Cores used by processes outside of the run.
     pub foreign_cores: f64,
     /// Part of these that the hypervisor gave to other guests.
     #[serde(default)]
     pub stolen_cores: f64,
-    /// True if resident memory must be explained: not for synthetic nodes, nor for VMs that may end meanwhile.
+    /// True if resident memory must be explained: not for synthetic nodes, or VMs that may end during the recording.
     #[serde(default)]
     pub is_memory_due: bool,
     pub resident_bytes: Option<i64>,
     /// Resident memory without an explanation; `None` if the page map was not read.
     pub unexplained_bytes: Option<i64>,
-    /// Memory that changed while the page map was read, which cannot be explained.
+    /// Memory that changed while the page map was read, and so cannot be explained.
     #[serde(default)]
     pub moved_bytes: i64,
-    /// What the first remedy of an expected finding is estimated to free.
+    /// Estimate of the memory that the first remedy of an expected finding frees.
     pub estimate_bytes: Option<f64>,
     /// Lines of the page that `diagnose` prints; `None` in rows of earlier versions.
     #[serde(default)]
     pub page_lines: Option<usize>,
-    /// Limits that this page breaks: `11 of 10 lines for the first finding`.
+    /// Limits that this page exceeds: `11 of 10 lines for the first finding`.
     #[serde(default)]
     pub broken_limits: Vec<String>,
 }
 
 impl Row {
-    /// Codes of all findings above "notice", including allowed and excused ones.
+    /// Returns the codes of all findings above "notice", including allowed and excused ones.
     pub fn above_notice(&self) -> impl Iterator<Item = &str> {
         self.judged
             .found
@@ -134,7 +135,7 @@ impl Row {
             .map(|(code, _)| code)
     }
 
-    /// True if other processes used enough CPU to be the cause of a fault.
+    /// True if other processes used so much CPU that they may have caused a wrong result.
     pub fn is_disturbed(&self) -> bool {
         self.judged.foreign_cores >= DISTURBING_CORES || self.judged.stolen_cores >= DISTURBING_STOLEN_CORES
     }
@@ -146,7 +147,7 @@ pub fn render_ranks(ranks: &[Option<usize>]) -> String {
     ranks.iter().map(place).collect::<Vec<_>>().join(", ")
 }
 
-/// The file of results.
+/// The results, and the file that contains them.
 pub struct Rows {
     file: Mutex<(File, Vec<Row>)>,
 }
@@ -159,7 +160,7 @@ impl Rows {
             text => text.with_context(|| format!("cannot read {}", path.display()))?,
         };
         let mut rows: Vec<Row> = Vec::new();
-        // The last line is incomplete if beamtune was killed.
+        // If beamtune was killed, the last line is incomplete, and is skipped.
         for (at, line) in text.split_inclusive('\n').filter(|line| line.ends_with('\n')).enumerate() {
             rows.push(serde_json::from_str(line).with_context(|| {
                 format!(
@@ -172,7 +173,7 @@ impl Rows {
         Ok(rows)
     }
 
-    /// Writes these rows to the file, and opens it for more.
+    /// Writes these rows to the file, and opens it for appending.
     pub fn begin(path: &Path, rows: Vec<Row>) -> Result<Rows> {
         let context = || format!("cannot write {}", path.display());
         let mut text = String::new();
@@ -199,7 +200,7 @@ impl Rows {
         Ok(())
     }
 
-    /// All rows, sorted by case, release and setting.
+    /// Returns all rows, sorted by case, release and setting.
     pub fn into_sorted(self) -> Vec<Row> {
         let (_, mut rows) = self.file.into_inner().unwrap_or_else(PoisonError::into_inner);
         rows.sort_by(|a, b| key(&a.run).cmp(&key(&b.run)));
@@ -211,7 +212,7 @@ fn key(run: &Run) -> (Kind, &str, u32, Setting) {
     (run.kind, &run.case, run.release, run.setting)
 }
 
-/// True for the same run, with any seed.
+/// True if both are the same run, regardless of the seed.
 pub fn is_same(a: &Run, b: &Run) -> bool {
     key(a) == key(b) && a.cores == b.cores
 }
@@ -224,7 +225,7 @@ fn line(row: &Row) -> Result<String> {
 pub mod tests {
     use super::*;
 
-    /// A right run.
+    /// Returns a run without faults.
     pub fn row(case: &str, setting: Setting) -> Row {
         let sick = setting == Setting::Sick;
         Row {
@@ -245,7 +246,7 @@ pub mod tests {
     }
 
     #[test]
-    fn rows_are_read_again_and_another_file_is_refused() {
+    fn written_rows_are_read_and_other_files_are_refused() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("rows.jsonl");
         assert_eq!(Rows::read(&path).expect("no file").len(), 0);

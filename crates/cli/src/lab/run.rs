@@ -1,4 +1,4 @@
-//! Runs a lab: compiles its modules with the OTP release of its VM, and starts the VM and its driver, if it has one.
+//! Runs a lab: compiles its modules with the OTP release of its VM, then starts the VM and the lab's driver, if it has one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -15,10 +15,10 @@ use tempfile::TempDir;
 use super::host::Conditions;
 use super::{Lab, elixir, nif, sources};
 
-/// The Erlang that runs a lab.
+/// The Erlang installation that runs a lab.
 #[derive(Debug, Clone, Default)]
 pub struct Erlang {
-    /// Root file system with the Erlang, entered by chroot; `None`: that of this host.
+    /// Root file system of the Erlang installation, entered by chroot; `None`: that of this host.
     pub root: Option<PathBuf>,
     /// The `erl` program; `None`: the one on the PATH.
     pub erl: Option<PathBuf>,
@@ -30,20 +30,20 @@ pub struct Options {
     pub seed: u32,
     pub cured: bool,
     pub erlang: Erlang,
-    /// CPUs for which its schedulers and its work are sized.
+    /// Number of CPUs for which the lab's schedulers and work are sized.
     pub cores: u32,
     /// Time after which the lab ends.
     pub for_seconds: u32,
-    /// Parameters `key=number` instead of drawn ones.
+    /// Parameters `key=number`; the others are drawn from the seed.
     pub params: Vec<String>,
-    /// File for the standard error of its VMs; `None`: that of beamtune.
+    /// File for the standard error of the lab's VMs; `None`: beamtune's own standard error.
     pub errors: Option<Arc<File>>,
 }
 
-/// A running lab; dropping it ends all of its processes.
+/// A running lab. Dropping it kills all of its processes.
 pub struct RunningLab {
     vm: Child,
-    /// Its VM as a target of beamtune.
+    /// The lab's VM as a TARGET argument of beamtune.
     target: String,
     driver: Option<Child>,
     lines: Receiver<String>,
@@ -52,13 +52,13 @@ pub struct RunningLab {
     modules: Arc<Modules>,
 }
 
-/// The labs' modules, compiled by one Erlang.
+/// The labs' modules, compiled by one Erlang installation.
 pub struct Modules {
     erlang: Erlang,
     folder: TempDir,
-    /// Labs whose native library is compiled.
+    /// Labs whose native library has been compiled.
     with_library: Mutex<BTreeSet<String>>,
-    /// Labs in Elixir that are compiled, with their additional code paths.
+    /// Labs in Elixir that have been compiled, with their additional code paths.
     in_elixir: Mutex<BTreeMap<String, Vec<PathBuf>>>,
 }
 
@@ -87,7 +87,7 @@ impl Modules {
         Ok(())
     }
 
-    /// The code paths of a lab. A lab in Elixir is compiled first, once.
+    /// Returns the code paths of a lab. A lab in Elixir is compiled before its first use.
     fn folders(&self, lab: &Lab) -> Result<Vec<PathBuf>> {
         let mut folders = vec![self.folder.path().to_owned()];
         let Some((name, text)) = lab.elixir()? else { return Ok(folders) };
@@ -104,18 +104,18 @@ impl Modules {
 /// An event of a running lab.
 #[derive(Debug, PartialEq, Eq)]
 pub enum LabEvent {
-    /// The fault is present; the line as the lab printed it.
+    /// The fault is present. Contains the line that the lab printed.
     Ready(String),
     /// Another line.
     Line(String),
     /// The lab's VM has ended.
     Ended,
-    /// Nothing within the timeout.
+    /// No event within the timeout.
     Nothing,
 }
 
 impl Erlang {
-    /// A command within this Erlang's root file system, under these conditions.
+    /// Returns a command that runs in the root file system of this Erlang, under these conditions.
     pub(super) fn command(&self, program: &str, conditions: &Conditions) -> Command {
         match &self.root {
             Some(root) => {
@@ -133,7 +133,7 @@ impl Erlang {
 
     fn erlc(&self) -> String {
         match &self.erl {
-            // An erl script of its own has no erlc next to it.
+            // There may be no erlc next to a custom erl script.
             Some(path) if path.with_file_name("erlc").exists() => {
                 path.with_file_name("erlc").display().to_string()
             }
@@ -141,7 +141,7 @@ impl Erlang {
         }
     }
 
-    /// A path, as seen by this Erlang.
+    /// Converts a path of this host to a path in this Erlang's root file system.
     pub(super) fn inside(&self, path: &Path) -> PathBuf {
         match &self.root {
             Some(root) => Path::new("/").join(path.strip_prefix(root).unwrap_or(path)),
@@ -158,7 +158,7 @@ impl RunningLab {
         let setting = lab.manifest.setting(options.cured);
         let conditions = Conditions::new(&setting.host, &name)?;
         if conditions.has_groups() {
-            // Otherwise the VM would start epmd in the control group, where it would stay. Without epmd here, the VM starts it anyway.
+            // Otherwise the VM would start epmd in the control group, where it would remain. If this fails, the VM starts epmd anyway.
             let mut epmd = options.erlang.command("epmd", &Conditions::default());
             let _ = epmd.arg("-daemon").stdout(Stdio::null()).stderr(Stdio::null()).status();
         }
@@ -192,18 +192,18 @@ impl RunningLab {
         })
     }
 
-    /// The VM as a target of beamtune: its process id, or its node name if the process id changes.
+    /// Returns the VM as a TARGET argument of beamtune: its process id, or its node name if restarts change the process id.
     pub fn target(&self) -> &str {
         &self.target
     }
 
-    /// The processes that were started for the lab, without their own child processes.
+    /// Returns the processes that were started for the lab, without their child processes.
     pub fn processes(&self) -> Vec<u32> {
         let vms = [Some(&self.vm), self.driver.as_ref()].into_iter().flatten().map(Child::id);
         vms.chain(self.conditions.neighbours()).collect()
     }
 
-    /// Waits for the next line, and starts the driver when the lab requests it.
+    /// Waits for the next line of the lab. Starts the driver if the line requests it.
     pub fn next(&mut self, lab: &Lab, options: &Options, timeout: Duration) -> Result<LabEvent> {
         use std::sync::mpsc::RecvTimeoutError::{Disconnected, Timeout};
         let line = match self.lines.recv_timeout(timeout) {
@@ -231,7 +231,7 @@ impl RunningLab {
         command.spawn().context("cannot start the lab's driver")
     }
 
-    /// Waits for the end of the VM, after it has closed its output.
+    /// Waits for the VM to end, after it has closed its output.
     pub fn wait(&mut self) -> Result<std::process::ExitStatus> {
         self.vm.wait().context("cannot wait for the lab's VM")
     }
@@ -251,18 +251,18 @@ fn arguments(options: &Options) -> [String; 2] {
     [options.seed.to_string(), if options.cured { "cured" } else { "sick" }.to_owned()]
 }
 
-/// Distinguishes this run from others of the same lab at the same time.
+/// Returns a name that distinguishes this run from simultaneous runs of the same lab.
 fn identity(options: &Options) -> String {
     let Options { seed, cured, .. } = options;
     format!("{seed}_{}_{}", std::process::id(), if *cured { "c" } else { "s" })
 }
 
-/// The node name of a lab's VM, or of its driver.
+/// Returns the node name of a lab's VM, or of its driver.
 fn node_name(lab: &Lab, options: &Options, suffix: &str) -> String {
     format!("{}_{}{suffix}@127.0.0.1", lab.module(), identity(options))
 }
 
-/// A VM of a lab, without the function that it runs.
+/// Returns the command that starts a VM of a lab, without the function that the VM runs.
 fn vm(
     lab: &Lab,
     options: &Options,
@@ -301,8 +301,8 @@ fn compile(erlang: &Erlang) -> Result<TempDir> {
         .tempdir_in(&temporary)
         .with_context(|| format!("cannot create a folder in {}", temporary.display()))?;
     let mut command = erlang.command(&erlang.erlc(), &Conditions::default());
-    // erlc of OTP 25 strips the working directory from the front of a path, even if it only matches the beginning of a name. (A relative
-    // path of erl refers to the current working directory.)
+    // erlc of OTP 25 strips the working directory as a prefix of paths, even if it matches only the beginning of a folder's name. A
+    // relative path of erl refers to the current working directory.
     if erlang.erl.as_ref().is_none_or(|erl| erl.is_absolute()) {
         command.current_dir(folder.path());
     }
@@ -316,7 +316,7 @@ fn compile(erlang: &Erlang) -> Result<TempDir> {
         format!("cannot run {}: is Erlang installed? (on Debian: apt-get install erlang-base)", erlang.erlc())
     })?;
     if !output.status.success() {
-        // erlc prints errors on standard output, its start script on standard error.
+        // erlc prints errors to standard output, its start script to standard error.
         bail!(
             "the lab does not compile:\n{}{}",
             String::from_utf8_lossy(&output.stdout),
@@ -326,7 +326,7 @@ fn compile(erlang: &Erlang) -> Result<TempDir> {
     Ok(folder)
 }
 
-/// The lines of the VM's output; the channel closes with the output.
+/// Reads lines from the VM's output in a thread. The channel closes when the output does.
 fn read_lines(stdout: ChildStdout) -> Receiver<String> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {

@@ -1,7 +1,7 @@
 //! Software written in Erlang, from Debian packages: idle, under load, and with settings that cause a fault.
 //!
-//! Each case is a file in `lab/software`. The software is started like a target of `compare`, with its own folders and ports, below a
-//! guard.
+//! Each case is a file in `lab/software`. The software is started like a target of `compare`: with its own folders and ports, and as a
+//! child of a guard process.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -21,40 +21,41 @@ use crate::trial::process::{GuardedCommand, Launch, POLL_INTERVAL, launch};
 
 /// The folder below `lab`.
 pub const FOLDER: &str = "software";
-/// Longest time until the software serves.
+/// Time limit for the software to accept connections.
 const READY_TIMEOUT: Duration = Duration::from_secs(90);
-/// Longest time until the load runs.
+/// Time limit for the load to start.
 const LOAD_TIMEOUT: Duration = Duration::from_secs(90);
-/// Lines of progress after which a load counts as running; it writes one per second.
+/// Number of progress lines after which the load counts as running; it writes one line per second.
 const MIN_LOAD_LINES: usize = 5;
-/// Suffix of case files; the other files are used by cases.
+/// Suffix of the files that define cases. The other files in the folder are used by cases.
 const CASE_SUFFIX: &str = ".case.toml";
 
-/// A case.
+/// Unmodified software in a known state.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Case {
-    /// The file's name.
+    /// The name of the file, without suffix.
     pub name: String,
     pub title: String,
     pub software: Software,
     /// Configuration file in `lab/software`, instead of `ejabberd.yml` or `yaws.conf`.
     pub config: Option<String>,
-    /// Emulator flags, after the software's own.
+    /// Emulator flags, in addition to the software's own.
     #[serde(default)]
     pub erl: Vec<String>,
-    /// Conditions around the VM.
+    /// Host conditions for the VM.
     #[serde(default)]
     pub host: HostSetting,
-    /// Its load.
     pub load: Option<Load>,
-    /// As in a lab's manifest; empty if there is no fault.
+    /// Expected findings, as in a lab's manifest; empty if there is no fault.
     #[serde(default)]
     pub expect: Vec<String>,
+    /// Allowed findings, as in a lab's manifest.
     #[serde(default)]
     pub allow: Vec<String>,
+    /// The root cause, as in a lab's manifest.
     pub cause: Option<String>,
-    /// A name that a finding must contain.
+    /// A name that an expected finding must contain.
     pub culprit: Option<String>,
 }
 
@@ -63,9 +64,9 @@ pub struct Case {
 #[serde(deny_unknown_fields)]
 pub struct Load {
     /// The command line. `$BEAMTUNE` is this program, `$PERFTEST` the folder of PerfTest, `$BEAMTUNE_PORT` the port of the software,
-    /// `$FILES` the folder with the files of `lab/software`, `$TOLD` the file to which it writes a line per second.
+    /// and `$FILES` the folder with the files of `lab/software`. The command writes a progress line per second to the file `$TOLD`.
     command: String,
-    /// Text that each of those lines contains.
+    /// Text that each progress line contains.
     tells: String,
 }
 
@@ -79,7 +80,7 @@ pub enum Software {
 }
 
 impl Software {
-    /// The name of its configuration file.
+    /// Returns the name of the software's configuration file.
     fn config(self) -> Result<&'static str> {
         match self {
             Software::RabbitMq => bail!("RabbitMQ cases have no configuration file"),
@@ -89,7 +90,7 @@ impl Software {
     }
 }
 
-/// All cases, sorted by name.
+/// Returns all cases, sorted by name.
 pub fn all() -> Result<Vec<Case>> {
     let mut cases = Vec::new();
     let folder = FILES.get_dir(FOLDER);
@@ -110,7 +111,7 @@ pub fn all() -> Result<Vec<Case>> {
 }
 
 impl Case {
-    /// Why the case cannot run here; `None` if it can.
+    /// Returns what is missing on this host to run the case; `None` if it can run.
     pub fn missing(&self) -> Option<String> {
         let (program, package) = match self.software {
             Software::RabbitMq => ("/usr/lib/rabbitmq/bin/rabbitmq-server", "rabbitmq-server"),
@@ -128,12 +129,12 @@ impl Case {
     }
 }
 
-/// The folder of PerfTest.
+/// Returns the folder of PerfTest.
 fn perftest() -> Option<PathBuf> {
     std::env::var_os("PERFTEST").map(PathBuf::from).or_else(|| Some(cache()?.join("perftest")))
 }
 
-/// Running software; dropping it ends all of its processes, those of the load first.
+/// Running software. Dropping it ends all of its processes, those of the load first.
 pub struct RunningSoftware {
     load: Option<GuardedCommand>,
     target: u32,
@@ -145,12 +146,12 @@ pub struct RunningSoftware {
 }
 
 impl RunningSoftware {
-    /// Process id of its VM.
+    /// Returns the process id of the VM.
     pub fn target(&self) -> u32 {
         self.target
     }
 
-    /// The processes that were started for the case, without their own child processes.
+    /// Returns the processes that were started for the case, without their child processes.
     pub fn processes(&self) -> Vec<u32> {
         let guards =
             [Some(&self.software), self.load.as_ref()].into_iter().flatten().map(GuardedCommand::guard);
@@ -200,7 +201,7 @@ pub fn start(case: &Case, stop: &Stop) -> Result<RunningSoftware> {
     wait(&mut software, stop, READY_TIMEOUT, &format!("{} to serve", case.name), || {
         std::net::TcpStream::connect(&address).is_ok()
     })?;
-    // Its start scripts may run a VM, too.
+    // The start scripts of the software may also run a VM.
     let vms = software.vms();
     let Some(vm) = vms.iter().find(|vm| vm.distribution.name.is_some()) else {
         bail!("{} serves, but none of its {} VMs is a node", case.name, vms.len());
@@ -250,7 +251,7 @@ fn write_files(folder: &Path, port: u16) -> Result<()> {
     Ok(())
 }
 
-/// Waits for a condition; the error holds the last output.
+/// Waits for a condition. The error contains the last output of the command.
 fn wait(
     command: &mut GuardedCommand,
     stop: &Stop,

@@ -1,30 +1,31 @@
-//! Recordings of synthetic nodes, for faults that cannot be produced: each has a healthy variant without the fault.
+//! Recordings of synthetic nodes, for faults that cannot be produced. Each also has a healthy variant, without the fault.
 //!
-//! They are written and read like any recording. They were not measured, and are counted separately.
+//! They are written and read like any recording. Since they were not measured, they are counted separately.
 
 use anyhow::{Result, bail};
 use beamtune_made::{Allocates, Node, node};
 use beamtune_model::facts;
 use beamtune_recording::{Reader, Writer};
 
-/// OTP releases of synthetic nodes, with an ERTS version of each.
+/// OTP releases of synthetic nodes, and the ERTS version used for each.
 const RELEASES: [(u32, &str); 4] = [(23, "11.1.8"), (25, "13.2.2.16"), (27, "15.2.7.4"), (29, "17.1")];
 
-/// The release of a recording that is written for a user.
+/// The default release of `beamtune lab synthetic`.
 pub const DEFAULT_RELEASE: u32 = 25;
 
-/// All releases.
+/// First and last release.
 const ALL: (u32, u32) = (23, 29);
 
 const MB: i64 = 1 << 20;
 
-/// A node, sick and healthy.
+/// A synthetic node with a fault, and its healthy variant.
 pub struct Case {
     pub name: &'static str,
     /// The fault.
     pub title: &'static str,
-    /// As in a lab's manifest.
+    /// Expected findings, as in a lab's manifest.
     pub expect: &'static [&'static str],
+    /// Allowed findings, as in a lab's manifest.
     pub allow: &'static [&'static str],
     /// First and last release that can have the fault.
     releases: (u32, u32),
@@ -33,7 +34,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// The releases that can have the fault.
+    /// Returns the releases that can have the fault.
     pub fn releases(&self) -> impl Iterator<Item = u32> {
         let (first, last) = self.releases;
         RELEASES
@@ -42,12 +43,12 @@ impl Case {
             .filter(move |release| (first..=last).contains(release))
     }
 
-    /// The recording, in memory.
+    /// Creates the recording in memory.
     pub fn recording(&self, is_sick: bool, release: u32) -> Result<Reader> {
         Ok(self.write(Writer::in_memory()?, is_sick, release)?)
     }
 
-    /// Writes the recording, with a fact that says that it is synthetic.
+    /// Writes the recording, with a fact that marks it as synthetic.
     pub fn write(
         &self,
         mut writer: Writer,
@@ -65,7 +66,7 @@ impl Case {
     }
 }
 
-/// The case with a name.
+/// Finds a case by name.
 pub fn find(name: &str) -> Result<&'static Case> {
     match CASES.iter().find(|case| case.name == name) {
         Some(case) => Ok(case),
@@ -97,7 +98,7 @@ pub const CASES: &[Case] = &[
         name: "huge-pages",
         title: "4 GB resident, 3 GB of them in transparent huge pages, and 1.5 GB used; healthy: nearly all used",
         expect: &["BT020"],
-        // The same memory, seen by the VM.
+        // The VM's view of the same memory.
         allow: &["BT024"],
         releases: ALL,
         node: |is_sick| {
@@ -215,7 +216,7 @@ pub const CASES: &[Case] = &[
         name: "hundred-cores-small-quota",
         title: "100 schedulers throttled by a quota of 16 cores; healthy: 16 schedulers for the same work",
         expect: &["BT003"],
-        // The quota is used up in some periods.
+        // The quota is exhausted in some periods.
         allow: &["BT002"],
         // Older releases do not see the quota, which is another finding.
         releases: (25, 29),
@@ -246,7 +247,7 @@ pub const CASES: &[Case] = &[
     },
 ];
 
-/// Adds the release's facts first, so that a case can override the version.
+/// Inserts the facts of the release before all others, so that a case can override the version.
 fn of_release(node: Node, release: u32) -> Node {
     let erts = RELEASES.iter().find(|(known, _)| *known == release).map(|(_, erts)| (*erts).to_owned());
     node.with(|n| {
@@ -260,7 +261,7 @@ fn fact(node: Node, key: &'static str, value: &str) -> Node {
     node.with(|n| n.facts.push((key, value.to_owned())))
 }
 
-/// A node on a host with 100 CPUs in one memory node.
+/// Returns a node on a host with 100 CPUs in one memory node.
 fn hundred_cores(schedulers: usize) -> Node {
     let node = fact(node(), facts::CPUS_ALLOWED, "0-99");
     let node = fact(node, facts::NUMA_NODES, r#"["0-99"]"#);
@@ -280,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_sick_node_has_its_findings_and_the_healthy_one_none() {
+    fn sick_nodes_have_the_expected_findings_and_healthy_ones_none() {
         for case in CASES {
             for (is_sick, setting) in [(true, Setting::Sick), (false, Setting::Healthy)] {
                 assert!(case.releases().next().is_some(), "{}", case.name);

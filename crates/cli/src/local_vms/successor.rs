@@ -1,4 +1,4 @@
-//! Finds a VM again after a restart in another network namespace, as when its container was restarted.
+//! Finds a VM again after it restarted in another network namespace, for example with its container.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -13,16 +13,16 @@ use beamtune_host::tree::LocalTree;
 use super::{Epmd, route};
 use crate::recorder::nanos;
 
-/// A search reads all processes of the host: 50 ms with tens of thousands. The pause after it is this many times as long, so that
-/// searching takes 1 % of a core.
+/// A search reads all processes of the host, which takes 50 ms with tens of thousands. The pause after it is this many times as
+/// long, so that searches use 1 % of a core.
 const PAUSE_PER_SEARCH: u32 = 100;
-/// Longest pause, and so the longest time of the restarted VM that is not recorded.
+/// Longest pause. The restarted VM may remain unrecorded for this long.
 const MAX_PAUSE: Duration = Duration::from_secs(10);
 
 /// Searches for the successor of a VM.
 pub(super) struct SuccessorFinder {
     before: Vm,
-    /// Whether there was another VM that could be mistaken for this one.
+    /// True if there was another VM that could be mistaken for this one.
     has_twin: bool,
     last_search: RateLimited<Result<Route, String>>,
 }
@@ -70,7 +70,7 @@ impl SuccessorFinder {
     }
 }
 
-/// The last result of an expensive operation, returned again until a pause has passed.
+/// Caches the last result of an expensive operation, until a pause has passed.
 struct RateLimited<T>(Mutex<Option<(T, Instant)>>);
 
 impl<T> Default for RateLimited<T> {
@@ -102,7 +102,7 @@ mod tests {
 
     use super::*;
 
-    /// Searches within a minute, where each takes this long and one is requested every 500 ms.
+    /// Counts the searches in one minute if each takes `took` and one is requested every 500 ms.
     fn searches_per_minute(took: Duration) -> u32 {
         let (limited, clock, searches) = (RateLimited::default(), Cell::new(Instant::now()), Cell::new(0));
         let end = clock.get() + Duration::from_secs(60);

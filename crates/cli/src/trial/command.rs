@@ -1,8 +1,8 @@
-//! A load that a command applies: another load generator, or anything else that ends.
+//! A load that a command applies: another load generator, or any other command that ends.
 //!
-//! If the command prints or writes results that [`beamtune_load::import`] reads, its requests are counted: those of its last seconds
-//! if the results hold seconds, else those of the whole run. Otherwise the run itself is measured: its duration, and the CPU time that
-//! the target used for it.
+//! If [`beamtune_load::import`] can read the results of the command, the requests are counted. These are the requests of the last
+//! seconds if the results contain seconds, otherwise those of the whole run. Without such results, the run itself is measured: its
+//! duration, and the CPU time that the target used during the run.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -27,19 +27,19 @@ use super::usage::UsageSampler;
 pub struct LoadCommand {
     /// The command line.
     pub command: String,
-    /// The file with its results, relative to the trial's folder; without it, its standard output is read.
+    /// File with the results, relative to the trial's folder; `None`: standard output.
     pub result: Option<PathBuf>,
-    /// Longest time that it may take, in seconds.
+    /// Time limit of the command, in seconds.
     pub within_s: f64,
 }
 
-/// What a load command needs to know of its trial.
+/// The data of a trial that its load command needs.
 pub struct TrialContext<'a> {
-    /// How it is started.
+    /// How the command is started.
     pub launch: Launch<'a>,
     /// The trial's folder.
     pub data: &'a Path,
-    /// Length of the window in seconds, for results that hold seconds.
+    /// Length of the window in seconds, for results that contain seconds.
     pub window_s: u32,
     /// Process id of the VM.
     pub vm: u32,
@@ -106,7 +106,7 @@ impl LoadCommand {
         let cannot_read = || format!("{what}: cannot read {}", path.display());
         let file = std::fs::File::open(&path).with_context(cannot_read)?;
         let written = file.metadata().and_then(|about| about.modified()).with_context(cannot_read)?;
-        // A file of an earlier run would count as the result of every trial.
+        // The file of an earlier run would become the result of every trial.
         if self.result.is_some() && written + Duration::from_secs(1) < began {
             bail!("{what}: {} was not written by the load command", path.display());
         }
@@ -125,15 +125,15 @@ struct Results {
 }
 
 impl Results {
-    /// True if the results were written to the end.
+    /// True if the results were written completely.
     fn is_complete(&self) -> bool {
-        // The wording of the importer.
+        // The importer uses this wording.
         let is_cut = |remark: &String| remark.to_lowercase().contains("cut off");
         !self.result.is_interrupted && !self.result.remarks.iter().any(is_cut)
     }
 }
 
-/// A wall-clock time on CLOCK_MONOTONIC, if the wall clock has not been set meanwhile.
+/// Converts a wall-clock time to CLOCK_MONOTONIC. The result is wrong if the wall clock has been set since then.
 fn monotonic_ns(wall_s: f64) -> f64 {
     let wall_now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
     now_ns() as f64 - (wall_now_s - wall_s) * 1e9
@@ -147,7 +147,7 @@ struct CommandRun {
 }
 
 impl CommandRun {
-    /// Measures a window of seconds from the results.
+    /// Measures the window that consists of these seconds of the results.
     fn measure_seconds(self, results: &Results, seconds: &[LoadSecond]) -> LoadRun {
         let zero_ns = self.zero_ns(results);
         let moment = |second: i64| zero_ns + (second.max(0).unsigned_abs() * SECOND_NS) as f64;
@@ -168,7 +168,7 @@ impl CommandRun {
         }
     }
 
-    /// Time 0 of the results: as they say, or as long before their last line as they cover.
+    /// Returns time 0 of the results: the time that they state, or the time of their last line minus their length.
     fn zero_ns(&self, Results { result, written }: &Results) -> f64 {
         let is_within = |zero_ns: &f64| {
             *zero_ns >= self.begin_ns as f64 && *zero_ns + result.length_s * 1e9 <= self.end_ns as f64 + 1e9
@@ -182,7 +182,7 @@ impl CommandRun {
         stated.unwrap_or(last_ns - result.length_s * 1e9).max(self.begin_ns as f64)
     }
 
-    /// Measures a whole run by the requests in its results.
+    /// Measures a whole run, with the requests in its results.
     fn measure_requests(self, result: &LoadResult) -> LoadRun {
         let answers = told::of_run(result, self.took().as_secs_f64());
         self.load_run(answers)
@@ -204,7 +204,7 @@ impl CommandRun {
     fn load_run(self, answers: Answers) -> LoadRun {
         LoadRun {
             answers,
-            // The load of each second is not known, so nothing says that the seconds should have been even.
+            // The load of each second is unknown, so it cannot be checked whether the load was steady.
             seconds: Vec::new(),
             bound: Vec::new(),
             stalled_seconds: 0,
@@ -236,7 +236,7 @@ mod tests {
         let second = |ns: f64| ((ns - begin_ns as f64) / 1e9 * 10.0).round() / 10.0;
         assert_eq!(second(run.zero_ns(&results(None))), 2.0);
         assert_eq!(second(run.zero_ns(&results(Some(begin_ns + SECOND_NS)))), 1.0);
-        assert_eq!(second(run.zero_ns(&results(Some(5)))), 2.0, "that is not within the run");
+        assert_eq!(second(run.zero_ns(&results(Some(5)))), 2.0, "this time is not within the run");
         let Told::Seconds(seconds) = told::last_seconds(&result, 4) else { panic!("seconds") };
         let measured = run.measure_seconds(&results(None), seconds);
         assert_eq!((second(measured.begin_ns as f64), second(measured.end_ns as f64)), (7.0, 11.0));

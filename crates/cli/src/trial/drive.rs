@@ -1,4 +1,4 @@
-//! Applies the scenario of a trial: until the target is steady, and then for the length of the window.
+//! Applies the scenario of a trial, first until the target is steady, then for the length of the window.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -22,15 +22,15 @@ use beamtune_trial::steady::{self, Second};
 use super::usage::UsageSample;
 use crate::commands::load::{ScenarioText, compile, connect};
 
-/// Time between the start of the threads and the begin of the schedule.
+/// Time between the start of the threads and the beginning of the schedule.
 const SETTLE: Duration = Duration::from_millis(200);
-/// The schedule is longer than any trial by this much; the load is stopped at the end of the window.
+/// The schedule exceeds the longest trial by this time; the load is stopped at the end of the window.
 const SLACK_NS: u64 = 5 * SECOND_NS;
 
 /// A scenario to apply, and for how long.
 pub struct ScenarioLoad<'a> {
     pub written: &'a ScenarioText,
-    /// Threads of the generator.
+    /// Number of generator threads.
     pub threads: usize,
     /// Length of the window, in seconds.
     pub window_s: u32,
@@ -48,23 +48,23 @@ pub struct LoadRun {
     pub bound: Vec<String>,
     /// Seconds of the window in which the generator did not run at all.
     pub stalled_seconds: u64,
-    /// Begin of the window, on CLOCK_MONOTONIC.
+    /// Beginning of the window, on CLOCK_MONOTONIC.
     pub begin_ns: u64,
     /// End of the window.
     pub end_ns: u64,
-    /// CPU that the trial's processes other than the VM used, in cores.
+    /// CPU use of the trial's processes, without the VM, in cores.
     pub own_cores: f64,
 }
 
-/// How a load ended.
+/// The outcome of a load.
 pub enum LoadEnd {
     /// The window is complete.
     Measured(Box<LoadRun>),
     /// The VM has ended.
     VmEnded,
-    /// The target failed: a message.
+    /// The target failed, with this message.
     Failed(String),
-    /// The load command failed: a message.
+    /// The load command failed, with this message.
     LoadFailed(String),
     /// The user stopped the trial.
     Stopped,
@@ -111,7 +111,7 @@ pub fn run(load: &ScenarioLoad<'_>, vm: u32, stop: &Stop) -> Result<LoadEnd> {
     Ok(LoadEnd::Measured(Box::new(window.measure(&plan, &result))))
 }
 
-/// Makes a scenario as long as the longest trial. Returns the length of its ramp.
+/// Extends a scenario to the length of the longest trial. Returns the length of its ramp, in nanoseconds.
 fn lengthen(scenario: &mut Scenario, load: &ScenarioLoad<'_>) -> u64 {
     let level_ns = (u64::from(load.window_s) + u64::from(load.warm_up_s)) * SECOND_NS + SLACK_NS;
     match &mut scenario.load.model {
@@ -132,7 +132,7 @@ struct TargetWatch {
     window_s: usize,
     warm_up_s: usize,
     ramp_s: i64,
-    /// When the VM's CPU time was read last, and its value.
+    /// The time at which the VM's CPU time was last read, and its value.
     last_usage: Option<(Instant, i64)>,
     warm: Vec<Second>,
     window: Option<Window>,
@@ -153,7 +153,7 @@ struct Window {
 }
 
 impl TargetWatch {
-    /// Adds a second; true if the window is complete.
+    /// Adds a second. Returns true if the window is complete, or the VM has ended.
     fn add_second(&mut self, second: &LoadSecond, tally: &Tally) -> bool {
         let Ok((cpu_ns, rss_bytes)) = family::usage(&LocalTree::default(), self.vm) else {
             self.vm_has_ended = true;
@@ -161,7 +161,7 @@ impl TargetWatch {
         };
         let now = Instant::now();
         let before = self.last_usage.replace((now, cpu_ns));
-        // Connection setup before the schedule and the ramp do not count.
+        // Ignore connection setup, which precedes the schedule, and the ramp.
         let Some((then, cpu_before_ns)) = before.filter(|_| second.second >= self.ramp_s.max(0)) else {
             return false;
         };
@@ -213,7 +213,7 @@ impl Window {
         self.errors += second.errors;
         match &second.bound {
             Some(why) => self.bound.push(why.clone()),
-            // Times of a late generator are not the target's.
+            // If the generator is late, its times do not describe the target.
             None => self.tally.add(tally),
         }
     }
@@ -228,7 +228,7 @@ impl Window {
         let percentiles_ns =
             collect::latency(&response).map(|latency| latency.percentiles_ns).unwrap_or_default();
         let begin_ns = plan.start_ns + self.first_second.max(0).unsigned_abs() * SECOND_NS;
-        // A stalled generator reports no seconds meanwhile.
+        // A stalled generator does not report the seconds in which it was stalled.
         let length = (self.last_second + 1 - self.first_second).max(0).unsigned_abs();
         let own_cores = self
             .begin

@@ -45,7 +45,7 @@ pub fn watch(
     if !exit.is_success() {
         return Ok(LoadEnd::Failed(format!("the job {}: {}", exit.how, or_nothing(&job.last_output()))));
     }
-    // All its processes have been waited for, so their CPU time is part of the guard's.
+    // The guard has waited for all processes of the job, so its CPU time includes theirs.
     let cpu_ns = Family::of(&LocalTree::default(), job.guard())?.cpu_ns as f64;
     let end_ns = begin_ns + exit.took.as_nanos() as u64;
     Ok(LoadEnd::Measured(Box::new(LoadRun {

@@ -1,7 +1,7 @@
-//! Targets that beamtune can start without a command, beside an installed service: their data goes to the trial's folder, and they use a
-//! free port if it can be configured.
+//! Targets that beamtune can start without a command from the user, next to an installed service. Their data go to the trial's folder,
+//! and they use a free port if the port can be configured.
 //!
-//! Each is a command line as a user could write it, with `$BEAMTUNE_FOLDER` and `$BEAMTUNE_PORT` of the trial.
+//! Each is a command line that a user could also write, with the trial's `$BEAMTUNE_FOLDER` and `$BEAMTUNE_PORT`.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail};
 pub struct Preset {
     /// The command line.
     pub start: String,
-    /// The port that it serves, if known.
+    /// The port that it listens on, if known.
     pub port: Option<u16>,
     /// True if the port was chosen by beamtune.
     pub is_own_port: bool,
@@ -23,25 +23,25 @@ pub struct Preset {
 }
 
 impl Preset {
-    /// A command line without anything else.
+    /// Returns a preset that consists of a command line only.
     pub fn of_command(start: String) -> Preset {
         Preset { start, port: None, is_own_port: false, remark: None }
     }
 }
 
-/// Start scripts of RabbitMQ. On Debian, the one below `/usr/lib`: that on the PATH switches to another user.
+/// Start scripts of RabbitMQ. On Debian, the script below `/usr/lib` is used, since the one on the PATH switches to another user.
 const RABBITMQ: [&str; 3] = [
     "/usr/lib/rabbitmq/bin/rabbitmq-server",
     "/opt/rabbitmq/sbin/rabbitmq-server",
     "/usr/local/sbin/rabbitmq-server",
 ];
-/// Ports that are tried. They and RabbitMQ's distribution port, 4,000 above, are below the kernel's ephemeral ports (32,768 and up).
+/// Ports to try. They and RabbitMQ's distribution port, 4,000 above, are below the kernel's ephemeral ports (32,768 and up).
 const PORTS: std::ops::Range<u16> = 21_000..22_000;
 const DISTRIBUTION_PORT_OFFSET: u16 = 4_000;
 /// The port for XMPP clients.
 const EJABBERD_PORT: u16 = 5222;
 
-/// A RabbitMQ node beside the installed one, with its configuration and plugins.
+/// Preset for a RabbitMQ node next to the installed one, with the same configuration and plugins.
 pub fn rabbitmq() -> Result<Preset> {
     let script = RABBITMQ.iter().find(|script| Path::new(script).exists());
     let script = script.with_context(|| {
@@ -57,14 +57,14 @@ pub fn rabbitmq() -> Result<Preset> {
     Ok(Preset { port: Some(port), is_own_port: true, ..Preset::of_command(start) })
 }
 
-/// A free port whose distribution port is free, too.
+/// Finds a free port whose distribution port is also free.
 pub fn free_port() -> Result<u16> {
     let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
     let found = PORTS.into_iter().find(|port| is_free(*port) && is_free(port + DISTRIBUTION_PORT_OFFSET));
     found.context("no port between 21000 and 22000 is free")
 }
 
-/// The installed ejabberd with the configuration in this folder, its usual ports, and an empty database.
+/// Preset for the installed ejabberd, with the configuration in this folder, its usual ports, and an empty database.
 pub fn ejabberd(configuration: &Path) -> Result<Preset> {
     if on_path("ejabberdctl").is_none() {
         bail!("ejabberdctl is not on the PATH: start ejabberd with --start");
@@ -90,7 +90,7 @@ fn on_path(program: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
 }
 
-/// A Mix or relx (rebar3) release in this folder.
+/// Preset for the Mix or relx (rebar3) release in this folder.
 pub fn release(folder: &Path) -> Result<Preset> {
     let folder = std::path::absolute(folder).context("cannot read the working directory")?;
     let entries = std::fs::read_dir(folder.join("bin"))
@@ -98,7 +98,7 @@ pub fn release(folder: &Path) -> Result<Preset> {
     let mut found: Vec<(PathBuf, Kind)> = Vec::new();
     for entry in entries {
         let file = entry?.path();
-        // A binary file is no start script.
+        // A binary file is not a start script.
         let text = std::fs::read_to_string(&file).unwrap_or_default();
         found.extend(kind_of(&text).map(|kind| (file, kind)));
     }
@@ -120,7 +120,7 @@ enum Kind {
     Relx,
 }
 
-/// The tool that wrote a start script.
+/// Returns the tool that generated a start script; `None` if it is another script.
 fn kind_of(text: &str) -> Option<Kind> {
     if !text.starts_with("#!") {
         None
@@ -133,12 +133,12 @@ fn kind_of(text: &str) -> Option<Kind> {
     }
 }
 
-/// `erl` with these arguments.
+/// Preset for `erl` with these arguments.
 pub fn erl(arguments: &str) -> Preset {
     Preset::of_command(format!("exec erl -noinput {arguments}"))
 }
 
-/// A systemd service, started by beamtune as its unit file says.
+/// Preset for a systemd service, which beamtune starts as specified in its unit file.
 pub fn unit(name: &str) -> Result<Preset> {
     let file = match Path::new(name) {
         path if name.contains('/') => path.to_owned(),
@@ -166,7 +166,7 @@ const READ_ENVIRONMENT: &str = "while IFS='=' read -r name value || [ -n \"$name
 fn of_unit(text: &str) -> Result<Preset> {
     let service = Service::read(text);
     let Some(start) = service.one("ExecStart") else { bail!("the unit has no ExecStart") };
-    // Prefixes of the path concern systemd only.
+    // Only systemd interprets the prefixes of the path.
     let start = start.trim_start_matches(['-', ':', '+', '!']);
     let folder = service.one("WorkingDirectory").map(|folder| folder.trim_start_matches('-'));
     if start.starts_with('@') || start.contains('%') || folder.is_some_and(|folder| !folder.starts_with('/'))
@@ -195,7 +195,7 @@ fn of_unit(text: &str) -> Result<Preset> {
     }
     words.push(start.to_owned());
     let remark = "started from its unit file, but not by systemd: drop-ins, sandbox and limits of the service do not apply. It uses the \
-                  data of the service, which must be stopped meanwhile";
+                  data of the service, so stop the service first";
     Ok(Preset { remark: Some(remark.to_owned()), ..Preset::of_command(words.join(" ")) })
 }
 
@@ -262,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_start_script_shows_the_kind_of_a_release() {
+    fn the_tool_of_a_release_is_recognised_by_its_start_script() {
         let folder = tempfile::tempdir().expect("a folder");
         let bin = folder.path().join("bin");
         std::fs::create_dir(&bin).expect("made");

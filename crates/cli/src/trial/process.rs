@@ -1,4 +1,4 @@
-//! The processes of a trial, target and load: how they are started, watched and ended.
+//! Starts, observes and ends the processes of a trial: target and load.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -16,15 +16,15 @@ use beamtune_host::family::{self, Family, How};
 use beamtune_host::tree::LocalTree;
 use beamtune_load::limits;
 
-/// Longest time for a target to stop its applications; then it is killed.
+/// Time limit for a target to stop its applications, before it is killed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 /// Time between two checks of a condition.
 pub const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Lines of its output that are shown when a target fails.
+/// Number of output lines that are shown if a target fails.
 const LAST_LINES: usize = 5;
 
-/// The limit of open files at start. The load generator raises it, and targets would inherit that; but the VM sizes tables by it, so
-/// the second trial would measure a different VM.
+/// The limit of open files when beamtune started. The load generator raises it, and targets would inherit the raised limit. The VM
+/// sizes tables by it, so the second trial would measure a different VM.
 static DESCRIPTORS: OnceLock<Option<u64>> = OnceLock::new();
 /// The environment variable whose emulator flags are appended to all others.
 const FLAGS_VARIABLE: &str = "ERL_ZFLAGS";
@@ -39,26 +39,26 @@ pub struct Launch<'a> {
     pub flags: &'a [String],
     /// Additional environment variables.
     pub environment: Vec<(String, String)>,
-    /// CPUs that it may use; empty: all.
+    /// CPUs that the command may use; empty: all.
     pub cpus: &'a [usize],
     /// The trial's folders, which the guard removes if beamtune is killed.
     pub folders: &'a [&'a Path],
     /// File for its standard error.
     pub log: PathBuf,
-    /// File for its standard output, if another one.
+    /// File for its standard output; `None`: also `log`.
     pub out: Option<&'a Path>,
 }
 
-/// A running command below a guard. Dropping it ends all of its processes.
+/// A running command, which is a child of a guard process. Dropping it ends all of its processes.
 pub struct GuardedCommand {
     guard: Child,
     exits: Receiver<String>,
     exit: Option<CommandExit>,
-    /// Its standard output and standard error; may be one file.
+    /// Files with its standard output and standard error, which may be the same file.
     logs: Vec<PathBuf>,
 }
 
-/// How a command has ended.
+/// How a command ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandExit {
     /// For messages: `exited 1`.
@@ -80,7 +80,7 @@ impl CommandExit {
     }
 }
 
-/// Starts a command below a guard.
+/// Starts a command as a child of a guard process.
 pub fn launch(options: Launch<'_>) -> Result<GuardedCommand> {
     let Launch { command, folder, flags, environment, cpus, folders, log, out } = options;
     let program = std::env::current_exe().context("cannot find this program to start a guard")?;
@@ -97,12 +97,12 @@ pub fn launch(options: Launch<'_>) -> Result<GuardedCommand> {
     }
     guard.args(["--", "sh", "-c", command]).current_dir(folder);
     guard.envs(environment).stdin(Stdio::piped()).stdout(Stdio::piped());
-    // A process group of its own: Ctrl-C must not end the target in the middle of a trial, nor the guard before the target.
+    // A separate process group: Ctrl-C must not end the target in the middle of a trial, or the guard before the target.
     guard.process_group(0);
     if !flags.is_empty() {
         guard.env(FLAGS_VARIABLE, flags_variable(std::env::var(FLAGS_VARIABLE).ok().as_deref(), flags)?);
     }
-    // A candidate that kills the VM would write a dump into the working directory.
+    // A candidate that crashes the VM would write a crash dump into the working directory.
     if std::env::var_os("ERL_CRASH_DUMP").is_none() {
         guard.env("ERL_CRASH_DUMP", log.with_extension("dump"));
     }
@@ -120,7 +120,8 @@ pub fn launch(options: Launch<'_>) -> Result<GuardedCommand> {
     Ok(GuardedCommand { guard, exits, exit: None, logs })
 }
 
-/// The value of ERL_ZFLAGS with added flags. erlexec splits it at blanks outside of quotes; within quotes, a backslash is literal.
+/// Returns the value of ERL_ZFLAGS with `flags` appended. erlexec splits it at blanks outside of quotes; within quotes, a backslash is
+/// literal.
 fn flags_variable(before: Option<&str>, flags: &[String]) -> Result<String> {
     let mut words: Vec<String> =
         before.map(str::to_owned).into_iter().filter(|before| !before.is_empty()).collect();
@@ -155,7 +156,7 @@ fn spawn_on(command: &mut Command, cpus: &[usize]) -> Result<Child> {
 }
 
 impl GuardedCommand {
-    /// How the command has ended; `None` if it runs.
+    /// Returns how the command ended; `None` while it runs.
     pub fn exit(&mut self) -> Option<&CommandExit> {
         loop {
             match self.exits.try_recv() {
@@ -165,24 +166,24 @@ impl GuardedCommand {
         }
     }
 
-    /// Process id of the guard.
+    /// Returns the process id of the guard.
     pub fn guard(&self) -> u32 {
         self.guard.id()
     }
 
-    /// All processes of the command, and the guard.
+    /// Returns the guard and all processes of the command.
     pub fn family(&self) -> Family {
-        // An unreadable /proc has been reported before: discovery needs it.
+        // If /proc is unreadable, discovery has already reported it.
         Family::of(&LocalTree::default(), self.guard.id()).unwrap_or_default()
     }
 
-    /// The VMs among its processes.
+    /// Returns the VMs among the command's processes.
     pub fn vms(&self) -> Vec<Vm> {
         let pids = self.family().pids;
         pids.into_iter().filter_map(|pid| discovery::look_at(&LocalTree::default(), pid).ok()).collect()
     }
 
-    /// The last lines of its output, joined.
+    /// Returns the last lines of the command's output, joined.
     pub fn last_output(&self) -> String {
         let text: Vec<u8> = self.logs.iter().flat_map(|log| std::fs::read(log).unwrap_or_default()).collect();
         let text = String::from_utf8_lossy(&text);
@@ -190,7 +191,7 @@ impl GuardedCommand {
         lines[lines.len().saturating_sub(LAST_LINES)..].join(" | ")
     }
 
-    /// Stops the target, by its own command or by a signal to its VMs, and ends all remaining processes.
+    /// Stops the target with `command` or with a signal to its VMs, then ends all remaining processes.
     pub fn stop(
         mut self,
         command: Option<&str>,
@@ -208,7 +209,7 @@ impl GuardedCommand {
                 while stop.try_wait()?.is_none() && Instant::now() < until {
                     thread::sleep(POLL_INTERVAL);
                 }
-                // A command that hangs must not block the study: its target is ended in any case.
+                // A command that hangs must not block the study. The target is ended below in any case.
                 let _ = stop.kill();
                 stop.wait()?;
             }
@@ -225,10 +226,10 @@ impl GuardedCommand {
         self.end()
     }
 
-    /// Ends the guard, which asks VMs to end and kills the rest.
+    /// Ends the guard, which asks VMs to terminate and kills all other processes.
     pub fn end(&mut self) -> Result<()> {
         if let Some(mut leash) = self.guard.stdin.take() {
-            // Any byte says that beamtune is alive and removes its folders itself. The guard may have ended already.
+            // Any byte tells the guard that beamtune is alive and removes the folders itself. The guard may have ended already.
             let _ = leash.write_all(b"end");
         }
         self.guard.wait().context("cannot wait for the guard process")?;
@@ -238,7 +239,7 @@ impl GuardedCommand {
 
 impl Drop for GuardedCommand {
     fn drop(&mut self) {
-        // If it cannot be waited for, it has ended.
+        // An error means that the guard has already ended.
         let _ = self.end();
     }
 }
@@ -265,6 +266,6 @@ mod tests {
         check(Some("+A 4"), &["+sbwt", "none"], "+A 4 +sbwt none");
         check(Some(""), &["-env", "A", "b c"], "-env A \"b c\"");
         check(None, &["-a", "\"b\"", ""], "-a '\"b\"' \"\"");
-        flags_variable(None, &words(&["'\""])).expect_err("no way to write it");
+        flags_variable(None, &words(&["'\""])).expect_err("it cannot be quoted");
     }
 }

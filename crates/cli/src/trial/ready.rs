@@ -1,4 +1,4 @@
-//! When a started target is ready for its load.
+//! Checks whether a started target is ready for its load.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -9,27 +9,27 @@ use beamtune_host::discovery::Vm;
 use beamtune_host::distribution::Distribution;
 use serde::{Deserialize, Serialize};
 
-/// Longest time for one check.
+/// Time limit for one check.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// Bytes of an answer that are read; the status line is shorter.
+/// Number of bytes to read from a response; the status line is shorter.
 const ANSWER_BYTES: usize = 64;
 
-/// When a target counts as ready.
+/// The condition under which a target counts as ready.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ready {
     /// `HOST:PORT` accepts connections.
     Tcp(String),
-    /// A GET of `http://HOST:PORT/PATH` is answered with a status below 400.
+    /// A GET request for `http://HOST:PORT/PATH` returns a status below 400.
     Http {
         /// `HOST:PORT`.
         address: String,
         /// The path, beginning with `/`.
         path: String,
     },
-    /// A node accepts distribution connections. VMs that run before it, such as compilers, do not count.
+    /// A node accepts distribution connections. Earlier VMs of the command, such as compilers, are ignored.
     Node,
-    /// Its VM runs. Nothing more can be required of a job.
+    /// The VM runs. A job has no other condition.
     Vm,
 }
 
@@ -55,7 +55,7 @@ impl Ready {
         Err(format!("{text:?} is not http://HOST:PORT/PATH, tcp:PORT, tcp:HOST:PORT or node"))
     }
 
-    /// The address that must be free before the target is started.
+    /// Returns the address that must be free before the target is started.
     pub fn address(&self) -> Option<&str> {
         match self {
             Ready::Tcp(address) | Ready::Http { address, .. } => Some(address),
@@ -63,7 +63,7 @@ impl Ready {
         }
     }
 
-    /// The port of the address.
+    /// Returns the port of the address.
     pub fn port(&self) -> Option<u16> {
         self.address()?.rsplit_once(':')?.1.parse().ok()
     }
@@ -85,7 +85,7 @@ impl Ready {
 }
 
 impl Ready {
-    /// True if a VM can be the one that is waited for.
+    /// True if a VM may be the one that the condition refers to.
     pub fn accepts(&self, vm: &Vm) -> bool {
         let Distribution { name, listeners, .. } = &vm.distribution;
         match self {
@@ -95,7 +95,7 @@ impl Ready {
     }
 }
 
-/// Connects to the first address that accepts.
+/// Connects to the first resolved address that accepts the connection.
 pub fn connect(address: &str) -> Result<TcpStream> {
     let addresses: Vec<SocketAddr> =
         address.to_socket_addrs().with_context(|| format!("cannot resolve {address}"))?.collect();
@@ -112,12 +112,12 @@ pub fn connect(address: &str) -> Result<TcpStream> {
     }
 }
 
-/// The status of the answer to a GET request.
+/// Sends a GET request, and returns the status of the response.
 fn get(address: &str, path: &str) -> Result<u16> {
     let mut stream = connect(address)?;
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
-    // In one write: a server may answer the first segment and close, and then later ones would fail.
+    // A single write: a server may respond to the first segment and close the connection, so that a later write would fail.
     let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).with_context(|| format!("cannot send a request to {address}"))?;
     let mut answer = Vec::new();
@@ -150,7 +150,7 @@ mod tests {
         check("https://localhost", None);
     }
 
-    /// A server that gives one connection this answer.
+    /// Starts a server that sends this response to one connection, and returns its address.
     fn server(answer: &'static str) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("its address").to_string();
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_is_ready_when_its_status_is_below_400() {
+    fn a_target_is_ready_if_it_returns_a_status_below_400() {
         let check = |answer, expect: &str| {
             let address = server(answer);
             let result = Ready::Http { address, path: "/".to_owned() }.check();

@@ -1,4 +1,4 @@
-//! CPU time and memory of a trial's processes: sampled once a second, interpolated for any time between two samples.
+//! CPU time and memory of a trial's processes: sampled once a second, and interpolated between samples.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use beamtune_host::family::{self, Family};
 use beamtune_host::tree::LocalTree;
 use beamtune_load::clock::{SECOND_NS, now_ns};
 
-/// Samples a VM, and the other processes of its trial.
+/// Samples the resource usage of a VM, and of the other processes of its trial.
 pub struct UsageSampler {
     vm: u32,
     samples: Vec<UsageSample>,
@@ -19,17 +19,17 @@ pub struct UsageSample {
     pub at_ns: f64,
     /// CPU time of the VM.
     pub vm_ns: f64,
-    /// CPU time of beamtune and all processes that it has started, without the VM's.
+    /// CPU time of beamtune and all processes that it has started, except the VM.
     pub own_ns: f64,
     pub rss_bytes: f64,
 }
 
 impl UsageSample {
-    /// `None` if the VM has ended.
+    /// Takes a sample; `None` if the VM has ended.
     pub fn now(vm: u32) -> Option<UsageSample> {
         let tree = LocalTree::default();
         let (vm_ns, rss_bytes) = family::usage(&tree, vm).ok()?;
-        // CPU time that cannot be read counts as that of other processes, which is the safe side.
+        // CPU time that cannot be read is attributed to other processes, which is the conservative choice.
         let all = Family::of(&tree, std::process::id()).map_or(0, |family| family.cpu_ns);
         Some(UsageSample {
             at_ns: now_ns() as f64,
@@ -74,7 +74,8 @@ impl UsageSampler {
         sample.is_some()
     }
 
-    /// Usage until a given time; before the first and after the last sample, that sample. `None` without samples.
+    /// Returns the usage up to a given time, interpolated. Before the first sample or after the last, that sample is returned; `None`
+    /// if there are no samples.
     pub fn at(&self, at_ns: f64) -> Option<UsageSample> {
         let after = self.samples.iter().position(|sample| sample.at_ns >= at_ns);
         match after {
@@ -84,10 +85,10 @@ impl UsageSampler {
         }
     }
 
-    /// CPU that the trial's processes other than the VM used, in cores.
+    /// Returns the CPU use of the trial's processes, without the VM, in cores.
     pub fn own_cores(&self, from_ns: f64, to_ns: f64) -> f64 {
         let (Some(from), Some(to)) = (self.at(from_ns), self.at(to_ns)) else { return 0.0 };
-        // The sampled part of the time: the last sample of a job is earlier than its end.
+        // Use only the sampled part of the time: the last sample of a job precedes its end.
         let sampled = |at_ns: f64| {
             let (Some(first), Some(last)) = (self.samples.first(), self.samples.last()) else { return at_ns };
             at_ns.clamp(first.at_ns, last.at_ns)
@@ -117,7 +118,7 @@ mod tests {
         assert_eq!(own(2.0), Some(4e8));
         assert_eq!(own(9.0), Some(5e8));
         assert!((usage.own_cores(1e9, 2e9) - 0.4).abs() < 1e-9);
-        assert!((usage.own_cores(2e9, 9e9) - 0.05).abs() < 1e-9, "time without samples does not count");
+        assert!((usage.own_cores(2e9, 9e9) - 0.05).abs() < 1e-9, "time without samples is ignored");
         assert_eq!(UsageSampler::new(0).own_cores(0.0, 1e9), 0.0);
     }
 }

@@ -1,4 +1,4 @@
-//! Nodes in namespaces of their own, as a container has them: network, process ids, mounts, host name, control groups.
+//! Nodes in their own namespaces, like those of a container: network, process ids, mounts, host name, control groups.
 
 use std::fs;
 use std::io::Read;
@@ -12,7 +12,7 @@ use super::{Otp, Process, run, wait_until};
 const ENTER: &str = "set -e; ip link set lo up; mount -t proc proc \"${1%/}/proc\"; root=$1; shift; \
                      if [ \"$root\" = / ]; then exec \"$@\"; fi; exec chroot \"$root\" \"$@\"";
 
-/// Whether namespaces can be created on this host. Prints why the test is skipped if not.
+/// True if namespaces can be created on this host. If not, prints why the test is skipped.
 pub fn can_create_namespaces() -> bool {
     let output = run(Command::new("unshare").args(["-n", "-m", "-u", "-p", "-C", "--fork", "ip", "link"]));
     if output.status != Some(0) {
@@ -30,7 +30,8 @@ pub struct Container {
 }
 
 impl Container {
-    /// Starts a node in a container whose host name is `box`. `unshare` are the options of unshare(1), `before` is a prefix of the VM's command.
+    /// Starts a node in a container with the host name `box`. `unshare` are the options of unshare(1); `before` is a prefix of the VM's
+    /// command.
     pub fn run(otp: &Otp, unshare: &[&str], before: &[&str], name: &str, args: &[&str]) -> Container {
         let mut command = Command::new("unshare");
         command.args(unshare).args(["--fork", "--kill-child", "sh", "-c", ENTER, "sh"]);
@@ -42,7 +43,7 @@ impl Container {
         Container { process, pid, name: name.to_owned() }
     }
 
-    /// Connects it to the host's network. Returns its IPv4 and its IPv6 address.
+    /// Connects the container to the host's network. Returns its IPv4 and its IPv6 address.
     pub fn connect(&self) -> [String; 2] {
         let veth = VethPair::connect(&format!("/proc/{}/ns/net", self.pid)).expect("a veth pair");
         let v6 = veth.add_v6().expect("an IPv6 address");
@@ -56,8 +57,8 @@ impl Container {
 
 impl Drop for Container {
     fn drop(&mut self) {
-        // The kernel ends all other processes of a PID namespace with its first one. `unshare --kill-child` alone does not work once that
-        // one has changed its user.
+        // When the first process of a PID namespace ends, the kernel kills all others in it. `unshare --kill-child` alone does not work
+        // after that process has changed its user.
         let _ = run(Command::new("kill").args(["-s", "KILL", &self.pid_text()]));
         let _ = self.process.child.kill();
         let _ = self.process.child.wait();
@@ -66,7 +67,7 @@ impl Drop for Container {
     }
 }
 
-/// The only child of a process.
+/// Returns the only child of a process.
 fn child_of(parent: u32) -> u32 {
     let parent_of = |pid: u32| {
         let mut stat = String::new();

@@ -1,4 +1,4 @@
-//! Control groups for tests, with a name and a limit of processes.
+//! Control groups for tests, with a name and a limit on processes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,11 +6,11 @@ use std::process::Command;
 
 use super::wait_until;
 
-/// A control group of the pids controller. Dropping it waits until it is empty and removes it.
+/// A control group of the pids controller. Dropping it waits until the group is empty, then removes it.
 pub struct ControlGroup(PathBuf);
 
 impl ControlGroup {
-    /// `None` if none can be created here; prints why the test is skipped.
+    /// Creates a control group. If that is impossible, returns `None` and prints why the test is skipped.
     pub fn new(name: &str) -> Option<ControlGroup> {
         let created = root().ok_or_else(|| "there is no pids controller".to_owned()).and_then(|root| {
             let path = root.join(name);
@@ -21,14 +21,14 @@ impl ControlGroup {
             .ok()
     }
 
-    /// The command prefix that moves a process into it.
+    /// Returns the command prefix that moves a process into the group.
     pub fn prefix(&self) -> [String; 4] {
-        // 0 stands for the writing process, which in a PID namespace does not know its id outside.
+        // 0 is the writing process itself. In a PID namespace, a process does not know its process id on the host.
         let enter = format!("echo 0 > '{}' && exec \"$@\"", self.0.join("cgroup.procs").display());
         ["sh".to_owned(), "-c".to_owned(), enter, "sh".to_owned()]
     }
 
-    /// A copy of a command that runs in this group.
+    /// Returns a copy of a command that runs in this group.
     pub fn command(&self, original: &Command) -> Command {
         let [first, rest @ ..] = self.prefix();
         let mut command = Command::new(first);
@@ -50,12 +50,12 @@ impl ControlGroup {
 
 impl Drop for ControlGroup {
     fn drop(&mut self) {
-        // Its processes may still be ending.
+        // The processes of the group may take a moment to end.
         wait_until("the control group is empty", || fs::remove_dir(&self.0).is_ok() || !self.0.exists());
     }
 }
 
-/// The root of the pids controller, in cgroup version 1 or 2.
+/// Returns the root folder of the pids controller, in cgroup version 1 or 2.
 fn root() -> Option<PathBuf> {
     let v1 = Path::new("/sys/fs/cgroup/pids");
     if v1.join("cgroup.procs").exists() {

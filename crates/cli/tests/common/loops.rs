@@ -2,7 +2,7 @@
 
 use super::{Otp, Process, TestNode, unique};
 
-/// A module, so that the loops are compiled.
+/// The loops are in a module, so that they are compiled.
 const LOOPS: &[&str] = &[
     "-module(loops).",
     "-export([count/2, add/2, compute/1, ask/1, play/1, talk/1, answer/0]).",
@@ -22,22 +22,23 @@ pub const COMPUTE: &str = "[spawn(loops, compute, [N]) || N <- lists:seq(1, 8)]"
 pub const ASK: &str = "[spawn(loops, ask, [N]) || N <- lists:seq(1, 100)]";
 /// Pairs of processes that exchange a message and compute before the next one.
 pub const TALK: &str = "[spawn(loops, talk, [spawn(loops, answer, [])]) || _ <- lists:seq(1, 16)]";
-/// The same without computing. They contend for their schedulers' run queues for 0 to 30 % of the time (measured with lock counting on OTP 25).
+/// Pairs of processes that only exchange messages. They contend for the schedulers' run queues for 0 to 30 % of the time (measured with
+/// lock counting on OTP 25).
 pub const PLAY: &str = "[spawn(loops, play, [spawn(loops, answer, [])]) || _ <- lists:seq(1, 16)]";
-/// Nothing.
+/// No processes.
 pub const IDLE: &str = "ok";
 
-/// Processes that count in four objects of a table without `write_concurrency`, and so contend for its lock.
+/// Processes that increment counters in four objects of a table without `write_concurrency`, and so contend for its lock.
 pub fn contended(table: &str) -> String {
     counting(table, "loops, count, [T, N rem 4 + 1]")
 }
 
-/// The same table, unused: the processes count in `counters` instead.
+/// The same table, but unused: the processes increment `counters` instead.
 pub fn healthy(table: &str) -> String {
     counting(table, "loops, add, [C, N rem 4 + 1]")
 }
 
-/// A process owns the table and keeps it alive.
+/// Returns code that creates the table, in a process that keeps it alive, and spawns the loops.
 fn counting(table: &str, loops: &str) -> String {
     format!(
         "spawn(fun() -> T = ets:new({table}, [public, named_table]), [ets:insert(T, {{K, 0}}) || K <- [1, 2, 3, 4]], \
@@ -45,7 +46,7 @@ fn counting(table: &str, loops: &str) -> String {
     )
 }
 
-/// A node that has loaded the loops and evaluates `eval`. `program` is the path of `erl` below the release's root.
+/// Starts a node that has loaded the loops, and evaluates `eval`. `program` is the path of `erl` below the release's root.
 pub fn node(otp: &Otp, program: &str, args: &[&str], eval: &str) -> TestNode {
     let forms: Vec<String> = LOOPS.iter().map(|line| format!("{line:?}")).collect();
     let eval = format!(

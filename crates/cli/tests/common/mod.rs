@@ -1,4 +1,4 @@
-//! Shared by the tests of the binary: nodes that always end with their test, the binary itself, and waiting for conditions.
+//! Shared by the tests of the binary: nodes that always end with their test, the command that runs the binary, and waiting for conditions.
 #![allow(
     dead_code,
     clippy::expect_used,
@@ -28,15 +28,15 @@ use serde_json::Value;
 /// Releases that beamtune is tested on.
 pub const RELEASES: [u32; 4] = [23, 25, 27, 29];
 
-/// Whether the tests run as root.
+/// True if the tests run as root.
 pub fn is_root() -> bool {
     run(Command::new("id").arg("-u")).stdout.trim() == "0"
 }
 
-/// Timeout for anything that takes a moment on a quiet machine.
+/// Timeout for anything that takes only a moment on an idle host.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The binary under test: the static one that `make test` has built, or cargo's own.
+/// Returns a command for the binary under test: the static one that `make test` has built, or cargo's own.
 pub fn beamtune() -> Command {
     let path = std::env::var_os("BEAMTUNE").map(PathBuf::from);
     let mut command = Command::new(path.unwrap_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_beamtune"))));
@@ -55,7 +55,7 @@ pub struct Otp {
     pub root: Option<PathBuf>,
 }
 
-/// The Erlang of a release. `None` if it is not installed; prints that the test is skipped.
+/// Finds the Erlang of a release. If it is not installed, returns `None` and prints that the test is skipped.
 pub fn otp(release: u32) -> Option<Otp> {
     static OWN: std::sync::OnceLock<Option<u32>> = std::sync::OnceLock::new();
     let own = *OWN.get_or_init(|| {
@@ -79,12 +79,12 @@ pub fn otp(release: u32) -> Option<Otp> {
     None
 }
 
-/// All installed releases.
+/// Returns all installed releases.
 pub fn all_otps() -> Vec<Otp> {
     RELEASES.into_iter().filter_map(otp).collect()
 }
 
-/// Runs a test on all installed releases in parallel: for tests that mostly wait.
+/// Runs a test on all installed releases in parallel. For tests that mostly wait.
 pub fn on_all_otps(test: impl Fn(&Otp) + Sync) {
     let test = &test;
     std::thread::scope(|scope| {
@@ -95,7 +95,7 @@ pub fn on_all_otps(test: impl Fn(&Otp) + Sync) {
 }
 
 impl Otp {
-    /// A command in the file system of this release.
+    /// Returns a command that runs in the file system of this release.
     pub fn command(&self, program: &str) -> Command {
         match &self.root {
             Some(root) => {
@@ -108,7 +108,7 @@ impl Otp {
     }
 }
 
-/// A name that no other test on this host uses.
+/// Returns a name that no other test on this host uses.
 pub fn unique(prefix: &str) -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     format!("{prefix}_{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
@@ -116,10 +116,10 @@ pub fn unique(prefix: &str) -> String {
 
 /// The ports of rabbitmq.rs are below this range, the kernel's ephemeral ports above it.
 const PORTS: std::ops::Range<u32> = 22_100..29_900;
-/// Distance between the first ports of two test processes, by process id: more than any of them uses.
+/// Distance between the first ports of two test processes with consecutive process ids. No test process uses more ports than this.
 const PORTS_PER_PROCESS: u32 = 101;
 
-/// A port at which nothing listens and that no other test is given.
+/// Returns a port on which nothing listens and that no other test gets.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let first = std::process::id().wrapping_mul(PORTS_PER_PROCESS) % PORTS.len() as u32;
@@ -131,8 +131,8 @@ pub fn free_port() -> u16 {
     PORTS.map(port).find(is_free).expect("a free port")
 }
 
-/// Copies an executable in a child process. If this process had the copy open for writing, so would children that other threads start
-/// meanwhile, until their exec; as long as any process has, executing the file fails (ETXTBSY).
+/// Copies an executable in a child process. If this process had the copy open for writing, children that other threads start would
+/// inherit that until their exec. As long as any process has the file open for writing, executing it fails (ETXTBSY).
 pub fn copy_program(from: impl AsRef<OsStr>, to: &Path) {
     let output = run(Command::new("cp").arg(from).arg(to));
     assert_eq!(output.status, Some(0), "{}", output.stderr);
@@ -146,12 +146,12 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a command without standard input. Lines of its output can be waited for.
+    /// Starts a command without standard input. The test can wait for lines of its output.
     pub fn start(command: &mut Command) -> Process {
         Process::start_with_stdin(command.stdin(Stdio::null()))
     }
 
-    /// The same with the command's own standard input.
+    /// Like [`Process::start`], but with the command's own standard input.
     pub fn start_with_stdin(command: &mut Command) -> Process {
         let mut child = command.stdout(Stdio::piped()).spawn().expect("start a process");
         let stdout = child.stdout.take().expect("a pipe");
@@ -195,7 +195,7 @@ impl Process {
         assert!(status.expect("kill").success());
     }
 
-    /// Waits for its end.
+    /// Waits until the process ends.
     pub fn wait(&mut self) -> std::process::ExitStatus {
         let deadline = Instant::now() + 3 * TIMEOUT;
         loop {
@@ -210,13 +210,13 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // SIGKILL ends a stopped process, too; after the process's end it does nothing.
+        // SIGKILL also ends a stopped process. If the process has already ended, it does nothing.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A node without a shell that does only what it was started with.
+/// A node without a shell, which only evaluates the given expression.
 pub struct TestNode {
     pub process: Process,
     /// Full name.
@@ -226,18 +226,18 @@ pub struct TestNode {
 }
 
 impl TestNode {
-    /// A node with a long name that evaluates `eval` and then prints "ready".
+    /// Starts a node with a long name, which evaluates `eval` and then prints "ready".
     pub fn start(otp: &Otp, args: &[&str], eval: &str) -> TestNode {
         let name = format!("{}@127.0.0.1", unique("cli"));
         TestNode::named(otp, &["-name", &name], &name, args, eval)
     }
 
-    /// A node whose name is set by the flags `naming`.
+    /// Starts a node whose name is set by the flags `naming`.
     pub fn named(otp: &Otp, naming: &[&str], name: &str, args: &[&str], eval: &str) -> TestNode {
         TestNode::with_cookie(otp, &unique("cookie"), naming, name, args, eval)
     }
 
-    /// The same with a given cookie.
+    /// Like [`TestNode::named`], but with a given cookie.
     pub fn with_cookie(
         otp: &Otp,
         cookie: &str,
@@ -266,12 +266,12 @@ pub struct Output {
     pub stderr: String,
 }
 
-/// Runs a command to its end, with a timeout.
+/// Runs a command until it ends, with a timeout.
 pub fn run(command: &mut Command) -> Output {
     run_for(command, 3 * TIMEOUT)
 }
 
-/// The same with a given timeout.
+/// Runs a command until it ends, with the given timeout.
 pub fn run_for(command: &mut Command, timeout: Duration) -> Output {
     let mut child =
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("start");
@@ -306,14 +306,14 @@ pub fn run_for(command: &mut Command, timeout: Duration) -> Output {
 }
 
 impl Output {
-    /// The JSON on standard output.
+    /// Parses standard output as JSON.
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| {
             panic!("{error}: status {:?}\n{}\n{}", self.status, self.stdout, self.stderr)
         })
     }
 
-    /// Asserts that it failed with status 2, without a panic, and that its error contains all of `words`.
+    /// Asserts that the command failed with status 2, without a panic, and that its error message contains all of `words`.
     #[track_caller]
     pub fn assert_refused(&self, words: &[&str]) {
         assert_eq!(self.status, Some(2), "{}\n{}", self.stdout, self.stderr);
@@ -324,13 +324,13 @@ impl Output {
     }
 }
 
-/// Waits until a condition holds.
+/// Waits until a condition is true.
 #[track_caller]
 pub fn wait_until(what: &str, holds: impl FnMut() -> bool) {
     wait_up_to(TIMEOUT, what, holds);
 }
 
-/// The same with a given timeout.
+/// Waits until a condition is true, with the given timeout.
 #[track_caller]
 pub fn wait_up_to(timeout: Duration, what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + timeout;
@@ -340,11 +340,11 @@ pub fn wait_up_to(timeout: Duration, what: &str, mut holds: impl FnMut() -> bool
     }
 }
 
-/// How often a test reads a changing value before it fails.
+/// Maximum number of times that a test reads a changing value before it fails.
 const MAX_READINGS: usize = 20;
 
-/// Reads a value of a node between two equal readings of a gauge. Returns the gauge and the value. Fails with the last change of the gauge if
-/// no two readings are equal.
+/// Reads a value of a node between two equal readings of a gauge. Returns the gauge and the value. If no two readings are equal, fails
+/// with the last change of the gauge.
 #[track_caller]
 pub fn read_while_steady<G: Debug, T>(
     what: &str,
@@ -367,8 +367,8 @@ pub fn read_while_steady<G: Debug, T>(
     panic!("{what} changed in each of {MAX_READINGS} readings, last {change}");
 }
 
-/// Repeats that until the value agrees with the gauge. An idle node sometimes has one more carrier for a moment, which equal gauges before and
-/// after do not show. A value that is counted wrongly never agrees.
+/// Repeats [`read_while_steady`] until the value agrees with the gauge. An idle node sometimes has one more carrier for a moment, which
+/// equal readings before and after do not reveal. A value that is counted wrongly never agrees.
 #[track_caller]
 pub fn read_until_agreed<G: Debug, T>(
     what: &str,
@@ -391,7 +391,7 @@ pub fn read_until_agreed<G: Debug, T>(
     panic!("{what} did not agree in {MAX_READINGS} readings, last difference {difference}");
 }
 
-/// Evaluates Erlang in a node from a second, short-lived node. Returns the value as `io_lib:format("~0p")` prints it.
+/// Evaluates an Erlang expression in a node, from a second, short-lived node. Returns the value as printed by `io_lib:format("~0p")`.
 pub fn eval_in(node: &TestNode, expression: &str) -> String {
     let caller = format!("{}@127.0.0.1", unique("caller"));
     let eval = format!(
@@ -411,12 +411,12 @@ pub fn eval_in(node: &TestNode, expression: &str) -> String {
     output.stdout
 }
 
-/// A temporary folder, removed when dropped.
+/// Creates a temporary folder, which is removed when dropped.
 pub fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("a temporary folder")
 }
 
-/// A path as text.
+/// Converts a path to text.
 pub fn text(path: &Path) -> String {
     path.display().to_string()
 }

@@ -1,17 +1,17 @@
-//! Network namespaces for tests, alone or connected to the host's network by a veth pair.
+//! Network namespaces for tests, isolated or connected to the host's network by a veth pair.
 
 use std::process::Command;
 
 use super::{run, unique};
 
-/// Each pair uses four addresses of 198.18.0.0/15, which is reserved for tests of networks (RFC 2544).
+/// Maximum number of pairs. Each uses four addresses of 198.18.0.0/15, which is reserved for network tests (RFC 2544).
 const MAX_PAIRS: u32 = 1 << 15;
 
 /// A network namespace with only the loopback interface. Dropping it ends all processes in it.
 pub struct Network(String);
 
 impl Network {
-    /// `None` if none can be created here; prints why the test is skipped.
+    /// Creates a network namespace. If that is impossible, returns `None` and prints why the test is skipped.
     pub fn new() -> Option<Network> {
         let name = unique("bt");
         let created = ip(&["netns", "add", &name]).map(|()| Network(name));
@@ -24,7 +24,7 @@ impl Network {
             .ok()
     }
 
-    /// The same with a veth pair to the host's network.
+    /// Creates a network namespace with a veth pair to the host's network.
     pub fn connected() -> Option<(Network, VethPair)> {
         let network = Network::new()?;
         let veth = VethPair::connect(&network.path());
@@ -33,12 +33,12 @@ impl Network {
         Some((network, veth.ok()?))
     }
 
-    /// The command prefix that runs a command inside, in a mount namespace of its own.
+    /// Returns the command prefix that runs a command in the network namespace, with its own mount namespace.
     pub fn prefix(&self) -> [&str; 4] {
         ["ip", "netns", "exec", &self.0]
     }
 
-    /// The file of the namespace (setns(2)).
+    /// Returns the path of the namespace's file (setns(2)).
     pub fn path(&self) -> String {
         format!("/run/netns/{}", self.0)
     }
@@ -55,7 +55,7 @@ impl Drop for Network {
     }
 }
 
-/// A pair of virtual interfaces, one here and one in another network namespace. It is removed with that namespace.
+/// A pair of virtual interfaces, one on the host and one in another network namespace. It is removed with that namespace.
 pub struct VethPair {
     /// Unique on this host.
     number: u32,
@@ -71,7 +71,7 @@ pub struct VethPair {
 const PEER: &str = "node";
 
 impl VethPair {
-    /// Connects the host's network with the namespace of this file.
+    /// Connects the host's network with the namespace that has this file.
     pub fn connect(namespace: &str) -> Result<VethPair, String> {
         let (number, local) = VethPair::create(namespace)?;
         let veth = VethPair { number, local, namespace: namespace.to_owned(), address: v4(number, 2) };
@@ -82,8 +82,8 @@ impl VethPair {
         Ok(veth)
     }
 
-    /// Creates the interfaces with the first free number. The local name contains the number, and the kernel refuses a name that exists, so
-    /// concurrent tests get different ones.
+    /// Creates the interfaces with the first free number. The local name contains the number, and the kernel refuses existing names, so
+    /// concurrent tests get different numbers.
     fn create(namespace: &str) -> Result<(u32, String), String> {
         let mut taken = String::new();
         for attempt in 0..MAX_PAIRS {
@@ -99,7 +99,7 @@ impl VethPair {
         Err(taken)
     }
 
-    /// Sets the interface at the other end `down` or `up`.
+    /// Sets the state of the interface at the other end to `down` or `up`.
     pub fn set_link(&self, state: &str) -> Result<(), String> {
         self.ip_at_peer(&["link", "set", PEER, state])
     }
@@ -113,7 +113,7 @@ impl VethPair {
     pub fn add_v6(&self) -> Result<String, String> {
         // A unique local address (RFC 4193).
         let address = |side: u32| format!("fdbe:a0::{:x}:{side}", self.number);
-        // `nodad`: without the second of duplicate address detection.
+        // `nodad` avoids the delay of one second for duplicate address detection.
         ip(&["address", "add", &format!("{}/112", address(1)), "dev", &self.local, "nodad"])?;
         self.ip_at_peer(&["address", "add", &format!("{}/112", address(2)), "dev", PEER, "nodad"])?;
         Ok(address(2))

@@ -1,4 +1,4 @@
-//! Targets for trials, and beamtune processes whose messages are waited for.
+//! Targets for trials, and beamtune processes that report their progress.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -13,7 +13,7 @@ const ECHO: &str = "{ok,L}=gen_tcp:listen(PORT,[binary,{active,false},{packet,li
     G=fun G()-> case gen_tcp:recv(S,0) of {ok,D}-> gen_tcp:send(S,D), G(); _-> ok end end, G() end end), \
     ok=gen_tcp:controlling_process(S,P), P!go, F() end, F().";
 
-/// A target. Its processes are known by its unique node name.
+/// A target of trials. Its processes are identified by its unique node name.
 pub struct Target {
     pub port: u16,
     pub name: String,
@@ -30,7 +30,7 @@ impl Target {
         Target { port: free_port(), name: unique("compare"), otp, folder, study }
     }
 
-    /// The command line that starts it.
+    /// Returns the command line that starts the target.
     pub fn start(&self) -> String {
         let erl = match &self.otp.root {
             Some(root) => format!("chroot {} erl", root.display()),
@@ -40,7 +40,7 @@ impl Target {
         format!("{erl} -noinput -name {0}@127.0.0.1 -setcookie {0} -eval '{echo}'", self.name)
     }
 
-    /// The command, with the shortest trials that are allowed.
+    /// Returns a `beamtune compare` command with the shortest allowed trials.
     pub fn compare(&self, start: &str, more: &[&str]) -> Command {
         let mut command = beamtune();
         command.args(["compare", "--start", start, "--ready", &format!("tcp:{}", self.port)]);
@@ -57,12 +57,12 @@ impl Target {
         command
     }
 
-    /// Number of its VMs.
+    /// Returns the number of the target's VMs.
     pub fn processes(&self) -> usize {
         let is_it = |entry: std::io::Result<fs::DirEntry>| {
             let line = fs::read(entry.ok()?.path().join("cmdline")).ok()?;
             let line = String::from_utf8_lossy(&line);
-            // Only VMs: the command lines of shells and of beamtune contain the name, too.
+            // Count only VMs: the command lines of shells and of beamtune also contain the name.
             (line.contains("beam.smp") && line.contains(&self.name)).then_some(())
         };
         fs::read_dir("/proc").expect("/proc").filter_map(is_it).count()
@@ -74,7 +74,7 @@ impl Target {
     }
 }
 
-/// A beamtune process whose lines on standard error are waited for.
+/// A beamtune process. The test can wait for lines on its standard error.
 pub struct BeamtuneProcess {
     pub child: Child,
     lines: std::io::Lines<BufReader<std::process::ChildStderr>>,

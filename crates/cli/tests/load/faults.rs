@@ -1,4 +1,4 @@
-//! Faults that are detected before a load starts are reported; errors during the load are counted by kind.
+//! Faults that are detected before the load starts are reported; errors during the load are counted by kind.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -38,14 +38,14 @@ fn all_faults_of_a_scenario_are_reported_with_their_positions() {
 #[test]
 fn too_few_local_ports_are_reported_before_the_start() {
     let server = http(|| {});
-    // Only the loopback network has many source addresses; a named source is the only one.
+    // The loopback network has many source addresses, but only the one that is named with --source is used.
     let url = format!("http://{}/", server.address);
     let output = run(beamtune().args(["load", &url, "--connections", "200000", "--source", "127.0.0.1"]));
     output.assert_refused(&["local ports", "--source"]);
 }
 
 #[test]
-fn errors_are_counted_by_kind_and_give_status_1() {
+fn errors_are_counted_by_kind_and_the_exit_status_is_1() {
     let server = Server::start(|mut stream, _| {
         let _ = stream.write_all(b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n");
     });
@@ -82,7 +82,7 @@ fn options_without_effect_are_refused() {
 
 #[test]
 fn target_that_accepts_no_connections_is_reported_before_the_start() {
-    // Once the backlog of a listener that does not accept is full, connections get no answer (listen(2)).
+    // When the backlog of a listener that does not accept is full, connections get no answer (listen(2)).
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("its address");
     let waiting: Vec<TcpStream> = (0..10_000)
@@ -93,8 +93,8 @@ fn target_that_accepts_no_connections_is_reported_before_the_start() {
     output.assert_refused(&[&format!("cannot connect to {address}")]);
 }
 
-/// The error of a target with this server, at twenty requests in one second with this timeout. Asserts that all fail in the same way and that
-/// the run ends.
+/// Sends twenty requests in one second to this server, with this timeout. Asserts that all fail in the same way and that the run ends in
+/// time. Returns the error.
 #[track_caller]
 fn only_error(timeout_ms: u64, serve: impl Fn(TcpStream, &AtomicU64) + Send + Sync + 'static) -> String {
     let (server, folder) = (Server::start(serve), folder());
@@ -109,7 +109,7 @@ fn only_error(timeout_ms: u64, serve: impl Fn(TcpStream, &AtomicU64) + Send + Sy
     let output = run(&mut load(&[&text(&file)]));
     assert_eq!(output.status, Some(1), "{}", output.stderr);
     let result = result_of(&output);
-    // The second of the load, and the time for unfinished requests.
+    // The run takes the second of the load, and the time for unfinished requests.
     let last = 1 + (timeout_ms + 1000).div_ceil(1000) as i64;
     assert!(result.seconds.iter().all(|second| second.second <= last), "{:?}", result.seconds);
     let step = step(&result, "GET /");
@@ -120,15 +120,15 @@ fn only_error(timeout_ms: u64, serve: impl Fn(TcpStream, &AtomicU64) + Send + Sy
     format!("{kind}: {}", errors.first)
 }
 
-/// Reads at most `bytes` bytes of a request. If any are left, closing resets the connection.
+/// Reads at most `bytes` bytes of a request. If the request is longer, closing the stream resets the connection.
 fn read(stream: &mut TcpStream, bytes: usize) {
     let _ = stream.read(&mut vec![0; bytes]);
 }
 
 #[test]
-fn misbehaving_targets_give_different_errors_and_do_not_prolong_the_load() {
+fn misbehaving_targets_cause_different_errors_and_do_not_prolong_the_load() {
     const ALL: usize = 4096;
-    // A server that waits for a CPU must not count as one that does not answer.
+    // Long enough that a server without a CPU is not mistaken for one that does not answer.
     const LONG_TIMEOUT_MS: u64 = 10_000;
     const MEDIUM_TIMEOUT_MS: u64 = 2_000;
     let closes = |mut stream: TcpStream, _: &AtomicU64| read(&mut stream, ALL);
@@ -183,7 +183,7 @@ fn target_that_goes_away_is_reported_and_the_load_continues_to_its_end() {
     assert!(!result.is_interrupted && result.seconds.iter().any(|second| second.second == 2));
 }
 
-/// Prints its port, answers requests at every address, and prints a line after fifty requests.
+/// A server that prints its port, answers requests at every address, and prints a line after fifty requests.
 const ANSWERS: &str = r#"{ok, L} = gen_tcp:listen(0, [binary, {active, false}, {packet, http_bin}, {backlog, 100}]),
     {ok, Port} = inet:port(L),
     io:format("port ~b~n", [Port]),
@@ -203,7 +203,7 @@ const ANSWERS: &str = r#"{ok, L} = gen_tcp:listen(0, [binary, {active, false}, {
              end,
     Accept()."#;
 
-/// Its connections are half open then: nothing closes them.
+/// The connections are then half open: nothing closes them.
 #[test]
 fn target_that_vanishes_from_the_network_is_reported_and_does_not_prolong_the_load() {
     let Some((network, veth)) = Network::connected() else { return };
@@ -223,7 +223,7 @@ fn target_that_vanishes_from_the_network_is_reported_and_does_not_prolong_the_lo
     server.expect_line("served");
     veth.set_link("down").expect("down");
     let result = wait_for_result(process);
-    // Four seconds, and the time for unfinished requests.
+    // The run takes four seconds, and the time for unfinished requests.
     assert!(result.seconds.iter().all(|second| second.second <= 5), "{:?}", result.seconds);
     let step = step(&result, "GET /");
     let kinds: Vec<&str> =

@@ -1,4 +1,5 @@
-//! Slowness is attributed correctly: a frozen generator is reported and does not change the target's times; a frozen target is not excused.
+//! Slowness is attributed correctly: a frozen generator is reported and does not affect the target's times; a frozen target increases
+//! them.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -11,7 +12,7 @@ use crate::common::{Process, folder, text, wait_until};
 use crate::servers::{http, nginx};
 use crate::{arrivals, load, step, wait_for_result};
 
-/// 200 requests per second for five seconds, with `freeze` in the middle.
+/// Runs a load of 200 requests per second for five seconds, and calls `freeze` during the load, once `is_begun` is true.
 fn run_with_freeze(url: &str, is_begun: impl FnMut() -> bool, freeze: impl FnOnce(&Process)) -> LoadResult {
     let generator =
         Process::start(&mut load(&[url, "--rate", "200", "--even", "--connections", "50", "--for", "5s"]));
@@ -27,7 +28,7 @@ fn freeze_for_a_second(process: &Process) {
 }
 
 #[test]
-fn frozen_generator_is_reported_and_the_targets_times_are_unchanged() {
+fn frozen_generator_is_reported_and_does_not_affect_the_targets_times() {
     let served = Arc::new(Mutex::new(Vec::new()));
     let times = Arc::clone(&served);
     let server = http(move || {
@@ -43,7 +44,7 @@ fn frozen_generator_is_reported_and_the_targets_times_are_unchanged() {
     assert!(bounds.iter().any(is_frozen), "{bounds:?}");
     assert!(result.generator.bound_seconds >= 1);
     assert!(!result.remarks.is_empty());
-    // No request was dropped: those due while the generator was frozen were sent late.
+    // No request was dropped: requests that were due while the generator was frozen were sent late.
     let get = step(&result, "GET /");
     assert_eq!((get.done, result.errors()), (1000, 0));
     let mut served = served.lock().expect("times").clone();
@@ -51,8 +52,8 @@ fn frozen_generator_is_reported_and_the_targets_times_are_unchanged() {
     let target_p90 = served[served.len() * 90 / 100];
     let service = get.service.as_ref().expect("times");
     let p90 = Duration::from_nanos(service.percentile_ns("p90").expect("enough of them"));
-    // A fifth of all requests were due in the frozen second. If that time counted, half of these would have waited for more than half a
-    // second.
+    // A fifth of all requests were due in the frozen second. If that second were attributed to the target, half of these requests would
+    // have taken more than half a second.
     assert!(p90 < target_p90 + Duration::from_millis(400), "{p90:?} {target_p90:?}");
 }
 
@@ -70,7 +71,7 @@ fn requests_due_while_the_generator_was_frozen_are_sent_or_counted_as_unfinished
         let generator = Process::start(&mut load(&[&text(&file)]));
         wait_until("the load has begun", || server.received.load(Ordering::Relaxed) > 20);
         generator.signal("STOP");
-        // Past the end of the load's two seconds.
+        // Longer than the two seconds of the load.
         sleep(Duration::from_millis(2500));
         generator.signal("CONT");
         let result = wait_for_result(generator);
@@ -86,7 +87,7 @@ fn requests_due_while_the_generator_was_frozen_are_sent_or_counted_as_unfinished
 }
 
 #[test]
-fn frozen_target_shows_in_the_latencies_and_the_generator_is_not_blamed() {
+fn frozen_target_increases_latencies_and_is_not_attributed_to_the_generator() {
     let Some(nginx) = nginx(1) else { return };
     let url = format!("http://127.0.0.1:{}/", nginx.port);
     for _ in 0..5 {
@@ -100,22 +101,22 @@ fn frozen_target_shows_in_the_latencies_and_the_generator_is_not_blamed() {
         assert_eq!((get.done, result.errors()), (1000, 0));
         let slow: Vec<_> = result.seconds.iter().filter(|s| s.p99_ns > Some(500_000_000)).collect();
         assert!(!slow.is_empty(), "{:?}", result.seconds);
-        // Other processes may take the generator's CPU for a moment, which it reports. It must not report as long a time as the target was
-        // frozen.
+        // Other processes may take the generator's CPU for a moment, which the generator reports. It must not report as much time as the
+        // target was frozen.
         let bound: Vec<_> = result.seconds.iter().filter_map(|second| second.bound.as_deref()).collect();
         assert!(bound.iter().all(|words| milliseconds(words) < 500.0), "{bound:?}");
         if bound.is_empty() {
-            // A fifth of all requests were due while it was frozen, evenly spaced: the 99th percentile waited for 0.95 s.
+            // A fifth of all requests were due while the target was frozen, evenly spaced, so the 99th percentile is 0.95 s.
             let response = get.response.as_ref().expect("times");
             let p99 = Duration::from_nanos(response.percentile_ns("p99").expect("enough of them"));
             assert!((Duration::from_millis(850)..Duration::from_millis(1300)).contains(&p99), "{p99:?}");
             return;
         }
     }
-    eprintln!("the machine was too busy in five runs to judge what the whole run says");
+    eprintln!("skipped in part: the host was too busy in five runs to check the latencies of a whole run");
 }
 
-/// The first time in a second's reason; 0 if it contains none.
+/// Parses the first duration in the reason of a second; 0 if it contains none.
 fn milliseconds(words: &str) -> f64 {
     let before = words.split(" ms").next().filter(|before| before.len() < words.len()).unwrap_or_default();
     before.rsplit(' ').next().and_then(|number| number.parse().ok()).unwrap_or(0.0)

@@ -1,4 +1,4 @@
-//! Results of other load generators, and kept results of `beamtune load`: read, shown, merged.
+//! Results of other load generators, and stored results of `beamtune load`, are read, shown and merged.
 
 use std::path::{Path, PathBuf};
 
@@ -48,7 +48,7 @@ fn exit_status_depends_on_errors() {
 }
 
 #[test]
-fn tool_can_be_named_if_the_text_is_ambiguous() {
+fn tool_can_be_set_if_the_text_is_ambiguous() {
     let file = fixture("wrk/no-latency.txt");
     let result = result_of(&import(&[&file], &["--tool", "wrk2", "--json"]));
     assert_eq!(result.tool, "wrk2");
@@ -69,7 +69,7 @@ fn unreadable_or_unmergeable_results_are_refused() {
     import(&[&one, &one], &[]).assert_refused(&["percentiles cannot be merged"]);
 }
 
-/// Runs a load of 100 requests per second and keeps its result in `file`.
+/// Runs a load of 100 requests per second, and writes its result to `file`.
 fn run_and_keep(file: &Path, url: &str, options: &[&str]) -> LoadResult {
     let usual = ["--rate", "100", "--even", "--connections", "5", "--for", "1s", "--output"];
     let result = clean(beamtune().arg("load").arg(url).args(usual).arg(file).arg("--json").args(options));
@@ -78,12 +78,12 @@ fn run_and_keep(file: &Path, url: &str, options: &[&str]) -> LoadResult {
 }
 
 #[test]
-fn kept_results_are_shown_again_and_merged_by_their_histograms() {
+fn stored_results_are_shown_and_are_merged_by_their_histograms() {
     let (server, folder) = (http(|| {}), folder());
     let url = format!("http://{}/", server.address);
     let (one, other) = (folder.path().join("one.json"), folder.path().join("other.json"));
     let mut first = run_and_keep(&one, &url, &[]);
-    // A time whose last digit is lost if it is parsed imprecisely.
+    // The last digit of this time is lost if it is parsed imprecisely.
     first.began_unix_s = Some(1_795_253_567.000_002_1);
     std::fs::write(&one, serde_json::to_vec(&first).expect("JSON")).expect("written");
     run_and_keep(&other, &url, &["--seed", "2"]);
@@ -138,7 +138,7 @@ fn histograms_of_each_second_are_written_to_a_log() {
     let began = format!("#[StartTime: {:.3} (seconds since epoch)]", result.began_unix_s.expect("a time"));
     assert!(log.contains(&began), "{log}");
     let lines: Vec<_> = log.lines().filter(|line| line.starts_with("Tag=GET%20/.response,")).collect();
-    // The second of the load, and one for late answers, if any.
+    // The second of the load, and possibly one for late answers.
     assert!((1..=2).contains(&lines.len()) && lines.iter().all(|line| line.contains(",1.000,")), "{log}");
     assert!(log.contains("\nTag=own_lag,"), "{log}");
 

@@ -1,4 +1,4 @@
-//! `beamtune load` from its command line to its result, with real targets: nginx, mosquitto, and small servers of the tests.
+//! `beamtune load` from its command line to its result, with real targets: nginx, mosquitto, and small servers that the tests start.
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "these are tests")]
 
 #[path = "../common/mod.rs"]
@@ -19,14 +19,14 @@ use std::process::Command;
 use beamtune_model::load::{LoadResult, LoadStep};
 use common::{Output, Process, beamtune, run};
 
-/// `beamtune load` with JSON output.
+/// Returns a `beamtune load` command with JSON output.
 fn load(args: &[&str]) -> Command {
     let mut command = beamtune();
     command.arg("load").args(args).arg("--json");
     command
 }
 
-/// The result of a load that ran, with or without errors.
+/// Parses the result of a load that ran, with or without errors, and checks it against the schema.
 #[track_caller]
 fn result_of(output: &Output) -> LoadResult {
     assert!(matches!(output.status, Some(0 | 1)), "{:?}\n{}", output.status, output.stderr);
@@ -42,7 +42,7 @@ fn result_of(output: &Output) -> LoadResult {
     serde_json::from_value(result).unwrap_or_else(|error| panic!("{error}\n{}", output.stdout))
 }
 
-/// Waits for the end of a load and returns its result.
+/// Waits for a load to end, and returns its result.
 #[track_caller]
 fn wait_for_result(mut process: Process) -> LoadResult {
     let status = process.wait().code();
@@ -50,7 +50,7 @@ fn wait_for_result(mut process: Process) -> LoadResult {
     result_of(&Output { status, stdout: lines.join("\n"), stderr: String::new() })
 }
 
-/// The result of a load that must have no errors.
+/// Runs a load that must have no errors, and returns its result.
 #[track_caller]
 fn clean(command: &mut Command) -> LoadResult {
     let result = result_of(&run(command));
@@ -65,7 +65,7 @@ fn step<'r>(result: &'r LoadResult, name: &str) -> &'r LoadStep {
     result.steps.iter().find(|step| step.name == name).unwrap_or_else(|| panic!("no {name:?} in {names:?}"))
 }
 
-/// Number of requests that were due in the whole run.
+/// Counts the requests that were due in the whole run.
 fn arrivals(result: &LoadResult) -> u64 {
     result.seconds.iter().map(|second| second.asked.unwrap_or(0)).sum()
 }

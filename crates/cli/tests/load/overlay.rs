@@ -1,4 +1,4 @@
-//! `beamtune show --load`: a load's result and a recording, second by second.
+//! `beamtune show --load`: shows the result of a load next to a recording, second by second.
 
 use std::path::Path;
 
@@ -11,8 +11,8 @@ use crate::common::{Output, beamtune, folder, run};
 /// 2026-11-20T00:00:00Z.
 const MIDNIGHT_S: i64 = 1_795_132_800;
 
-/// Records one sample per second for a minute, each half a second after a full second of the wall clock. CPU time and queue length are higher
-/// in second 10.
+/// Records one sample per second for a minute, each half a second after a full second of the wall clock. In second 10, CPU time and queue
+/// length are higher.
 fn record_minute(file: &Path) {
     let mut table = SeriesTable::default();
     let mut writer = Writer::create(file, Existing::Refuse).expect("created");

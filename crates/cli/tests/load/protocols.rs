@@ -1,4 +1,4 @@
-//! Every protocol: the examples of fixtures/load at a smaller scale, and URLs on the command line.
+//! Tests every protocol: with the examples of fixtures/load at a smaller scale, and with URLs on the command line.
 
 use crate::common::folder;
 use crate::servers::{chat, lines, mosquitto, nginx};
@@ -30,7 +30,8 @@ fn http_examples_run() {
     let result = clean(&mut load(&[&example(folder.path(), "http-open.toml", &open)]));
     let order = step(&result, "order");
     assert_eq!((order.done, order.received_bytes), (arrivals(&result), Some(arrivals(&result) * 9)));
-    // 300 per second for two seconds, and half of that during the ramp; the interval is 5 standard deviations of a Poisson distribution.
+    // 300 per second for two seconds, and half that rate during the ramp. The interval is 5 standard deviations of a Poisson
+    // distribution.
     assert!((540..810).contains(&order.done), "{}", order.done);
 }
 
@@ -59,7 +60,7 @@ fn line_example_runs() {
     let result = clean(&mut load(&[&example(folder.path(), "raw-line.toml", &changes)]));
     let done = |name| step(&result, name).done;
     assert_eq!((arrivals(&result), done("command"), done("answer")), (100, 100, 100));
-    // One connection per command; the first ones are opened before the start.
+    // One connection per command; the first connections are opened before the start.
     assert!((100..=110).contains(&done("dial")), "{}", done("dial"));
 }
 
@@ -100,14 +101,14 @@ fn url_is_enough_for_every_protocol() {
         let options = ["--rate", "200", "--even", "--connections", "10", "--for", "1s"];
         let result = clean(&mut load(&[&[url.as_str()][..], &options].concat()));
         assert_eq!((step(&result, name).done, arrivals(&result)), (200, 200), "{url}");
-        assert_eq!(result.done(), 200, "{url}: a request without an answer must not count");
+        assert_eq!(result.done(), 200, "{url}: a request without an answer must not be counted as done");
         assert_eq!((result.unfinished, result.is_interrupted), (0, false), "{url}");
         assert!(step(&result, name).response.as_ref().is_some_and(|times| times.max_ns.is_some()), "{url}");
     }
 }
 
 #[test]
-fn idle_mqtt_devices_connect_and_stay() {
+fn idle_mqtt_devices_stay_connected() {
     let Some(broker) = mosquitto() else { return };
     let url = format!("mqtt://127.0.0.1:{}", broker.port);
     let result = clean(&mut load(&[&url, "--devices", "500", "--idle", "--for", "2s"]));

@@ -6,7 +6,7 @@ use crate::common::{beamtune, folder, run, text};
 use crate::servers::{Server, certificate, chat, expired_certificate, mosquitto, nginx, tls_lines};
 use crate::{clean, load, step};
 
-/// Writes a scenario of a TLS server to the folder of its certificate. `options` are options of its devices.
+/// Writes a scenario for a TLS server to the folder of its certificate. `options` are options of the devices.
 fn scenario(folder: &Path, target: &str, options: &str, steps: &str) -> String {
     let words = format!(
         "[load]\nturns = 20\n[devices.d]\ncount = 5\ntarget = \"{target}\"\n{options}\nsteps = [{steps}]\n"
@@ -16,8 +16,8 @@ fn scenario(folder: &Path, target: &str, options: &str, steps: &str) -> String {
     text(&file)
 }
 
-/// Asserts that `steps` are done 100 times if the certificate is trusted, and refused with a reason if not. `HOST` in the target is replaced
-/// by the host.
+/// Asserts that `steps` are done 100 times if the certificate is trusted, and that the load is refused with a reason if not. `HOST` in the
+/// target is replaced by the host.
 fn check(folder: &Path, target: &str, options: &str, steps: &str, counted: &str) {
     let scenario =
         |host, tls| scenario(folder, &target.replace("HOST", host), &format!("{options}\n{tls}"), steps);
@@ -89,7 +89,7 @@ fn expired_certificate_is_refused() {
 }
 
 #[test]
-fn target_that_does_not_complete_the_tls_handshake_is_reported_before_the_start() {
+fn incomplete_tls_handshake_is_reported_before_the_start() {
     let silent = Server::start(|mut stream, _| {
         let _ = std::io::Read::read_to_end(&mut stream, &mut Vec::new());
     });

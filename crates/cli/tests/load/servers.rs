@@ -1,4 +1,4 @@
-//! Targets of loads. Each ends with the test that started it.
+//! Servers that are the targets of loads. Each ends with the test that started it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -27,7 +27,7 @@ pub fn certificate(folder: &Path) {
     assert_eq!(output.status, Some(0), "{}", output.stderr);
 }
 
-/// Creates a certificate that expired in 2020, `cert.pem` and `key.pem`, and its issuer's, `ca.pem`.
+/// Creates a certificate that expired in 2020 (`cert.pem` and `key.pem`), and that of its issuer (`ca.pem`).
 pub fn expired_certificate(folder: &Path) {
     let configuration = "[ca]\ndefault_ca = own\n[own]\ndatabase = index\nnew_certs_dir = .\nrand_serial = yes\n\
         default_md = sha256\npolicy = any\nx509_extensions = names\n[any]\ncommonName = supplied\n\
@@ -50,14 +50,15 @@ pub fn expired_certificate(folder: &Path) {
 /// A server from a package.
 pub struct Daemon {
     pub process: Process,
-    /// Its ports without and with TLS.
+    /// The port without TLS.
     pub port: u16,
+    /// The port with TLS.
     pub tls_port: u16,
-    /// Contains its certificate.
+    /// A folder that contains the server's certificate.
     pub folder: TempDir,
 }
 
-/// The program if it is installed. Prints that the test is skipped if not.
+/// Returns the program if it is installed. If not, prints that the test is skipped.
 fn installed(program: &str) -> Option<&str> {
     let is_installed = Path::new(program).exists();
     if !is_installed {
@@ -79,8 +80,8 @@ impl Daemon {
     }
 }
 
-/// nginx in one process, so that one signal stops all of it. Every path returns JSON with an `id`, `/large` returns 100 kB, and `/socket` is
-/// forwarded to `socket_port`. It logs each request to the file `served`.
+/// Starts nginx in one process, so that one signal stops it completely. Every path returns JSON with an `id`, except that `/large` returns
+/// 100 kB, and `/socket` is forwarded to `socket_port`. Each request is logged to the file `served`.
 pub fn nginx(socket_port: u16) -> Option<Daemon> {
     Daemon::start("/usr/sbin/nginx", |folder, port, tls_port| {
         let path = folder.display();
@@ -105,7 +106,7 @@ pub fn nginx(socket_port: u16) -> Option<Daemon> {
     })
 }
 
-/// mosquitto without authentication.
+/// Starts mosquitto without authentication.
 pub fn mosquitto() -> Option<Daemon> {
     Daemon::start("/usr/sbin/mosquitto", |folder, port, tls_port| {
         let path = folder.display();
@@ -123,7 +124,7 @@ pub fn mosquitto() -> Option<Daemon> {
 /// A server with a thread for each connection.
 pub struct Server {
     pub address: SocketAddr,
-    /// Messages received.
+    /// Number of received messages.
     pub received: Arc<AtomicU64>,
     is_over: Arc<AtomicBool>,
 }
@@ -157,12 +158,12 @@ impl Drop for Server {
     }
 }
 
-/// Answers lines: `GET 7` with `OK 7`, other lines unchanged.
+/// Starts a server that answers lines: `GET 7` with `OK 7`, other lines unchanged.
 pub fn lines() -> Server {
     Server::start(answer_lines)
 }
 
-/// The same over TLS, with the certificate in this folder.
+/// Like [`lines`], but over TLS, with the certificate in this folder.
 pub fn tls_lines(folder: &Path) -> Server {
     let chain = vec![CertificateDer::from_pem_file(folder.join("cert.pem")).expect("a certificate")];
     let key = PrivateKeyDer::from_pem_file(folder.join("key.pem")).expect("a key");
@@ -188,7 +189,7 @@ fn answer_lines<S: Read + Write>(stream: S, received: &AtomicU64) {
     }
 }
 
-/// Answers HTTP requests without a body as soon as `pause` returns.
+/// Starts a server that answers HTTP requests without a body, each as soon as `pause` returns.
 pub fn http(pause: impl Fn() + Send + Sync + 'static) -> Server {
     Server::start(move |mut stream, received| {
         let Ok(input) = stream.try_clone() else { return };
@@ -204,10 +205,10 @@ pub fn http(pause: impl Fn() + Send + Sync + 'static) -> Server {
     })
 }
 
-/// A chat room: answers `join` with `joined` and `say` with `said`, and echoes other messages.
+/// Starts a chat room, which answers `join` with `joined` and `say` with `said`, and echoes other messages.
 pub fn chat() -> Server {
     Server::start(|stream, received| {
-        // The signature is the library's.
+        // The library requires this signature.
         #[allow(clippy::result_large_err)]
         let choose = |request: &Request, mut response: Response| -> Result<Response, ErrorResponse> {
             if request.headers().contains_key("Sec-WebSocket-Protocol") {

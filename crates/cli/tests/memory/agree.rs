@@ -1,4 +1,4 @@
-//! The numbers of allocators agree with the VM's own tools; where those are wrong, ours are right.
+//! The numbers of allocators agree with those of the VM's own tools, or are right where those tools are wrong.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,13 +8,13 @@ use serde_json::Value;
 use super::common::{all_otps, eval_in, folder, read_until_agreed, run, text};
 use super::{STEADY, TestNode, all_sets, allocator, bytes, page, sum};
 
-/// Two readings of an idle node differ by the memory that reading takes: the agent (2.0 to 2.9 MB at 10,000 processes, agent/README.md), and the
-/// heap of the caller. The second reading comes on top, and the first heap has its own carrier.
+/// Two readings of an idle node differ by the memory used for reading: agent and heap of the caller. The agent takes 2.0 to 2.9 MB at
+/// 10,000 processes (agent/README.md). The memory of the second reading is additional, and the first heap has its own carrier.
 const READING_BYTES: f64 = 4e6;
-/// Blocks are steady if two readings differ by less. A connection to the node takes some.
+/// Blocks are steady if two readings differ by less than this. A connection to the node takes some memory.
 const STEADY_BYTES: f64 = 1e6;
 
-/// The first pair of numbers that differ, as text: name, ours, theirs.
+/// Describes the first pair of numbers that differ: name, ours, theirs.
 fn first_difference(numbers: impl IntoIterator<Item = (String, f64, f64)>) -> Option<String> {
     let mut numbers = numbers.into_iter();
     let (what, ours, theirs) =
@@ -25,7 +25,7 @@ fn first_difference(numbers: impl IntoIterator<Item = (String, f64, f64)>) -> Op
 /// Names of allocators, with the bytes of carriers and of blocks.
 type Sizes = Vec<(String, f64, f64)>;
 
-/// Whether carriers are unchanged (one carrier is larger than [`READING_BYTES`]) and blocks nearly so.
+/// True if carriers are unchanged (one carrier is larger than [`READING_BYTES`]), and blocks almost unchanged.
 fn are_steady(before: &Sizes, after: &Sizes) -> bool {
     let is_steady = |((name, carriers, blocks), (same, others, other_blocks)): (&_, &_)| {
         name == same && carriers == others && f64::abs(blocks - other_blocks) < STEADY_BYTES
@@ -43,7 +43,7 @@ fn carriers_and_blocks_agree_with_instrument() {
                lists:sum([S || {B, _, _, _, Types, _} <- Carriers, B =:= A, {_, _, S} <- Types])} \
               || A <- [binary_alloc, ets_alloc, fix_alloc]] end";
         let read_theirs = || triples(&eval_in(&node, question));
-        // Blocks that another scheduler allocated are freed when it wakes, and their carriers with them.
+        // Blocks that another scheduler allocated are freed when that scheduler wakes, and their carriers with them.
         let differ = |theirs: &Sizes, page: &Value| {
             first_difference(theirs.iter().flat_map(|(name, carriers, blocks)| {
                 let ours = allocator(page, name);
@@ -58,7 +58,7 @@ fn carriers_and_blocks_agree_with_instrument() {
     }
 }
 
-/// `[{name,1,2},…]`
+/// Parses `[{name,1,2},…]`.
 fn triples(text: &str) -> Sizes {
     let number = |text: &str| text.parse().unwrap_or_else(|_| panic!("{text:?} is not a number"));
     let rows = text.trim().trim_matches(['[', ']']).split("},");
@@ -70,7 +70,7 @@ fn triples(text: &str) -> Sizes {
     .collect()
 }
 
-/// recon from RabbitMQ's package, in a folder that the release can read. `None` if it is not installed.
+/// Copies recon from RabbitMQ's package to a folder that the release can read. `None` if it is not installed.
 fn recon(root: Option<&PathBuf>) -> Option<(tempfile::TempDir, String)> {
     let listed =
         run(Command::new("sh").args(["-c", "ls -d /usr/lib/rabbitmq/lib/*/plugins/recon-*/ebin | head -1"]));
@@ -91,7 +91,7 @@ fn recon(root: Option<&PathBuf>) -> Option<(tempfile::TempDir, String)> {
 #[test]
 fn totals_agree_with_recon_except_for_literals() {
     for otp in all_otps() {
-        // Debian compiled it with OTP 25; 23 cannot load that.
+        // Debian compiled recon with OTP 25, so OTP 23 cannot load it.
         if otp.release < 25 {
             eprintln!("skipped, because OTP {} does not load Debian's recon", otp.release);
             continue;
@@ -123,11 +123,11 @@ fn totals_agree_with_recon_except_for_literals() {
     }
 }
 
-/// Tools that read only `mbcs` take a node with most carriers in the pool for small and full.
+/// Tools that read only `mbcs` report too little memory, and too high a utilization, if most carriers are in the pool.
 #[test]
 fn carriers_in_the_pool_are_counted() {
     for otp in all_otps() {
-        // At the highest limit, carriers go to the pool as soon as they have holes.
+        // With the highest limit, carriers move to the pool as soon as they have holes.
         let node = TestNode::start(&otp, &["+S", "2:2", "+MBacul", "100"], STEADY);
         let read_theirs = || -> f64 {
             let theirs = eval_in(
@@ -166,7 +166,7 @@ fn kinds_of_memory_add_up_to_erlang_memory() {
         let of = |kind: &str| {
             kinds.iter().find(|row| row["kind"] == kind).map_or(f64::NAN, |row| bytes(&row["bytes"]))
         };
-        // All memory kinds are in blocks, except scratch memory. Code that the JIT generated is not.
+        // All memory kinds are in blocks, except code generated by the JIT. Scratch memory is in blocks, but is not a memory kind.
         let temporary = bytes(&allocator(&page, "temp_alloc")["multiblock"]["blocks_bytes"]);
         let blocks = sum(&page, "blocks_bytes") - temporary;
         assert!(

@@ -1,20 +1,20 @@
-//! Items that are read only on request, and memory explained by the content of pages.
+//! Items that are read only on request, and memory that is explained by the content of pages.
 
 use serde_json::Value;
 
 use super::common::{TestNode, all_otps, beamtune, eval_in, is_root, read_until_agreed, run};
 use super::{STEADY, bytes, page, sum};
 
-/// Bytes of all carriers.
+/// Expression for the bytes of all carriers.
 const CARRIERS: &str = "lists:sum([element(2, lists:keyfind(carriers_size, 1, Values)) || \
     A <- erlang:system_info(alloc_util_allocators), Instances <- [erlang:system_info({allocator_sizes, A})], \
     is_list(Instances), {instance, _, Sets} <- Instances, {Set, Values} <- Sets, \
     lists:member(Set, [mbcs, mbcs_pool, sbcs])])";
-/// The heaps of the agent and of the caller change by this much.
+/// The heaps of the agent and of the caller vary by this much.
 const TOLERANCE_BYTES: f64 = 3e6;
 
 #[test]
-fn carriers_and_code_are_shown_on_request_with_a_warning_of_the_cost() {
+fn carriers_and_code_are_shown_on_request_after_the_cost_is_printed() {
     for otp in all_otps() {
         let node = TestNode::start(&otp, &[], STEADY);
         let memory = |more: &[&str]| {
@@ -51,7 +51,7 @@ fn resident_memory_is_explained_by_the_content_of_pages() {
         // Host and VM are not read at the same moment.
         let read_carriers = || -> f64 { eval_in(&node, CARRIERS).trim().parse().expect("a number") };
         let is_same = |before: &f64, after: &f64| (before - after).abs() < TOLERANCE_BYTES;
-        // Mappings that the host finds to be carriers, and the VM's own count.
+        // Bytes in mappings that the host recognises as carriers, and bytes of carriers according to the VM.
         let carriers = |page: &Value| -> (f64, f64) {
             let contents = page["contents"].as_array().expect("contents").iter();
             let found = contents

@@ -1,4 +1,4 @@
-//! Holders of binaries, the effect of a garbage collection of one process, and the estimate for all processes.
+//! Processes that hold binaries, the effect of a garbage collection of one process, and the estimate for all processes.
 
 use std::time::Instant;
 
@@ -7,8 +7,8 @@ use serde_json::Value;
 use super::common::{TIMEOUT, TestNode, all_otps, beamtune, eval_in, folder, run};
 use super::{bytes, memory, page};
 
-/// `keeper` holds sub-binaries of 200 bytes of 80 binaries of 1 MB that no other process holds. `dropper` has dropped 60 such binaries and has
-/// been idle since.
+/// `keeper` holds sub-binaries of 200 bytes, which refer to 80 binaries of 1 MB that no other process refers to. `dropper` has dropped 60
+/// such binaries, and has been idle since.
 const KEEPER_AND_DROPPER: &str = "Self = self(),
     spawn(fun() ->
         register(keeper, self()),
@@ -23,7 +23,7 @@ const KEEPER_AND_DROPPER: &str = "Self = self(),
     end),
     receive made -> receive made -> ok end end";
 
-/// 4,000 idle processes that have had lists of different lengths, and every tenth a binary.
+/// 4,000 idle processes, which had lists of different lengths before. Every tenth also had a binary.
 const IDLE: &str = "Self = self(),
     [spawn(fun() ->
          put(sum, lists:sum(lists:seq(1, 10 + rand:uniform(2000)))),
@@ -37,7 +37,7 @@ fn rows<'p>(page: &'p Value, key: &str) -> &'p [Value] {
 }
 
 #[test]
-fn holders_of_binaries_are_named_and_collecting_one_frees_what_it_dropped() {
+fn processes_with_binaries_are_named_and_gc_frees_dropped_binaries() {
     for otp in all_otps() {
         let node = TestNode::start(&otp, &[], KEEPER_AND_DROPPER);
         let memory_page = page(&node, &["--holders"]);
@@ -59,7 +59,7 @@ fn holders_of_binaries_are_named_and_collecting_one_frees_what_it_dropped() {
                 let page = page(&node, &["--for", "1s", "--collect", name]);
                 let collections = rows(&page, "collections");
                 assert!(collections.len() <= 1, "{page:#}");
-                // On a busy machine the node may answer late, or other processes may have to wait too long; then collecting ends before it
+                // On a busy host, the node may answer late, or other processes may have to wait too long. The GC then ends before it
                 // begins.
                 if let [row] = collections {
                     assert_eq!((&row["how"], &row["processes"]), (&"named".into(), &1.into()));
@@ -85,9 +85,9 @@ fn holders_of_binaries_are_named_and_collecting_one_frees_what_it_dropped() {
 }
 
 #[test]
-fn estimate_for_all_processes_has_the_true_value_in_its_interval() {
+fn interval_of_the_estimate_contains_the_true_value() {
     for otp in all_otps() {
-        // On a busy machine other processes may have to wait too long; then collecting ends early, as it should.
+        // On a busy host, other processes may have to wait too long. Then the GC ends early, as it should.
         let deadline = Instant::now() + 3 * TIMEOUT;
         let (node, row, returns) = loop {
             let node = TestNode::start(&otp, &[], IDLE);
@@ -99,7 +99,7 @@ fn estimate_for_all_processes_has_the_true_value_in_its_interval() {
             assert!(Instant::now() < deadline, "every attempt was stopped, last: {row}");
         };
         assert!(bytes(&row["processes"]) > 4_000.0 && row["collected"] == 1_000, "{row}");
-        // What collecting all other processes frees.
+        // The memory that a GC of all other processes frees.
         let rest = eval_in(
             &node,
             "Memory = fun() -> [N || {_, N} <- erlang:memory([processes, binary])] end,
@@ -131,7 +131,7 @@ fn estimate_for_all_processes_has_the_true_value_in_its_interval() {
                 "OTP {}: {kind}: estimated {estimate:.0} ({low:.0} to {high:.0}), true {truth:.0}",
                 otp.release
             );
-            // Other processes and the agent allocate meanwhile.
+            // Other processes and the agent allocate memory during the measurement.
             let slack = 0.03 * truth + 1e6;
             assert!(
                 low <= truth + slack && truth - slack <= high,
@@ -148,7 +148,7 @@ fn estimate_for_all_processes_has_the_true_value_in_its_interval() {
 }
 
 #[test]
-fn recording_cannot_be_collected_and_the_cost_is_printed_first() {
+fn gc_is_refused_for_a_recording_and_its_cost_is_printed_first() {
     let Some(otp) = all_otps().pop() else { return };
     let node = TestNode::start(&otp, &[], "ok");
     let folder = folder();

@@ -12,7 +12,7 @@ mod trouble;
 use common::{Output, TestNode, beamtune, run};
 use serde_json::Value;
 
-/// The page of a node, as JSON.
+/// Runs `beamtune memory` on a node, and returns the page as JSON.
 #[track_caller]
 fn page(node: &TestNode, more: &[&str]) -> Value {
     let output = memory(node, &[more, &["--json"]].concat());
@@ -28,7 +28,7 @@ fn page(node: &TestNode, more: &[&str]) -> Value {
     page
 }
 
-/// The output of `beamtune memory` for a node.
+/// Runs `beamtune memory` on a node, and returns its output.
 #[track_caller]
 fn memory(node: &TestNode, more: &[&str]) -> Output {
     let output = run(beamtune().args(["memory", &node.name]).args(more).env("BEAMTUNE_COOKIE", &node.cookie));
@@ -36,7 +36,7 @@ fn memory(node: &TestNode, more: &[&str]) -> Output {
     output
 }
 
-/// An allocator of a page; `null` if it is missing.
+/// Returns an allocator of a page; `null` if it is missing.
 fn allocator<'p>(page: &'p Value, name: &str) -> &'p Value {
     let all = page["allocators"].as_array().expect("allocators");
     all.iter().find(|allocator| allocator["name"] == name).unwrap_or(&Value::Null)
@@ -46,7 +46,7 @@ fn bytes(value: &Value) -> f64 {
     value.as_f64().unwrap_or_else(|| panic!("{value} is not a number"))
 }
 
-/// Holds a constant amount of memory of all kinds: binaries with holes between them, a table, heaps.
+/// Keeps a constant amount of memory of all kinds: binaries with holes between them, a table, heaps.
 const STEADY: &str = "Hold = fun() ->
         All = [binary:copy(<<1>>, 100 + rand:uniform(4000)) || _ <- lists:seq(1, 60000)],
         Table = ets:new(steady, [public]),
@@ -64,12 +64,12 @@ const STEADY: &str = "Hold = fun() ->
     end,
     Wait()";
 
-/// Bytes of one field, summed over the sets of an allocator.
+/// Sums up the bytes of one field over the carrier sets of an allocator.
 fn all_sets(allocator: &Value, field: &str) -> f64 {
     ["multiblock", "pool", "single_block"].iter().map(|set| bytes(&allocator[set][field])).sum()
 }
 
-/// The same, summed over all allocators.
+/// Sums up the bytes of one field over all allocators.
 fn sum(page: &Value, field: &str) -> f64 {
     let all = page["allocators"].as_array().expect("allocators");
     all.iter().map(|allocator| all_sets(allocator, field)).sum()

@@ -1,4 +1,4 @@
-//! What cannot be read is reported, and the rest is shown.
+//! If some data cannot be read, this is reported, and the rest is shown.
 
 use std::process::Command;
 
@@ -11,7 +11,7 @@ use super::common::{
 };
 use super::{allocator, bytes, memory, page};
 
-/// Asserts that little of the resident memory is unexplained.
+/// Asserts that almost all resident memory is explained.
 #[track_caller]
 fn assert_explained(page: &Value) {
     let (resident, unexplained) = (bytes(&page["resident_bytes"]), bytes(&page["unexplained_bytes"]));
@@ -19,13 +19,13 @@ fn assert_explained(page: &Value) {
 }
 
 #[test]
-fn disabled_allocator_is_named_and_the_others_are_shown() {
+fn disabled_allocator_is_reported_and_the_others_are_shown() {
     for otp in all_otps() {
         let node = TestNode::start(&otp, &["+MBe", "false"], "ok");
         let page = page(&node, &[]);
         assert!(allocator(&page, "binary_alloc").is_null(), "{page:#}");
         assert!(allocator(&page, "eheap_alloc")["instances"].as_u64() > Some(0), "{page:#}");
-        assert!(page["kinds"].as_array().expect("kinds").is_empty(), "erlang:memory() fails then");
+        assert!(page["kinds"].as_array().expect("kinds").is_empty(), "erlang:memory() fails without this allocator");
         let output = memory(&node, &[]);
         assert!(output.stdout.contains("erlang:memory() is not known"), "{}", output.stdout);
     }
@@ -45,7 +45,7 @@ fn vm_without_distribution_is_read_through_proc() {
 }
 
 #[test]
-fn page_of_a_recording_is_the_same_as_of_the_node() {
+fn page_of_a_recording_is_the_same_as_that_of_the_node() {
     let Some(otp) = otp(25) else { return };
     let node = TestNode::start(&otp, &[], "ok");
     let folder = folder();
@@ -89,13 +89,13 @@ fn memory_of_a_container_is_explained_from_its_host() {
         assert!(matches!(output.status, Some(0 | 1)), "OTP {}: {}", otp.release, output.stderr);
         let page = output.json();
         assert_explained(&page);
-        // The agent works in the container, too.
+        // The agent also works in the container.
         assert!(!page["kinds"].as_array().expect("kinds").is_empty(), "{page:#}");
     }
 }
 
 #[test]
-fn other_user_is_told_what_is_missing_and_gets_the_rest() {
+fn missing_rights_are_reported_and_the_other_data_are_shown() {
     let Some(otp) = otp(25) else { return };
     if !is_root() {
         eprintln!("skipped, because only root can become another user");

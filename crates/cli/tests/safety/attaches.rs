@@ -1,4 +1,4 @@
-//! Attaching repeatedly, and by many clients at once: nothing grows.
+//! Tests that nothing grows on a node when clients attach repeatedly, or many at the same time.
 
 use std::collections::BTreeMap;
 use std::sync::Barrier;
@@ -10,11 +10,11 @@ use crate::common::{TIMEOUT, all_otps, folder, run};
 use crate::figures::{add_figure, count, short, spread};
 use crate::node::{Counts, Node, NodeOptions, attach, kind, visit};
 
-/// Names that beamtune uses on a node. Each is an atom there.
+/// Number of names that beamtune uses on a node. Each is an atom there.
 const NAME_COUNT: i64 = 8;
 
-/// Atoms that the VM creates for its first report of a long garbage collection or schedule (erlang:system_monitor/2). On a busy machine any
-/// may be long.
+/// Atoms that the VM creates for its first report of a long garbage collection or schedule (erlang:system_monitor/2), which may happen
+/// on a busy host.
 const EVENT_ATOMS: [&str; 14] = [
     "long_gc",
     "long_schedule",
@@ -32,20 +32,21 @@ const EVENT_ATOMS: [&str; 14] = [
     "bin_old_vheap_block_size",
 ];
 
-/// The VM forgets a connected node after a minute, when the next one connects. Here after a second, so that its memory can be compared.
+/// The VM forgets a disconnected node when another one connects, but only after a minute by default. With this flag, it does so after a
+/// second, so that its memory can be compared.
 const FORGET_AFTER_1_S: &[&str] = &["+zdntgc", "1"];
 
-/// The node's counts after everything temporary has ended.
+/// Returns the node's counts after everything temporary has ended.
 fn settled(node: &mut Node) -> Counts {
     std::thread::sleep(Duration::from_millis(1500));
     visit(&node.access()).expect("attached");
     let deadline = Instant::now() + TIMEOUT;
     loop {
         let gone = node.counts().connections == 0;
-        // Not all counts are of the same moment, and a connection's process ends a little after the connection.
+        // The counts are not read at the same moment, and the process of a connection ends slightly after the connection.
         let counts = node.counts();
         if gone && counts.exact() == node.counts().exact() {
-            // The heap of the calling process changes.
+            // The heap of the calling process varies, so the minimum is used.
             let min = (0..20).map(|_| node.counts().memory_bytes).min().unwrap_or(counts.memory_bytes);
             return Counts { memory_bytes: min, ..counts };
         }
@@ -71,7 +72,7 @@ fn repeated_attaching_does_not_grow_the_node() {
             Node::start_with(&otp, &NodeOptions { args: FORGET_AFTER_1_S, ..NodeOptions::default() });
         let switches = node.switches();
         let modules = node.ask("erlang:loaded().");
-        // The first calls create atoms that stay.
+        // The first calls create atoms, which remain.
         let atoms = node.counts().atoms;
         node.atoms_since(atoms);
         node.settled_footprint();
@@ -118,7 +119,7 @@ fn repeated_attaching_does_not_grow_the_node() {
             Counts { modules: first.modules, known_modules: first.known_modules, ..fresh }.exact()
         );
         assert_eq!(first.modules - fresh.modules, loaded.len() as i64);
-        // It was 200 bytes each in `make safety`, less than the VM's own memory fluctuates.
+        // In `make safety`, memory grew by 200 bytes per turn, which is less than its normal fluctuation.
         assert!(last.memory_bytes - middle.memory_bytes < 100_000, "OTP {of}: {middle:?} {last:?}");
         assert_eq!(node.switches(), switches, "OTP {of}");
         assert!(!node.has_agent());
@@ -127,7 +128,7 @@ fn repeated_attaching_does_not_grow_the_node() {
 }
 
 #[test]
-fn whole_command_leaves_a_node_unchanged_each_time() {
+fn node_is_unchanged_after_each_record_command() {
     for otp in all_otps() {
         let turns = count(50, 3);
         let mut node = Node::start(&otp);
@@ -149,7 +150,7 @@ fn whole_command_leaves_a_node_unchanged_each_time() {
             let output = record(&node, turn);
             times.push(begin.elapsed());
             assert_eq!(output.status, Some(0), "{}", output.stderr);
-            // The command has waited until everything is undone, except the end of the connection itself.
+            // When the command ends, everything is undone, except that the connection may still be closing.
             node.clean_again(&before, Instant::now());
         }
         let more = node.counts().atoms - atoms;
@@ -162,11 +163,11 @@ fn whole_command_leaves_a_node_unchanged_each_time() {
 }
 
 #[test]
-fn hundred_clients_at_once_are_accepted_or_refused() {
+fn hundred_simultaneous_clients_are_accepted_or_refused() {
     for otp in all_otps() {
         let clients = count(100, 20);
         let mut node = Node::visited(&otp, &NodeOptions::default());
-        // Among many clients, a node was seen to start its resolver; what on it looks up a name is unknown (docs/safety.md).
+        // With many clients, a node once started its resolver; what looked up a name is unknown (docs/safety.md). So start it first.
         node.ask("inet_gethost_native:gethostbyname(\"localhost\").");
         let access = node.access();
         let before = node.settled_footprint();
@@ -177,7 +178,7 @@ fn hundred_clients_at_once_are_accepted_or_refused() {
                 gate.wait();
                 let attached = attach(&access);
                 let took = begin.elapsed();
-                // All attach before anyone detaches.
+                // All clients try to attach before the first one detaches.
                 decided.wait();
                 let left = attached.and_then(|session| session.leave(Instant::now() + TIMEOUT));
                 (took, left)
@@ -215,7 +216,7 @@ fn hundred_clients_at_once_are_accepted_or_refused() {
         assert_only_expected_atoms(&mut node, atoms);
         add_figure(case, "atoms added", of, more);
         node.assert_silent();
-        // Afterwards clients are accepted again.
+        // Afterwards, clients are accepted again.
         visit(&access).expect("attached");
     }
 }

@@ -1,4 +1,4 @@
-//! The disk is full or read-only.
+//! Effects of a disk that is full or read-only.
 
 use std::path::Path;
 use std::process::Command;
@@ -37,7 +37,7 @@ impl SmallDisk {
         assert!(status.expect("mount").success());
     }
 
-    /// Uses up the free space.
+    /// Fills the disk.
     fn fill(&self) {
         let _ = std::fs::write(self.path().join("filler"), vec![1; 64 << 20]);
     }
@@ -52,7 +52,7 @@ impl Drop for SmallDisk {
 const CASE: &str = "the disk is full";
 
 #[test]
-fn disk_that_is_full_or_read_only_at_the_start_is_reported_and_the_node_left() {
+fn full_or_read_only_disk_is_reported_at_the_start_and_the_agent_removed() {
     let Some(otp) = otp(25) else { return };
     let Some(disk) = SmallDisk::new("1m") else { return };
     let mut node = Node::visited(&otp, &NodeOptions::default());
@@ -89,7 +89,7 @@ fn disk_that_is_full_or_read_only_at_the_start_is_reported_and_the_node_left() {
 }
 
 #[test]
-fn recording_ends_with_a_message_and_a_ring_continues_when_the_disk_becomes_full() {
+fn when_the_disk_becomes_full_a_recording_ends_and_a_ring_waits_for_space() {
     let Some(otp) = otp(25) else { return };
     let Some(disk) = SmallDisk::new("2m") else { return };
     let mut node = Node::visited(&otp, &NodeOptions::default());

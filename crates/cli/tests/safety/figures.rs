@@ -1,7 +1,7 @@
-//! The counts of the tests, and their figures.
+//! The repetition counts of the tests, and the figures that they measure.
 //!
-//! `make safety` sets `BEAMTUNE_SAFETY` to a file. Then each test runs with its full count and appends its figures to the file, as lines of
-//! `case TAB what TAB release TAB value`. xtask turns them into the tables of docs/safety.md.
+//! `make safety` sets `BEAMTUNE_SAFETY` to a file. Each test then runs with its full count, and appends its figures to the file as lines
+//! with four fields: `case TAB what TAB release TAB value`. xtask converts them into the tables of docs/safety.md.
 
 use std::fmt::Display;
 use std::fs::OpenOptions;
@@ -13,7 +13,7 @@ fn file() -> Option<PathBuf> {
     std::env::var_os("BEAMTUNE_SAFETY").map(PathBuf::from)
 }
 
-/// A count for `make safety`, and one for other runs.
+/// Returns `full` in `make safety`, and `short` in other runs.
 pub fn count<T>(full: T, short: T) -> T {
     if file().is_some() { full } else { short }
 }
@@ -28,7 +28,7 @@ pub fn add_figure(case: &str, what: &str, release: u32, value: impl Display) {
     }
 }
 
-/// The median and the maximum of some times.
+/// Formats the median and the maximum of these times.
 pub fn spread(mut times: Vec<Duration>) -> String {
     times.sort();
     match times.as_slice() {
@@ -37,7 +37,7 @@ pub fn spread(mut times: Vec<Duration>) -> String {
     }
 }
 
-/// `12 ms` or `3.4 s`.
+/// Formats a duration: `12 ms` or `3.4 s`.
 pub fn short(time: Duration) -> String {
     match time.as_millis() {
         ms @ 0..1000 => format!("{ms} ms"),

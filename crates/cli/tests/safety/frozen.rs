@@ -1,4 +1,4 @@
-//! The VM is stopped for a while.
+//! Effects of stopping the VM for a while (SIGSTOP).
 
 use std::time::{Duration, Instant};
 
@@ -7,9 +7,9 @@ use crate::figures::{add_figure, count, short};
 use crate::node::{Node, NodeOptions};
 use crate::recordings::{gaps, samples, vm_samples};
 
-/// Limit for the first sample after SIGCONT, on a quiet machine.
+/// Time limit for the first sample after SIGCONT, on an idle host.
 const MAX_TIME_TO_SAMPLE: Duration = Duration::from_secs(10);
-/// Limit until the node is as before after SIGCONT if the recorder was killed meanwhile.
+/// Time limit for cleaning up the node after SIGCONT, if the recorder was killed while the VM was stopped.
 const MAX_TIME_TO_CLEAN: Duration = Duration::from_secs(2);
 
 fn freeze(otp: &Otp) {
@@ -39,7 +39,7 @@ fn freeze(otp: &Otp) {
     assert!(gaps.iter().any(|gap| gap.contains("did not answer")), "{gaps:#?}");
     add_figure(case, "gaps, with reasons", of, gaps.join("; ").replace(&node.name, "NODE"));
 
-    // The recorder is killed while the VM is stopped: the node notices when it continues.
+    // The recorder is killed while the VM is stopped. The node notices this when it continues.
     node.process.signal("STOP");
     recorder.signal("KILL");
     recorder.wait();
@@ -57,7 +57,7 @@ fn freeze(otp: &Otp) {
 }
 
 #[test]
-fn frozen_vm_is_a_gap_and_does_not_keep_an_agent() {
+fn frozen_vm_is_recorded_as_a_gap_and_does_not_keep_the_agent() {
     let otps = all_otps();
     std::thread::scope(|scope| {
         let threads: Vec<_> = otps.iter().map(|otp| scope.spawn(|| freeze(otp))).collect();

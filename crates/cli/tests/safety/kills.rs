@@ -1,4 +1,4 @@
-//! SIGKILL at a random moment.
+//! Effects of killing the recorder at a random moment.
 
 use std::time::{Duration, Instant};
 
@@ -10,11 +10,11 @@ use crate::recordings::{samples, vm_samples};
 /// Seed of the random moments.
 const SEED: u64 = 20_261_120;
 
-/// Limit until the node is as before, after the recorder's death, on a quiet machine.
+/// Time limit for cleaning up the node after the recorder was killed, on an idle host.
 const MAX_TIME_TO_CLEAN: Duration = Duration::from_secs(2);
 
 #[test]
-fn killed_recorder_leaves_the_node_as_before_and_a_readable_recording() {
+fn node_is_cleaned_up_and_recording_readable_after_the_recorder_is_killed() {
     for otp in all_otps() {
         let kills = count(if otp.release == 25 { 200 } else { 50 }, 8);
         let mut random = fastrand::Rng::with_seed(SEED + u64::from(otp.release));
@@ -26,14 +26,14 @@ fn killed_recorder_leaves_the_node_as_before_and_a_readable_recording() {
             let file = folder.path().join(format!("{turn}.btr"));
             let mut command = node.beamtune("record");
             let mut recorder = Process::start(command.args(["--every", "100ms", "-o"]).arg(&file));
-            // Half of them while it attaches, the others while it records.
+            // Half of the recorders are killed while they attach, the others while they record.
             let moment = match turn % 2 {
                 0 => random.u64(0..100),
                 _ => random.u64(100..3000),
             };
             std::thread::sleep(Duration::from_millis(moment));
             if turn + 1 == kills {
-                // On a busy machine none of the others may have got this far.
+                // On a busy host, none of the other recorders may have got this far.
                 wait_until("samples", || vm_samples(&file) >= 2);
             }
             attached += usize::from(node.has_agent());
@@ -44,7 +44,7 @@ fn killed_recorder_leaves_the_node_as_before_and_a_readable_recording() {
             recorder.wait();
             if file.exists() {
                 let found = samples(&file);
-                // Each sample is stored before the next; how many there are by then depends on the machine.
+                // Each sample is stored before the next one is taken. The number of samples depends on the speed of the host.
                 let min = count((moment as usize / 100).saturating_sub(10), 0).max(stored);
                 assert!(found >= min, "OTP {}: {found} samples after {moment} ms", otp.release);
                 files += 1;
@@ -53,7 +53,7 @@ fn killed_recorder_leaves_the_node_as_before_and_a_readable_recording() {
                 assert!(moment < count(1500, u64::MAX), "OTP {}: no file after {moment} ms", otp.release);
             }
         }
-        assert!(attached > 0, "none was killed while attached");
+        assert!(attached > 0, "no recorder was killed while attached");
         let longest = times.iter().max().copied().unwrap_or_default();
         assert!(longest < count(MAX_TIME_TO_CLEAN, Duration::MAX), "OTP {}: {longest:?}", otp.release);
         node.assert_silent();

@@ -1,7 +1,7 @@
-//! The limits of beamtune's effects on a node, and that nothing hangs. These tests measure the figures of docs/safety.md.
+//! Tests that beamtune's effects on a node are limited, and that nothing hangs. They measure the figures of docs/safety.md.
 //!
-//! They run with small counts in `make test`, and with those of the page in `make safety` ([`figures::count`]). The assertions are the same,
-//! except that times have tight bounds only in `make safety`, where nothing else runs.
+//! `make test` runs them with small counts, `make safety` with those of the page ([`figures::count`]). The assertions are the same, except
+//! that time limits are tight only in `make safety`, where nothing else runs.
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "these are tests")]
 
 #[path = "../common/mod.rs"]

@@ -1,4 +1,4 @@
-//! The network between beamtune and a node fails.
+//! Effects of a network failure between beamtune and a node.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -19,11 +19,11 @@ const WAYS: [(&str, Change); 2] = [
     ("the address is removed", |veth, cut| veth.set_address(if cut { "del" } else { "add" })),
 ];
 
-/// Longer than every timeout: the agent's lease (30 s) and the node's net tick time (at most 75 s).
+/// Length of a cut in `make safety`. It exceeds every timeout: the agent's lease (30 s) and the node's net tick time (at most 75 s).
 const FULL_CUT: Duration = Duration::from_secs(90);
-/// The same with a net tick time of 4 s (at most 5 s).
+/// Length of a cut in `make test`, with a net tick time of 4 s (at most 5 s).
 const SHORT_CUT: Duration = Duration::from_secs(8);
-/// Limit of a short cut if the node is not as before by then. A busy machine takes longer, but the lease is not reached.
+/// A short cut lasts up to this long, if the node has not been cleaned up earlier. A busy host takes longer, but not as long as the lease.
 const MAX_SHORT_CUT: Duration = Duration::from_secs(25);
 
 /// Limit for the first sample after the cut: an attempt to connect that had begun (20 s), and the next one.
@@ -44,7 +44,7 @@ fn cut(otp: &Otp) {
     let folder = folder();
     let file = folder.path().join("cut.btr");
     let before = node.settled_footprint();
-    // By its address: by its name, beamtune would find the process on this host and enter its network.
+    // The target is an address. By name, beamtune would find the process on this host, and enter its network.
     let listening = locate::registered(&veth.address, 4369, TIMEOUT).expect("EPMD answers");
     let target = format!("{}:{}", veth.address, listening.first().expect("the node").port);
     let mut command = beamtune();
@@ -75,7 +75,7 @@ fn cut(otp: &Otp) {
         let back = mended.elapsed();
         let of = otp.release;
         add_figure(way, "duration", of, short(lasted));
-        let clean = clean.expect("the node is as before even without the network");
+        let clean = clean.expect("the node is cleaned up even without the network");
         let gone = gone.expect("the agent leaves even without the network");
         add_figure(way, "agent left, flags restored", of, format!("{} after the cut", short(gone)));
         add_figure(
@@ -98,7 +98,7 @@ fn cut(otp: &Otp) {
         "{reasons:#?}"
     );
 
-    // The recorder can be ended without the network.
+    // The recorder can also be stopped while the network is down.
     veth.set_link("down").expect("cut");
     let begin = Instant::now();
     recorder.signal("INT");
@@ -129,7 +129,7 @@ fn cut(otp: &Otp) {
 }
 
 #[test]
-fn cut_connection_is_a_gap_and_the_recording_continues_by_itself() {
+fn cut_connection_is_recorded_as_a_gap_and_the_recording_continues() {
     let otps: Vec<_> = all_otps().into_iter().filter(|otp| count(true, otp.release == 25)).collect();
     std::thread::scope(|scope| {
         let threads: Vec<_> = otps.iter().map(|otp| scope.spawn(|| cut(otp))).collect();

@@ -1,5 +1,5 @@
-//! A node that evaluates expressions from its standard input, since a connection for that would itself be counted; and the state that must be
-//! the same before and after.
+//! A node that evaluates expressions from its standard input, since an additional connection would change the counts. Also the state
+//! that must be the same before and after beamtune is attached.
 
 use std::io::Write;
 use std::process::{ChildStdin, Command, Stdio};
@@ -14,7 +14,7 @@ use beamtune_attach::{AttachError, Network, Settings};
 
 use crate::common::{Otp, Process, TIMEOUT, beamtune, unique};
 
-/// Evaluates each line and prints `= VALUE`. Ends with its input, and so with the test.
+/// Evaluates each input line and prints `= VALUE`. The node ends when its input closes, and so at the end of the test.
 const ANSWER: &str = r#"
     spawn(fun() ->
         (fun Loop() ->
@@ -30,15 +30,15 @@ const ANSWER: &str = r#"
         end)()
     end), io:put_chars("ready\n")."#;
 
-/// Counts of everything that may grow. Memory is `erlang:memory(total)` after a garbage collection of all processes.
+/// Expression for the counts of everything that may grow. Memory is `erlang:memory(total)` after a garbage collection of all processes.
 const COUNTS: &str = "begin [erlang:garbage_collect(P) || P <- processes()], \
     {erlang:system_info(atom_count), erlang:system_info(process_count), erlang:system_info(port_count), \
      erlang:system_info(ets_count), length(registered()), length(erlang:loaded()), length(code:all_loaded()), \
      length([M || M <- erlang:loaded(), erlang:check_old_code(M)]), length(nodes(connected)), \
      erlang:memory(total)} end.";
 
-/// Everything that can be switched on. Whether microstate accounting is on cannot be read, and switching it to find out would change it; but
-/// its counters only grow while it is on.
+/// Expression for the state of everything that can be switched on. Whether microstate accounting is on can be read only by switching it,
+/// which would change it. But its counters grow only while it is on.
 const SWITCHES: &str = "begin \
     Sum = fun() -> lists:sum([N || #{counters := C} <- erlang:statistics(microstate_accounting), N <- maps:values(C)]) end, \
     Before = Sum(), receive after 2 -> ok end, \
@@ -48,10 +48,10 @@ const SWITCHES: &str = "begin \
     #{accounting => Sum() > Before, wall_time => erlang:statistics(scheduler_wall_time) =/= undefined, \
       monitor => erlang:system_monitor(), traced => Traced, sessions => Sessions} end.";
 
-/// A state that is unchanged for this long is settled.
+/// A state that does not change for this long is settled.
 const SETTLE_TIME: Duration = Duration::from_millis(50);
 
-/// A node of a test.
+/// A node under test.
 pub struct Node {
     pub process: Process,
     input: ChildStdin,
@@ -68,11 +68,11 @@ pub struct NodeOptions<'a> {
     pub name: String,
     /// Cookie; if empty, a unique one.
     pub cookie: String,
-    /// More arguments of `erl`.
+    /// Additional arguments of `erl`.
     pub args: &'a [&'a str],
     /// Prefix of the command: `ip netns exec NAME`.
     pub prefix: &'a [&'a str],
-    /// Port of another EPMD than the default one.
+    /// Port of the EPMD to use instead of the default one.
     pub epmd_port: Option<u16>,
 }
 
@@ -84,9 +84,9 @@ pub struct Counts {
     pub ports: i64,
     pub tables: i64,
     pub registered: i64,
-    /// The VM's count, including modules that the code server does not know.
+    /// Number of modules according to the VM, including those that the code server does not know.
     pub modules: i64,
-    /// `code:all_loaded/0`
+    /// Number of modules according to `code:all_loaded/0`.
     pub known_modules: i64,
     pub old_code: i64,
     pub connections: i64,
@@ -94,7 +94,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Without what differs by design: atoms (beamtune's names) and memory.
+    /// Removes the counts that differ by design: atoms (beamtune's names) and memory.
     pub fn exact(self) -> Counts {
         Counts { atoms: 0, memory_bytes: 0, ..self }
     }
@@ -110,7 +110,7 @@ impl Node {
         let name = or(&options.name, format!("{}@127.0.0.1", unique("safe")));
         let cookie = or(&options.cookie, unique("cookie"));
         let erl = otp.command("erl");
-        // The VM's own messages and its log go to the same place.
+        // The VM's messages on standard error and its log go to the same pipe.
         let mut command = Command::new("sh");
         command
             .args(["-c", "exec \"$@\" 2>&1", "sh"])
@@ -126,7 +126,7 @@ impl Node {
         process.expect_line("ready");
         let epmd_port = options.epmd_port.unwrap_or(4369);
         let mut node = Node { process, input, name, cookie, otp: otp.clone(), epmd_port };
-        // The first calls load modules and create atoms that stay.
+        // The first calls load modules and create atoms, which remain.
         node.ask("code:ensure_loaded(trace).");
         for _ in 0..2 {
             node.counts();
@@ -135,7 +135,7 @@ impl Node {
         node
     }
 
-    /// The same after one visit, which loads OTP modules.
+    /// Starts a node, and attaches to it once, which loads OTP modules.
     pub fn visited(otp: &Otp, options: &NodeOptions<'_>) -> Node {
         let mut node = Node::start_with(otp, options);
         visit(&node.access()).expect("attached");
@@ -153,7 +153,7 @@ impl Node {
         let mut numbers =
             answer.trim_matches(['{', '}']).split(',').map(|number| number.parse().expect("a number"));
         let mut next = || numbers.next().unwrap_or_else(|| panic!("{answer}"));
-        // In the order of COUNTS; fields are evaluated as they are written.
+        // The fields are evaluated in the order in which they are written, which is that of COUNTS.
         Counts {
             atoms: next(),
             processes: next(),
@@ -168,8 +168,8 @@ impl Node {
         }
     }
 
-    /// Atoms created since the node had `count` of them, by their index in the atom table (external tag 75). The expression avoids bit syntax: to
-    /// evaluate that, the node would load a module with its own atoms.
+    /// Returns the atoms created since the node had `count` of them, by their index in the atom table (external tag 75). The expression
+    /// avoids bit syntax, since the node would load a module with additional atoms to evaluate it.
     pub fn atoms_since(&mut self, count: i64) -> Vec<String> {
         let answer = self.ask(&format!(
             "[binary_to_term(list_to_binary([131, 75, N bsr 16, (N bsr 8) band 255, N band 255])) \
@@ -183,18 +183,18 @@ impl Node {
         self.ask(SWITCHES)
     }
 
-    /// Whether an agent of any version is loaded.
+    /// True if an agent of any version is loaded.
     pub fn has_agent(&mut self) -> bool {
         let ours = "[M || M <- erlang:loaded() ++ registered(), lists:prefix(\"beamtune_agent\", atom_to_list(M))] =/= [].";
         self.ask(ours) == "true"
     }
 
-    /// The state that must be the same before and after.
+    /// Returns the state that must be the same before and after.
     pub fn footprint(&mut self) -> (Counts, String) {
         (self.counts().exact(), self.switches())
     }
 
-    /// The same after the last client has gone. A connection's process ends a little after the connection.
+    /// Returns the footprint after the last client has disconnected. The process of a connection ends slightly after the connection.
     #[track_caller]
     pub fn settled_footprint(&mut self) -> (Counts, String) {
         let deadline = Instant::now() + TIMEOUT;
@@ -208,7 +208,7 @@ impl Node {
         }
     }
 
-    /// Waits until everything is as before. Returns the time since `since`.
+    /// Waits until the footprint is as before, and the agent is gone. Returns the time elapsed since `since`.
     #[track_caller]
     pub fn clean_again(&mut self, before: &(Counts, String), since: Instant) -> Duration {
         loop {
@@ -220,7 +220,7 @@ impl Node {
         }
     }
 
-    /// Lines that the node has printed on its own.
+    /// Returns the lines that the node has printed on its own.
     pub fn log(&mut self) -> Vec<String> {
         self.ask("ok.");
         self.process.seen.iter().filter(|line| !line.starts_with("= ") && *line != "ready").cloned().collect()
@@ -231,7 +231,7 @@ impl Node {
         assert_eq!(self.log(), [""; 0], "OTP {}", self.otp.release);
     }
 
-    /// How a client attaches.
+    /// Returns the connection parameters of a client.
     pub fn access(&self) -> Access {
         Access {
             route: Route {
@@ -250,7 +250,7 @@ impl Node {
         }
     }
 
-    /// A beamtune subcommand with this node as target.
+    /// Returns a beamtune command with this subcommand and this node as target.
     pub fn beamtune(&self, subcommand: &str) -> Command {
         let mut command = beamtune();
         command.args([subcommand, &self.name]).env("BEAMTUNE_COOKIE", &self.cookie);
@@ -275,7 +275,7 @@ pub fn visit(access: &Access) -> Result<(), AttachError> {
     session.leave(deadline)
 }
 
-/// The name of an error's variant.
+/// Returns the name of an error's variant.
 pub fn kind(error: &AttachError) -> String {
     let text = format!("{error:?}");
     text.split([' ', '{', '(']).next().unwrap_or_default().to_owned()

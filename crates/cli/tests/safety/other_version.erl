@@ -1,11 +1,12 @@
-%% Turns a copy of beamtune into another version: it renames the agent's module to a name of the same length, in the prebuilt
-%% .beam files and elsewhere in the binary. The .beam files are gzipped; the header's extra field (RFC 1952) fills the unused bytes.
+%% Makes a copy of beamtune that behaves like another version. The agent's module gets another name of the same length, in the prebuilt
+%% .beam files and elsewhere in the binary. The .beam files are gzipped; the extra field of the header (RFC 1952) fills the unused
+%% bytes.
 %% Usage: escript other_version.erl BINARY AGENT-FOLDER OUTPUT
 main([Path, Prebuilt, Output]) ->
     {ok, Binary} = file:read_file(Path),
     {ok, Line} = file:read_file(filename:join(Prebuilt, "name")),
     Name = string:trim(Line),
-    %% A word that occurs in the name already, so that it compresses better than the digits.
+    %% Replaces the digits by a word that already occurs in the name, so that the result compresses at least as well.
     Kept = byte_size(Name) - 8,
     Other = <<(binary:part(Name, 0, Kept))/binary, "beamtune">>,
     Beams = filelib:wildcard(filename:join(Prebuilt, "*.beam")),

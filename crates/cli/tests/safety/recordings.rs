@@ -1,23 +1,23 @@
-//! Reading a recording while it is written, and after.
+//! Reads recordings, also while they are being written.
 
 use std::path::Path;
 
 use beamtune_recording::Reader;
 
-/// Number of samples with data of the VM. Panics if the file cannot be read to its end.
+/// Counts the samples with data of the VM. Panics if the file cannot be read to its end.
 pub fn samples(file: &Path) -> usize {
     let reader = Reader::open(file).expect("the recording opens");
     reader.samples().filter(|sample| sample.as_ref().expect("a readable sample").tick.vm.is_some()).count()
 }
 
-/// Number of samples with data of the VM; 0 while there is no file.
+/// Counts the samples with data of the VM; 0 while there is no file.
 pub fn vm_samples(file: &Path) -> usize {
     Reader::open(file).map_or(0, |reader| {
         reader.samples().filter(|sample| sample.as_ref().is_ok_and(|sample| sample.tick.vm.is_some())).count()
     })
 }
 
-/// The gaps of the VM, as `SECONDS s: REASON`.
+/// Lists the gaps of the VM, as `SECONDS s: REASON`.
 pub fn gaps(file: &Path) -> Vec<String> {
     let reader = Reader::open(file).expect("the recording opens");
     let gaps = reader.samples().flat_map(|sample| sample.expect("a readable sample").gaps);

@@ -1,4 +1,4 @@
-//! The node and its EPMD are restarted repeatedly while the node is recorded.
+//! Effects of repeated restarts of the node, and of a restart of its EPMD, while the node is recorded.
 
 use std::process::Command;
 use std::time::Instant;
@@ -12,7 +12,7 @@ use crate::node::{Node, NodeOptions};
 use crate::recordings::{gaps, samples, vm_samples};
 
 #[test]
-fn repeatedly_restarted_node_is_recorded_each_time() {
+fn repeatedly_restarted_node_is_recorded_after_each_restart() {
     for otp in all_otps() {
         let restarts = count(if otp.release == 25 { 10 } else { 3 }, 2);
         if count(false, otp.release != 25) {
@@ -66,7 +66,7 @@ fn repeatedly_restarted_node_is_recorded_each_time() {
     }
 }
 
-/// An EPMD of the test at this port.
+/// Starts an EPMD for the test on this port.
 fn epmd(port: u16) -> Process {
     let process = Process::start(Command::new("epmd").args(["-port", &port.to_string()]));
     wait_until("EPMD", || registered("127.0.0.1", port, TIMEOUT).is_ok());
@@ -88,7 +88,7 @@ fn node_is_recorded_while_epmd_is_restarted() {
     let seen = samples(&file);
     wait_until("samples without EPMD", || vm_samples(&file) >= seen + 3);
     let output = run(node.beamtune("record").args(["--for", "1s", "-o"]).arg(folder.path().join("no.btr")));
-    // A node of this host is found through /proc.
+    // A node on this host is found through /proc.
     assert_eq!(output.status, Some(0), "{}", output.stderr);
     add_figure("EPMD is restarted", "`record NODE` without EPMD, node on this host", 25, "works");
     let second = epmd(port);
@@ -99,7 +99,7 @@ fn node_is_recorded_while_epmd_is_restarted() {
     let again = begin.elapsed();
     recorder.signal("INT");
     assert_eq!(recorder.wait().code(), Some(0));
-    // On a busy machine the node may answer late, which is not due to EPMD.
+    // On a busy host, the node may answer late. Such gaps have nothing to do with EPMD.
     let lost: Vec<_> = gaps(&file).into_iter().filter(|gap| !gap.contains("did not answer within")).collect();
     assert_eq!(lost, [""; 0]);
     let output = run(node.beamtune("record").args(["--for", "1s", "-o"]).arg(folder.path().join("yes.btr")));

@@ -1,5 +1,5 @@
-//! Other tools on the same node: other beamtunes, of the same and of another version, and tools by others. Whichever leaves first, what the
-//! others use stays, and nothing unused stays.
+//! Other tools on the same node: other beamtune processes, of the same and of another version, and third-party tools. No matter which one
+//! ends first, the settings that others use are kept, and no unused setting remains.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -10,7 +10,7 @@ use crate::figures::{add_figure, count};
 use crate::node::{Node, NodeOptions};
 use crate::recordings::vm_samples;
 
-/// A process of the node that calls the same function in a loop.
+/// A process that calls the same function in a loop.
 const TRACED: &str = "register(safety_traced, spawn(fun() -> (fun Loop() -> lists:seq(1, 3), timer:sleep(10), Loop() end)() end))";
 
 /// A process that counts trace messages.
@@ -20,7 +20,7 @@ const TRACE_ARRIVES: &str = "begin Count = fun() -> safety_tracer ! {count, self
     Before = Count(), \
     Grows = fun Grows(0) -> false; Grows(Left) -> timer:sleep(20), Count() > Before orelse Grows(Left - 1) end, Grows(500) end.";
 
-/// A process on the node that evaluates `what` in a loop and counts the rounds.
+/// Returns code that starts a process, which evaluates `what` in a loop and counts the rounds.
 fn busy(what: &str) -> String {
     format!(
         "begin ets:new(safety_rounds, [named_table, public]), ets:insert(safety_rounds, {{n, 0}}), \
@@ -39,12 +39,12 @@ struct OtherTool<'a> {
     start: Box<dyn FnMut(&mut Node) + 'a>,
     works: Box<dyn FnMut(&mut Node) -> bool + 'a>,
     end: Box<dyn FnMut(&mut Node) + 'a>,
-    /// Whether it may also start after beamtune.
+    /// True if the tool may also start after beamtune.
     may_start_later: bool,
 }
 
 impl<'a> OtherTool<'a> {
-    /// A tool that consists of expressions on the node.
+    /// Creates a tool that consists of expressions on the node.
     fn new(name: &'a str, start: String, works: &'a str, end: &'a str) -> OtherTool<'a> {
         let line = |text: &str| if text.ends_with('.') { text.to_owned() } else { format!("{text}.") };
         let (start, end) = (line(&start), line(end));
@@ -64,7 +64,7 @@ impl<'a> OtherTool<'a> {
     }
 }
 
-/// A beamtune that records a node.
+/// A beamtune process that records a node.
 struct Recorder {
     process: Process,
     file: PathBuf,
@@ -100,7 +100,7 @@ impl Recorder {
 
 fn check_both_work(node: &mut Node, tool: &mut OtherTool<'_>) {
     let of = node.otp.release;
-    // What it loads and creates the first time is not due to beamtune.
+    // Start the tool once before, since what it loads and creates the first time is not due to beamtune.
     (tool.start)(node);
     wait_until(tool.name, || (tool.works)(node));
     (tool.end)(node);
@@ -141,7 +141,7 @@ fn check_both_work(node: &mut Node, tool: &mut OtherTool<'_>) {
     add_figure("other tools on the node", tool.name, of, "still works; the node is as before");
 }
 
-/// The releases; in short runs only two.
+/// Returns the releases to test; in short runs only two.
 fn otps() -> Vec<Otp> {
     all_otps().into_iter().filter(|otp| count(true, [25, 29].contains(&otp.release))).collect()
 }
@@ -158,7 +158,7 @@ fn tools_that_measure_or_trace_keep_working() {
                 "begin R = monitor(process, safety_swt), safety_swt ! stop, receive {'DOWN', R, _, _, _} -> ok end end",
             ),
             OtherTool {
-                // Known limit: a user that switches it on during one of the agent's windows finds it off afterwards.
+                // Known limitation: if a tool enables microstate accounting during one of the agent's windows, it is disabled afterwards.
                 may_start_later: false,
                 ..OtherTool::new(
                     "a user of microstate_accounting",
@@ -209,7 +209,7 @@ fn tools_that_measure_or_trace_keep_working() {
     }
 }
 
-/// A copy of a folder of compiled modules, where a release can read it.
+/// Copies a folder of compiled modules to a place where a release can read it. Returns the folder, and its path for the release.
 fn modules_for(otp: &Otp, ebin: &Path) -> (tempfile::TempDir, String) {
     let root = otp.root.clone().unwrap_or_else(|| PathBuf::from("/"));
     let folder = tempfile::tempdir_in(root.join("tmp")).expect("a folder");
@@ -220,7 +220,7 @@ fn modules_for(otp: &Otp, ebin: &Path) -> (tempfile::TempDir, String) {
     (folder, text(&seen))
 }
 
-/// The first folder that matches a shell pattern.
+/// Returns the first folder that matches a shell pattern.
 fn found(pattern: &str) -> Option<PathBuf> {
     let listed = run(Command::new("sh").args(["-c", &format!("ls -d {pattern} | head -1")])).stdout;
     Some(PathBuf::from(listed.trim())).filter(|path| path.is_dir())
@@ -233,7 +233,7 @@ fn recon_works_together_with_beamtune() {
         return;
     };
     for otp in otps() {
-        // Debian compiled it with OTP 25: 23 cannot load it, and 29 only a part of it.
+        // Debian compiled recon with OTP 25. OTP 23 cannot load it, and OTP 29 can load only a part.
         if ![25, 27].contains(&otp.release) {
             eprintln!("skipped, because OTP {} does not load this recon", otp.release);
             continue;
@@ -288,8 +288,8 @@ fn phoenix_live_dashboard_works_together_with_beamtune() {
     }
 }
 
-/// The folder of etop's modules; `None` if it is not available. Debian's package is unpacked instead of installed, since it depends on 270 MB of
-/// graphics that etop does not use.
+/// Returns the folder of etop's modules; `None` if it is not available. Debian's package is unpacked instead of installed, since it
+/// depends on 270 MB of graphics libraries that etop does not use.
 fn observer(folder: &Path) -> Option<PathBuf> {
     let eval = "io:format(\"~s\", [code:which(etop)]), halt().";
     let which = run(Command::new("erl").args(["-noshell", "-eval", eval])).stdout;
@@ -346,7 +346,7 @@ fn etop_works_together_with_beamtune() {
 }
 
 #[test]
-fn two_beamtunes_do_not_disturb_each_other() {
+fn two_beamtune_processes_do_not_disturb_each_other() {
     let folder = folder();
     let other = folder.path().join("beamtune-other");
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -1,4 +1,4 @@
-//! The options `--from` and `--to`: a part of a recording, by wall-clock times.
+//! The options `--from` and `--to`, which select a part of a recording by wall-clock time.
 
 use anyhow::{Result, bail};
 use beamtune_model::units::{Nanos, SECOND_NS};
@@ -16,12 +16,12 @@ use crate::terminal;
 pub struct PartArgs {
     /// Begin: 02:50, 2026-11-20T02:50:00+01:00, or -20m before the end
     ///
-    /// A time of day is that within the last 24 hours of the recording.
+    /// A time of day without a date refers to the last 24 hours of the recording.
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = parse)]
     from: Option<Moment>,
-    /// End, in the same forms
+    /// End, in the same formats
     ///
-    /// A time of day is the next one after --from.
+    /// A time of day without a date refers to the first such time after --from.
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = parse)]
     to: Option<Moment>,
 }
@@ -31,7 +31,7 @@ pub struct PartArgs {
 enum Moment {
     /// A time of day.
     Time(Time),
-    /// In the local time zone.
+    /// A date and time in the local time zone.
     Local(DateTime),
     Absolute(Timestamp),
     /// Nanoseconds before the end of the recording.
@@ -56,7 +56,7 @@ fn parse(text: &str) -> Result<Moment, String> {
     Err("write 02:50, 2026-11-20T02:50:00+01:00, or -20m for 20 minutes before the end".to_owned())
 }
 
-/// Wall-clock times of a recording.
+/// The wall-clock times that a recording covers.
 struct Covered {
     begin: Timestamp,
     end: Timestamp,
@@ -68,7 +68,7 @@ impl PartArgs {
         self.from.is_none() && self.to.is_none()
     }
 
-    /// The part, and its description.
+    /// Returns the selected part, and its description.
     pub fn select(&self, reader: &Reader) -> Result<(Selection, String)> {
         let path = reader.path().display();
         let lives = reader.lives()?;
@@ -130,14 +130,14 @@ impl Moment {
     }
 }
 
-/// The last occurrence of a time of day up to `end`.
+/// Returns the last occurrence of a time of day up to `end`.
 fn last_before(time: Time, end: Timestamp, zone: &TimeZone) -> Result<Timestamp> {
     let end = end.to_zoned(zone.clone());
     let today = on(&end, time)?;
     Ok(if today <= end { today } else { on(&end.yesterday()?, time)? }.timestamp())
 }
 
-/// The first occurrence of a time of day after `begin`.
+/// Returns the first occurrence of a time of day after `begin`.
 fn next_after(time: Time, begin: Timestamp, zone: &TimeZone) -> Result<Timestamp> {
     let begin = begin.to_zoned(zone.clone());
     let today = on(&begin, time)?;
@@ -148,7 +148,7 @@ fn on(day: &Zoned, time: Time) -> Result<Zoned> {
     Ok(day.date().to_datetime(time).to_zoned(day.time_zone().clone())?)
 }
 
-/// A wall-clock time, from nanoseconds since 1970.
+/// Converts nanoseconds since 1970 to a wall-clock time.
 pub fn stamp(wall: i64) -> Result<Timestamp> {
     Ok(Timestamp::from_nanosecond(wall.into())?)
 }
@@ -157,13 +157,13 @@ fn nanos(at: Timestamp) -> i64 {
     i64::try_from(at.as_nanosecond()).unwrap_or(i64::MAX)
 }
 
-/// When a period began, in the local time zone; `None` for imports, which have no time.
+/// Returns when a period began, in the local time zone; `None` for imports, which have no time.
 pub fn recorded_at(reader: &Reader, period: &Period) -> Option<String> {
     let at = reader.wall_at(period.begin).filter(|_| !period.is_imported())?;
     Some(stamp(at).ok()?.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M (%:z)").to_string())
 }
 
-/// The triggers of a period, one per line: when the recorder saw something begin, and what.
+/// Describes the triggers of a period, one line each: when the recorder saw something begin, and what.
 pub fn triggers(reader: &Reader, period: &Period) -> Vec<String> {
     let zone = TimeZone::system();
     let line = |event: &Event| {
@@ -175,7 +175,7 @@ pub fn triggers(reader: &Reader, period: &Period) -> Vec<String> {
     period.events.iter().filter(|event| event.kind == "trigger").filter_map(line).collect()
 }
 
-/// `from 2026-11-20 02:50:00 to 03:10:00 (+01:00)`.
+/// Formats a time span: `from 2026-11-20 02:50:00 to 03:10:00 (+01:00)`.
 fn span(from: Timestamp, to: Timestamp, zone: &TimeZone) -> String {
     let (from, to) = (from.to_zoned(zone.clone()), to.to_zoned(zone.clone()));
     let end = if from.date() == to.date() { "%H:%M:%S (%:z)" } else { "%Y-%m-%d %H:%M:%S (%:z)" };
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_forms_of_times_are_parsed() {
+    fn all_formats_of_times_are_parsed() {
         let time = |hour, minute, second| Ok(Moment::Time(Time::constant(hour, minute, second, 0)));
         assert_eq!(parse("02:50"), time(2, 50, 0));
         assert_eq!(parse("23:59:58"), time(23, 59, 58));
@@ -218,7 +218,7 @@ mod tests {
         let (early, late) = ("2026-11-20T02:50:00+01:00", "2026-11-20T03:10:00+01:00");
         check(Some("02:50"), Some("03:10"), (early, late));
         check(Some("23:50"), Some("00:10"), ("2026-11-19T23:50:00+01:00", "2026-11-20T00:10:00+01:00"));
-        // The next one after --from may be after the end.
+        // The first 08:10 after --from may be after the end of the recording.
         check(Some("07:50"), Some("08:10"), ("2026-11-20T07:50:00+01:00", "2026-11-20T08:10:00+01:00"));
         check(None, Some("03:10"), ("2026-11-19T20:00:00+01:00", late));
         check(Some("21:00"), None, ("2026-11-19T21:00:00+01:00", "2026-11-20T08:00:00+01:00"));

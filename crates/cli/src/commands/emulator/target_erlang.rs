@@ -1,4 +1,4 @@
-//! The Erlang for which an emulator is built: that of a running node, of a folder, or of the `erl` on the PATH.
+//! The Erlang installation for which an emulator is built: that of a running node, of a folder, or of the `erl` on the PATH.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -17,11 +17,11 @@ use beamtune_host::tree::{FileTree, LocalTree};
 use crate::access::AccessArgs;
 use crate::target::LiveTarget;
 
-/// Names the distribution of a system.
+/// The file that names the Linux distribution of a system.
 const OS_RELEASE: &str = "/etc/os-release";
 const OS_RELEASE_BYTES: usize = 16 << 10;
 
-/// An Erlang for which an emulator is built.
+/// An Erlang installation for which an emulator is built.
 pub struct TargetErlang {
     /// Its name for messages.
     pub label: String,
@@ -29,13 +29,13 @@ pub struct TargetErlang {
     pub program: Program,
     /// Its OTP version, if a file contains it.
     pub otp: Option<String>,
-    /// Its folder, within its own root file system.
+    /// Its folder, as a path in its own root file system.
     pub root: Option<String>,
-    /// Its folder, as seen from here; `None` if it is in another root file system.
+    /// Its folder, as a path of this host; `None` if it is in another root file system.
     pub folder: Option<PathBuf>,
-    /// Its folder, if its code may be executed by this user.
+    /// Its folder, if it is safe for this user to execute its code.
     pub trusted: Option<PathBuf>,
-    /// Version of the Debian source package that it was built from.
+    /// Version of the Debian source package from which it was built.
     pub debian: Option<String>,
     /// The contents of /etc/os-release in its system.
     pub os_release: Option<String>,
@@ -58,7 +58,7 @@ impl TargetErlang {
         }
     }
 
-    /// The Erlang whose `erl` is on the PATH.
+    /// Returns the Erlang installation whose `erl` is on the PATH.
     pub fn on_path() -> Result<Option<TargetErlang>> {
         match Installation::of_command(OsStr::new("erl"), search_path().as_deref()) {
             Ok(installation) => TargetErlang::of(&installation).map(Some),
@@ -67,7 +67,7 @@ impl TargetErlang {
         }
     }
 
-    /// The Erlang of an installation or a release.
+    /// Reads the properties of an installation or a release.
     pub fn of(installation: &Installation) -> Result<TargetErlang> {
         let emulator = installation.emulator();
         let root = &installation.root;
@@ -79,14 +79,14 @@ impl TargetErlang {
             folder: Some(root.clone()),
             trusted: may_run(root).then(|| root.clone()),
             debian: debian_version_of(&emulator),
-            // A folder within another system, such as a chroot, belongs to that system.
+            // A folder within another system, such as a chroot, has the /etc/os-release of that system.
             os_release: root.ancestors().find_map(|folder| os_release(folder.to_str()?)),
         })
     }
 
     fn of_vm(vm: &Vm, label: &str) -> Result<TargetErlang> {
         let pid = vm.identity.pid;
-        // The running executable, even if its file was replaced. A link in a container must not lead to files of this host.
+        // This is the running executable, even if its file was replaced. A link in a container must not lead to files of this host.
         let program = Program::read(Path::new(&format!("/proc/{pid}/exe")));
         let program = program.with_context(|| format!("cannot read the emulator of {label}"))?;
         let is_here = vm.root.as_deref() == Some("/");
@@ -97,19 +97,19 @@ impl TargetErlang {
             otp: vm.installation.otp_version.clone(),
             root: vm.installation.root.clone(),
             folder: vm.installation.root.as_ref().filter(|_| is_here).map(PathBuf::from),
-            // Anyone who can write there could have their code executed here.
+            // Never trusted: anyone who can write to that folder could have their code executed by this user.
             trusted: None,
             debian: executable.and_then(|file| debian_version_of(Path::new(file))),
             os_release: vm.root.as_deref().and_then(os_release),
         })
     }
 
-    /// Its versions, for messages.
+    /// Returns the ERTS and OTP versions, for messages.
     pub fn version(&self) -> String {
         version(Some(&self.program.erts), self.otp.as_deref())
     }
 
-    /// Fails if its OTP version is known and is not the given one.
+    /// Fails if the OTP version is known and differs from the given one.
     pub fn check_otp(&self, otp: Option<&str>) -> Result<()> {
         match (otp, &self.otp) {
             (Some(wanted), Some(found)) if wanted != found => bail!(
@@ -134,7 +134,7 @@ fn may_run(root: &Path) -> bool {
     })
 }
 
-/// The user of this process.
+/// Returns the user id of this process.
 pub fn own_uid() -> Option<u32> {
     fs::metadata("/proc/self").ok().map(|found| found.uid())
 }

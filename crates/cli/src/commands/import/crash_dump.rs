@@ -14,11 +14,11 @@ use super::{Args, is_standard_input};
 use crate::commands::diagnose;
 use crate::terminal;
 
-/// The kind of an input.
+/// An input, classified by how it begins.
 pub enum Input {
-    /// A crash dump, from its beginning.
+    /// A crash dump, including its beginning.
     Dump(Box<dyn Read>),
-    /// Other text: the part of standard input that was read already; empty for a file.
+    /// Other text. Contains the part of standard input that was already read; empty for a file.
     Text(Vec<u8>),
 }
 
@@ -27,7 +27,7 @@ pub fn open(path: &Path) -> Result<Input> {
     if is_standard_input(path) {
         return classify(io::stdin().lock());
     }
-    // A pipe or device is opened later, by the reader of text.
+    // A pipe or device is opened later, when it is read as text.
     if !fs::metadata(path).is_ok_and(|metadata| metadata.is_file()) {
         return Ok(Input::Text(Vec::new()));
     }
@@ -37,7 +37,7 @@ pub fn open(path: &Path) -> Result<Input> {
     })
 }
 
-/// Reads the beginning of the input; a pipe may deliver it in pieces.
+/// Reads the beginning of the input, which a pipe may deliver in pieces, and checks whether it is a crash dump.
 fn classify(mut input: impl Read + 'static) -> Result<Input> {
     let mut begin = Vec::new();
     input.by_ref().take(BEGINNING_BYTES as u64).read_to_end(&mut begin)?;
@@ -50,7 +50,7 @@ fn classify(mut input: impl Read + 'static) -> Result<Input> {
     })
 }
 
-/// Reads a crash dump, reports missing parts, and judges the rest.
+/// Reads a crash dump, reports missing parts, and diagnoses the rest.
 pub fn run(input: impl Read, name: &str, args: &Args) -> Result<ExitCode> {
     let reader = record(input, name, args.output.as_deref())?;
     let period = reader.period(&Selection::default())?;
@@ -60,7 +60,7 @@ pub fn run(input: impl Read, name: &str, args: &Args) -> Result<ExitCode> {
     Ok(diagnose::judge(&args.thresholds.apply(period), &args.verbosity.view(None), args.json))
 }
 
-/// Writes a recording of one sample, at the time of the dump.
+/// Writes a recording with one sample, at the time of the dump.
 fn record(input: impl Read, name: &str, output: Option<&Path>) -> Result<Reader> {
     let mut table = SeriesTable::default();
     let moment = Some(Span { begin: 0, end: 0 });
@@ -122,7 +122,7 @@ Memory: 4000
         assert!(found.iter().any(|(code, _)| *code == "BT009"), "{found:?}");
         assert!(
             record(DUMP.as_bytes(), "erl_crash.dump", Some(&path)).is_err(),
-            "an existing file is left alone"
+            "an existing file is not overwritten"
         );
     }
 
@@ -132,7 +132,7 @@ Memory: 4000
         assert!(error.is_some_and(|error| error.contains("gunzip -c")));
     }
 
-    /// A pipe that delivers a byte at a time.
+    /// A pipe that delivers one byte at a time.
     struct Slow(io::Cursor<Vec<u8>>);
 
     impl Read for Slow {
@@ -163,7 +163,7 @@ Memory: 4000
                 }
                 Input::Text(begin) => {
                     assert!(!is_dump, "{text}");
-                    assert!(text.as_bytes().starts_with(&begin), "what was read is given on: {text}");
+                    assert!(text.as_bytes().starts_with(&begin), "what was read is passed on: {text}");
                     assert_eq!(begin.len(), text.len().min(BEGINNING_BYTES), "{text}");
                 }
             }

@@ -1,4 +1,4 @@
-//! `beamtune lab evaluate`: measures how often diagnoses are right, on nodes with known faults.
+//! `beamtune lab evaluate`: measures how often diagnoses of nodes with known faults are right.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -19,8 +19,8 @@ use crate::terminal;
 
 /// Run all labs and real software, and measure how often doctor is right
 ///
-/// Labs run in their sick and healthy variants. Faults that cannot be produced are judged from synthetic recordings, and counted
-/// separately. Takes two hours on an idle host, half an hour with --quick. After Ctrl-C, --resume continues.
+/// Labs run in their sick and healthy variants. Faults that cannot be produced are evaluated from synthetic recordings, and counted
+/// separately. Takes two hours on an idle host, half an hour with --quick. After Ctrl-C, continue with --resume.
 ///
 /// Exit status: 0 = all right, 1 = a run was wrong, 2 = failed.
 #[derive(clap::Args)]
@@ -30,7 +30,7 @@ pub struct Args {
     otp: Releases,
     /// Run each lab on one release only, chosen by the seed
     ///
-    /// Of the labs that need the host for themselves, only half run in their healthy variant.
+    /// Labs that need the host for themselves always run in their sick variant, but only half of them also run in their healthy one.
     #[arg(long)]
     quick: bool,
     /// Run only these labs, software cases and synthetic recordings
@@ -39,25 +39,25 @@ pub struct Args {
     /// Run only labs that tolerate other work on the host
     #[arg(long)]
     robust: bool,
-    /// CPUs for which labs are sized; this host should have as many
+    /// Number of CPUs to size labs for; this host should have as many
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=64), default_value_t = CORES)]
     cores: u32,
-    /// Seed from which all others are derived [default: random]
+    /// Master seed, from which all other seeds are derived [default: random]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Continue: skip runs whose results are in the file
     #[arg(long, conflicts_with_all = ["fresh", "seed"])]
     resume: bool,
-    /// Replace the results in the file; with --labs, only those of these labs
+    /// Replace results in the file; with --labs, only those of these labs
     #[arg(long)]
     fresh: bool,
-    /// File for results, a line of JSON per run
+    /// File for results, one line of JSON per run
     #[arg(short, long, value_name = "FILE", default_value = "lab-evaluation.jsonl")]
     output: PathBuf,
     /// Keep the recordings in this folder, for beamtune lab judge
     #[arg(long, value_name = "FOLDER")]
     keep: Option<PathBuf>,
-    /// Update the section between the marks of this Markdown page
+    /// Update the section between the markers in this Markdown page
     #[arg(long, value_name = "FILE")]
     page: Option<PathBuf>,
 }
@@ -83,10 +83,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let planned: Vec<Run> = jobs.iter().map(|job| job.run.clone()).collect();
     let is_planned = |run: &Run| planned.iter().any(|other| is_same(other, run));
     let is_kept = |row: &&Row| {
-        // A run of all labs replaces everything: results of another seed are of other releases.
+        // A run of all labs replaces everything, since another seed may choose other releases.
         let stays =
             if args.resume { row.error.is_none() } else { !args.labs.is_empty() && !is_planned(&row.run) };
-        // A case that was renamed or removed cannot be judged any more.
+        // A case that was renamed or removed cannot be graded any more.
         stays && is_known(&row.run.case, &labs, &cases)
     };
     let kept: Vec<Row> = before.iter().filter(is_kept).cloned().collect();
@@ -112,14 +112,14 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     print_results(args.page.as_deref(), &evaluation.rows.into_sorted(), is_complete, &planned)
 }
 
-/// Judge recordings of lab evaluate --keep again, with the current rules
+/// Grade recordings of lab evaluate --keep again, with the current rules
 ///
-/// No VM runs, so remedies are not tried. Exit status: 0 = all right, 1 = a run was wrong, 2 = failed.
+/// No VM is started, so remedies are not tried. Exit status: 0 = all right, 1 = a run was wrong, 2 = failed.
 #[derive(clap::Args)]
 pub struct JudgeArgs {
     /// Folder with the recordings
     folder: PathBuf,
-    /// Write the results to this file, a line of JSON per run
+    /// Write the results to this file, one line of JSON per run
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -134,7 +134,7 @@ pub fn judge_again(args: &JudgeArgs) -> Result<ExitCode> {
     print_results(None, &rows, true, &planned)
 }
 
-/// Copies a file before its results are replaced: they took up to two hours.
+/// Copies a file before its results are replaced, since producing them may have taken two hours.
 fn back_up(output: &Path) -> Result<()> {
     let mut copy = output.as_os_str().to_owned();
     copy.push(".before");
@@ -173,7 +173,7 @@ fn print_results(
     Ok(if all_right { ExitCode::SUCCESS } else { ExitCode::from(terminal::FOUND) })
 }
 
-/// The installed releases; the others are reported as skipped.
+/// Returns the installed releases, and reports the others as skipped.
 fn installed(wanted: &Releases, own: Option<&Installed>) -> Vec<Installed> {
     let find = |release: &u32| {
         let found = otp::find(*release, own);
@@ -239,7 +239,7 @@ fn jobs_of_labs<'a>(args: &Args, master: u64, installed: &[Installed], labs: &'a
         }
         for one in suitable {
             let seed = seed(master, name, one.release);
-            // These labs take most of the time: half an hour is not enough for all.
+            // These labs take most of the time; half an hour is not enough for both variants of all.
             let is_sick_only = args.quick && !manifest.robust && seed % 2 == 1;
             let settings: &[Setting] = match manifest.sick {
                 Some(_) if is_sick_only => &[Setting::Sick],
@@ -262,7 +262,7 @@ fn jobs_of_labs<'a>(args: &Args, master: u64, installed: &[Installed], labs: &'a
     jobs
 }
 
-/// Software runs on this host's own Erlang only.
+/// Lists the runs of software, which run on this host's own Erlang only.
 fn jobs_of_software<'a>(
     args: &Args,
     master: u64,
@@ -300,7 +300,7 @@ fn jobs_of_software<'a>(
     jobs
 }
 
-/// Synthetic recordings need no VM, so all requested releases are possible.
+/// Lists the runs of synthetic recordings. They need no VM, so all requested releases are possible.
 fn jobs_of_synthetic(args: &Args, master: u64) -> Vec<Job<'static>> {
     let mut jobs = Vec::new();
     for case in synthetic::CASES.iter().filter(|case| is_wanted(args, case.name)) {
@@ -325,12 +325,12 @@ fn is_wanted(args: &Args, name: &str) -> bool {
     args.labs.is_empty() || args.labs.iter().any(|wanted| wanted == name)
 }
 
-/// Any number that differs between evaluations.
+/// Returns a number that differs between evaluations.
 fn random_seed() -> u64 {
     jiff::Timestamp::now().as_nanosecond().unsigned_abs() as u64 % 1_000_000_000
 }
 
-/// The seed of a case on a release, the same for all variants (FNV-1a).
+/// Returns the seed of a case on a release, which is the same for all variants (FNV-1a).
 fn seed(master: u64, case: &str, release: u32) -> u32 {
     let hash = format!("{master} {case} {release}").bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

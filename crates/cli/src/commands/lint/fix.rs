@@ -1,7 +1,7 @@
 //! Applies safe fixes.
 //!
-//! Fixes are applied in memory first, and the result is linted again, since one fix may allow another. Then each file is replaced
-//! atomically, unless it has changed meanwhile.
+//! Fixes are first applied in memory, and the result is linted again, since one fix may make another possible. Then each file is
+//! replaced atomically, unless it has changed since it was read.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,10 +13,10 @@ use beamtune_report::text::{clean_path, clean_words};
 
 use super::{Input, Origin, check};
 
-/// A fix that allows another one is rare, two in a row rarer. More passes would indicate a cycle.
+/// Maximum number of passes. Fixes that make another one possible are rare, so more passes would indicate a cycle.
 const MAX_PASSES: usize = 10;
 
-/// Fixes the files, and returns a line for each fix. A file that cannot be written is added to `unread`, and its input is restored.
+/// Fixes the files, and returns a line for each fix. If a file cannot be written, it is added to `unread`, and its input is restored.
 pub fn fix(inputs: &mut [Input], together: bool, unread: &mut Vec<Unread>) -> Vec<String> {
     let mut done: Vec<Vec<String>> = inputs.iter().map(|_| Vec::new()).collect();
     for _ in 0..MAX_PASSES {
@@ -48,7 +48,7 @@ pub fn fix(inputs: &mut [Input], together: bool, unread: &mut Vec<Unread>) -> Ve
     written
 }
 
-/// The edits of all safe fixes of a file that do not touch each other, and their descriptions.
+/// Returns the edits of all safe fixes of a file that do not touch each other, and their descriptions.
 fn choose(findings: &[Finding], index: usize, input: &Input) -> (Vec<Edit>, Vec<String>) {
     let (mut edits, mut what): (Vec<Edit>, _) = (Vec::new(), Vec::new());
     let Origin::Text(_) = &input.origin else { return (edits, what) };
@@ -78,14 +78,14 @@ fn choose(findings: &[Finding], index: usize, input: &Input) -> (Vec<Edit>, Vec<
     (edits, what)
 }
 
-/// Spans that are edited already: begin and end of each.
+/// Spans that are already edited: begin and end of each.
 #[derive(Default)]
 struct EditedSpans(BTreeMap<usize, usize>);
 
 impl EditedSpans {
-    /// True if none of them touches this span.
+    /// True if no edited span touches this one.
     fn allows(&self, span: &Range<usize>) -> bool {
-        // The span that begins last also ends last: edits of different findings do not touch, and those of one do not overlap.
+        // The span that begins last also ends last: edits of different findings do not touch, and those of one finding do not overlap.
         self.0.range(..=span.end).next_back().is_none_or(|(_, end)| *end < span.start)
     }
 
@@ -118,7 +118,7 @@ fn write(input: &Input) -> Result<(), Unread> {
     })
 }
 
-/// Restores the input as it was read.
+/// Restores an input to the text that was read.
 fn restore(input: &mut Input) {
     let Origin::Text(text) = &input.origin else { return };
     input.text = text.text.clone();
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_has_changed_is_kept_and_the_others_are_fixed() {
+    fn a_changed_file_is_kept_and_the_others_are_fixed() {
         let folder = tempfile::tempdir().expect("a folder");
         let paths = ["a.args", "b.args"].map(|name| folder.path().join(name));
         for path in &paths {

@@ -1,4 +1,5 @@
-//! Resolves a scenario's targets and connects to each before the start, so that a wrong name is one error and not a load of errors.
+//! Resolves a scenario's targets and connects to each before the load starts, so that a wrong name causes one error instead of
+//! thousands.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -18,7 +19,7 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 pub struct Addresses(Vec<(String, u16, SocketAddr)>);
 
 impl Addresses {
-    /// Resolves the targets of a scenario; for each, the first address that accepts a connection.
+    /// Resolves each target of a scenario to the first address that accepts a connection.
     pub fn find(scenario: &Scenario) -> Result<Self> {
         let targets = scenario.targets().into_iter();
         let found =
@@ -26,7 +27,7 @@ impl Addresses {
         found.collect::<Result<_>>().map(Self)
     }
 
-    /// The address of a target; 0.0.0.0:0 for one that was not resolved.
+    /// Returns the address of a target; 0.0.0.0:0 if it was not resolved.
     pub fn of(&self, target: &Target) -> SocketAddr {
         let found = self.0.iter().find(|(host, port, _)| *host == target.host && *port == target.port);
         found.map_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)), |(_, _, address)| *address)
@@ -54,7 +55,7 @@ fn find(host: &str, port: u16) -> Result<SocketAddr> {
     }
 }
 
-/// Makes a TLS handshake with each target that uses TLS, so that an untrusted certificate is reported once and not for each device.
+/// Performs a TLS handshake with each target that uses TLS, so that an untrusted certificate is reported once instead of by each device.
 pub fn check_tls(plan: &Plan) -> Result<()> {
     for kind in &plan.kinds {
         let endpoint = &kind.endpoint;
@@ -67,7 +68,7 @@ pub fn check_tls(plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// The certificates that this system trusts.
+/// Returns the certificates that this system trusts.
 pub fn system_trust() -> Vec<CertificateDer<'static>> {
     rustls_native_certs::load_native_certs().certs
 }

@@ -10,11 +10,11 @@ use beamtune_model::load::LoadResult;
 
 /// Read the results of other load generators
 ///
-/// These are k6, Locust, Tsung, Gatling, wrk, wrk2, h2load, emqtt-bench, oha and PerfTest, or results of beamtune load
+/// Supported are k6, Locust, Tsung, Gatling, wrk, wrk2, h2load, emqtt-bench, oha and PerfTest, and results of beamtune load
 /// (docs/load-import.md).
 #[derive(clap::Args)]
 pub struct Args {
-    /// Files of one tool; counts and histograms of several are added up
+    /// Files of one tool; counts and histograms of several files are added
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Tool, if its output is ambiguous (wrk2 without --latency)

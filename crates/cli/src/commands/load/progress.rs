@@ -1,4 +1,4 @@
-//! The progress of a load: one line on the terminal.
+//! Shows the progress of a load in one line on the terminal.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use beamtune_model::load::LoadSecond;
 
 use crate::terminal::Progress;
 
-/// The line.
+/// The progress line.
 pub struct ProgressLine {
     progress: Progress,
     length: Duration,
@@ -16,7 +16,7 @@ pub struct ProgressLine {
 }
 
 impl ProgressLine {
-    /// The line for a plan.
+    /// Creates the line for a plan.
     pub fn new(plan: &Plan) -> Self {
         let length = Duration::from_nanos(super::length_ns(plan));
         let connect = Duration::from_nanos(plan.connect_ns);

@@ -1,4 +1,4 @@
-//! Runs a part of a load for the process that the user started.
+//! A worker process, which runs a part of a load for the leading process: the one that the user started.
 
 use std::io::{BufRead, ErrorKind, Read};
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::connect::Addresses;
 use super::{ScenarioText, compile};
 
-/// The order for a worker: the same scenario, addresses and begin as for the others, and its part.
+/// The assignment of a worker: scenario, addresses and start time, which are the same for all workers, and its part of the load.
 #[derive(Serialize, Deserialize)]
 pub struct Order {
     pub name: String,
@@ -27,7 +27,7 @@ pub struct Order {
     pub part: Part,
 }
 
-/// Reads the order from standard input and runs it, until standard input closes.
+/// Reads the assignment from standard input, and runs it until it is done or standard input closes.
 pub fn run() -> Result<ExitCode> {
     let mut order = String::new();
     std::io::stdin().lock().read_line(&mut order).context("cannot read the worker's order")?;
@@ -44,7 +44,7 @@ pub fn run() -> Result<ExitCode> {
     let stop = Arc::new(AtomicBool::new(false));
     let on_close = Arc::clone(&stop);
     std::thread::Builder::new().name("stdin".to_owned()).spawn(move || {
-        // Nothing follows the order; the end of the stream means stop.
+        // Nothing follows the assignment. The end of the stream means: stop.
         let _ = std::io::stdin().lock().read_to_end(&mut Vec::new());
         on_close.store(true, Ordering::Relaxed);
     })?;

@@ -1,7 +1,8 @@
 //! Samples the lock waits of a stock VM from outside, without a restart and without changing the node.
 //!
-//! The first part of the time is without probes: how long each thread ran and was runnable, and how often it slept. That shows which
-//! threads to watch for the rest of the time ([`beamtune_profile::watch`]). Data that cannot be had become a remark with a way out.
+//! The first part of the time is without probes: it measures how long each thread ran and was runnable, and how often it slept. This
+//! shows which threads to watch for the rest of the time ([`beamtune_profile::watch`]). If data are not available, a remark says how to
+//! get them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,45 +20,45 @@ use beamtune_rules::contention::blocked::{self, Blocked, Times};
 
 use crate::recorder;
 
-/// Default of stack samples per second: costs 0.3 to 1 % of a core where it was measured, and gives thousands of stacks in 5 s.
+/// Default number of stack samples per second. In measurements, this cost 0.3 to 1 % of a core and gave thousands of stacks in 5 s.
 pub const DEFAULT_RATE_PER_S: u32 = 1_000;
 
-/// Divisor of the time for the part without probes.
+/// The total time divided by this number is the time without probes.
 const PROBE_FREE_DIVISOR: u32 = 5;
-/// Bounds of that part: little happens in less than 0.5 s, and more than 2 s show nothing new.
+/// Bounds of the time without probes: little happens in less than 0.5 s, and more than 2 s show nothing new.
 const PROBE_FREE_BOUNDS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(2));
 /// Time between two readings of the kernel's ring buffers.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(10);
-/// From this share on, samples within lock functions are worth a remark; a busy VM has 1 to 2 % (judgement).
+/// Minimum share of samples within lock functions for a remark; a busy VM has 1 to 2 % (judgement).
 const MIN_LOCKING_SHARE: f64 = 0.05;
-/// With fewer samples, no share is printed.
+/// Minimum number of samples for printing a share.
 const MIN_SAMPLES: i64 = 50;
-/// With a larger share of incomplete stacks, the results are doubtful.
+/// If the share of incomplete stacks is larger, the results are doubtful.
 const MAX_LOST_SHARE: f64 = 0.2;
 /// A scheduler that ran for a larger share of the time should have been watched (judgement).
 const MAX_UNWATCHED_SHARE: f64 = 0.05;
-/// With a larger share of lost records, the times are too small to rule out contention (judgement).
+/// If the share of lost records is larger, the times are too small to rule out contention (judgement).
 const MAX_MISSING_SHARE: f64 = 0.1;
 
 /// The results of probes.
 #[derive(Debug, Clone)]
 pub struct ProbeResult {
-    /// Lock waits, longest first. Their time is 0: only the recording knows it.
+    /// Lock waits, longest first. Their timestamps are 0; the recording sets them.
     pub waits: Vec<WaitRow>,
     /// Whether schedulers of each kind are blocked.
     pub blocked: Vec<Blocked>,
-    /// Sampled time, to which the durations of the waits refer; 0 if nothing was sampled.
+    /// Sampled time that the durations of the waits refer to; 0 if nothing was sampled.
     pub length: Duration,
     /// True if waits were missed: sleeps were not observed, or many records were lost.
     pub is_lower_bound: bool,
-    /// Missing or inexact data, with ways out.
+    /// Missing or inexact data, with the next step for the user.
     pub remarks: Vec<String>,
     /// The cost to the VM.
     pub cost: Cost,
 }
 
 impl ProbeResult {
-    /// Judges the schedulers again, by a recording of the same time: only the VM knows when they had work.
+    /// Evaluates the schedulers again with a recording of the same time, since only the VM knows when they had work.
     pub fn judge_by(&mut self, period: &Period) {
         if let Ok(times) = blocked::of_period(period) {
             self.blocked = times.into_iter().map(blocked::judge).collect();
@@ -65,7 +66,7 @@ impl ProbeResult {
     }
 }
 
-/// Samples the threads of a VM of this host, with at most `rate` samples per second.
+/// Samples the threads of a VM on this host, with at most `rate` samples per second.
 ///
 /// # Errors
 /// If there is no such process. Anything else that fails becomes a remark.
@@ -98,7 +99,7 @@ pub fn sample(pid: u32, length: Duration, rate: u32, stop: &Stop) -> Result<Prob
             return Ok(result);
         }
     };
-    // Opening the probes takes time, which is not sampled.
+    // Opening the probes takes time, which does not count as sampled.
     let opened = read_threads()?;
     let begin = clock.now();
     let left = recorder::nanos(left);
@@ -108,7 +109,7 @@ pub fn sample(pid: u32, length: Duration, rate: u32, stop: &Stop) -> Result<Prob
     }
     let watched = clock.now().saturating_sub(begin).max(1);
     result.remarks.append(&mut watch.remarks);
-    // If the VM has ended meanwhile, the waits so far count.
+    // If the VM has ended, the waits so far are used.
     let during = read_threads().map(|last| threads::between(&opened, &last)).ok();
     let tids = watch.tids();
     let unwatched = during.as_ref().map_or(0, |during| unwatched(during, &tids));
@@ -130,12 +131,12 @@ pub fn sample(pid: u32, length: Duration, rate: u32, stop: &Stop) -> Result<Prob
     Ok(result)
 }
 
-/// How the schedulers spent their time.
+/// Evaluates how the schedulers spent their time.
 fn schedulers(change: &Change) -> Vec<Blocked> {
     times(change).into_iter().map(blocked::judge).collect()
 }
 
-/// How the schedulers of each kind spent their time, without the VM's own data.
+/// Sums up how the schedulers of each kind spent their time, without data of the VM.
 fn times(change: &Change) -> Vec<Times> {
     let mut kinds: BTreeMap<&str, Times> = BTreeMap::new();
     for thread in change.threads.iter().filter(|thread| kind::SCHEDULERS.contains(&thread.kind.as_str())) {
@@ -156,7 +157,7 @@ fn times(change: &Change) -> Vec<Times> {
     kinds.into_values().collect()
 }
 
-/// The remark if no waits could be sampled, with a way out.
+/// Returns the remark for waits that could not be sampled, with an alternative.
 fn not_sampled(error: &ProfileError) -> String {
     let way_out = match error.is_denied() {
         // The error already names the required rights.
@@ -166,7 +167,7 @@ fn not_sampled(error: &ProfileError) -> String {
     format!("cannot sample lock waits: {error}{way_out}")
 }
 
-/// Number of schedulers that ran but were not watched.
+/// Counts the schedulers that ran but were not watched.
 fn unwatched(during: &Change, watched: &[u32]) -> usize {
     let has_run = |thread: &&Thread| {
         thread.ran.is_some_and(|ran| ran as f64 > MAX_UNWATCHED_SHARE * during.length as f64)
@@ -182,7 +183,7 @@ fn is_lower_bound(seen: &Seen) -> bool {
     seen.sleeps == Sleeps::Unseen || missing as f64 > MAX_MISSING_SHARE * seen.cost.samples as f64
 }
 
-/// Remarks on the samples.
+/// Returns remarks on missing or unusual samples.
 fn remarks(seen: &Seen) -> Vec<String> {
     let found = &seen.found;
     let mut remarks = Vec::new();
@@ -227,7 +228,7 @@ fn remarks(seen: &Seen) -> Vec<String> {
     remarks
 }
 
-/// The cost as a sentence; `length` is the sampled time.
+/// Describes the cost in a sentence; `length` is the sampled time.
 pub fn cost_sentence(cost: &Cost, length: Duration) -> String {
     let taken = cost.time.map(|time| {
         let share = time as f64 / SECOND_NS as f64 / length.as_secs_f64().max(0.001);
@@ -253,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_usual_result_has_no_remarks() {
+    fn a_normal_result_has_no_remarks() {
         let found = Found {
             on_cpu: 1_000,
             locking: vec![("ets_lookup_2".to_owned(), 20)],
@@ -265,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_data_are_remarked() {
+    fn missing_data_cause_a_remark() {
         let check = |seen: Seen, expect: &str| {
             let remarks = remarks(&seen);
             assert!(remarks.len() == 1 && remarks[0].contains(expect), "{remarks:?}");
@@ -364,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn the_remark_without_rights_or_symbols_names_a_way_out() {
+    fn the_remark_on_missing_rights_or_symbols_names_an_alternative() {
         let error = ProfileError::Denied { what: "the CPU's clock", paranoid: Some(4) };
         let remark = not_sampled(&error);
         assert!(remark.contains("perf_event_paranoid is 4") && remark.contains("as root"), "{remark}");

@@ -1,8 +1,8 @@
 //! Samples a VM without lock counting while it is recorded.
 //!
-//! Sampling is in control: the recording begins before it, so that both cover the same time, continues until it holds the waits, and
-//! ends. Ctrl-C ends sampling; the waits so far count. So does the end of the VM: time without the VM would make its waits look shorter,
-//! and after a restart, the waits would be those of another VM.
+//! Sampling controls the recording, which begins first, so that both cover the same time, and ends when it contains the waits. Ctrl-C
+//! ends sampling, and the waits so far are used. The end of the VM also ends sampling. Otherwise, time without the VM would make its
+//! waits look shorter, and after a restart, the waits would be those of another VM.
 
 use std::process::ExitCode;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -24,11 +24,12 @@ use crate::terminal;
 
 /// Time between two checks whether the recording has begun, or has taken the waits.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// Time between two checks whether the VM runs, each for a small file of /proc. The sampled time is too long by at most this.
+/// Time between two checks whether the VM runs, each of which reads a small file of /proc. The sampled time is too long by at most this.
 const VM_POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Shortest sampled time that means anything: a stack sample stands for up to some milliseconds of a thread.
+/// Minimum sampled time for a meaningful result: a stack sample represents up to a few milliseconds of a thread.
 const MIN_SAMPLED_TIME: Duration = Duration::from_millis(250);
-/// Longest time without a sample of the recording, directly after a sample (a tenth of [`super::SAMPLE_INTERVAL`]).
+/// When the recording ends, it takes a final sample, unless the last one is less than a tenth of [`super::SAMPLE_INTERVAL`] old. After
+/// this delay, it certainly takes one.
 const MAX_SAMPLE_DELAY: Duration = Duration::from_millis(150);
 
 /// Samples a VM without lock counting, and prints the page.
@@ -58,7 +59,7 @@ pub fn run(live: &LiveTarget, vm: Option<NodeSource>, args: &Args) -> Result<Exi
             result
         });
         let reader = record(live, vm, args, args.length, &[], Some(&slot));
-        // The recording ends before sampling if it fails, or if the VM has ended.
+        // If the recording fails, or the VM has ended, the recording ends before sampling does.
         slot.ended.request();
         slot.interrupted.request();
         (sampling.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), reader)
@@ -81,10 +82,10 @@ pub fn run(live: &LiveTarget, vm: Option<NodeSource>, args: &Args) -> Result<Exi
     Ok(print_page(&period, look.as_ref(), args))
 }
 
-/// The remarks if the VM ended during sampling.
+/// Returns the remarks if the VM ended during sampling.
 fn remarks_of_ended_vm(after: Duration, result: &ProbeResult) -> Vec<String> {
     let after = text::seconds(after.as_secs_f64());
-    // The end of the VM is reason enough that nothing was sampled.
+    // The end of the VM explains why nothing was sampled, so other remarks are left out.
     if result.length.is_zero() {
         return vec![format!(
             "the VM ended after {after}, before lock waits were sampled: if it was restarted, run this again"
@@ -96,7 +97,7 @@ fn remarks_of_ended_vm(after: Duration, result: &ProbeResult) -> Vec<String> {
     std::iter::once(remark).chain(result.remarks.iter().cloned()).collect()
 }
 
-/// Drops waits of too short a time, as after Ctrl-C or the end of the VM.
+/// Drops the waits if the sampled time is too short, as after Ctrl-C or the end of the VM.
 fn without_short_sampling(mut result: ProbeResult) -> ProbeResult {
     if !result.length.is_zero() && result.length < MIN_SAMPLED_TIME {
         result.remarks = vec![format!(
@@ -112,27 +113,27 @@ fn without_short_sampling(mut result: ProbeResult) -> ProbeResult {
 fn has_ended(identity: &Identity) -> bool {
     match Identity::of(&LocalTree::default(), identity.pid) {
         Ok(now) => now != *identity,
-        // A process that cannot be read for another reason may still run.
+        // If the process cannot be read for another reason, it may still be running.
         Err(error) => matches!(error, HostError::Ended { .. }),
     }
 }
 
-/// Hands the sampled waits over to a running recording.
+/// Passes the sampled waits to a running recording.
 #[derive(Default)]
 pub struct WaitSlot {
     waits: Mutex<Option<LockWaits>>,
     /// The recording has begun.
     pub begun: Stop,
-    /// Sampling must end: Ctrl-C.
+    /// Sampling must end, because of Ctrl-C or the end of the VM.
     pub interrupted: Stop,
     /// The recording must end, or has ended.
     pub ended: Stop,
-    /// When the VM ended, since sampling began.
+    /// Time from the beginning of sampling to the end of the VM.
     vm_ended: OnceLock<Duration>,
 }
 
 impl WaitSlot {
-    /// Waits for the begin of the recording; `false` if it failed to begin.
+    /// Waits until the recording begins; returns `false` if it failed to begin.
     fn wait_for_begin(&self) -> bool {
         while !self.begun.is_requested() && !self.ended.is_requested() {
             self.begun.wait(POLL_INTERVAL);
@@ -156,9 +157,9 @@ impl WaitSlot {
         }
     }
 
-    /// Waits until the recording has taken the waits, or has ended.
+    /// Stores the waits, and waits until the recording has taken them or has ended.
     fn put(&self, result: &ProbeResult) {
-        // The recording cannot say that waits were missed, so few waits would read as "few".
+        // The recording cannot express that waits were missed, so incomplete waits would be read as little contention.
         if !summary::is_recordable(result) {
             return;
         }
@@ -166,7 +167,8 @@ impl WaitSlot {
         *self.waits.lock().unwrap_or_else(PoisonError::into_inner) = Some(waits);
         let begin = Instant::now();
         while self.is_full() && !self.ended.is_requested() {
-            // The last sample takes them, too. A later one may be that of another VM with the same node name.
+            // The final sample also takes the waits, so end the recording: a later sample may be that of another VM with the same
+            // node name.
             if self.vm_ended.get().is_some() && begin.elapsed() > MAX_SAMPLE_DELAY {
                 return;
             }

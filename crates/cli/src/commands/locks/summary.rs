@@ -1,4 +1,4 @@
-//! The summary at the head of the page of `beamtune locks`, from `rules::contention::look`.
+//! The summary at the top of the page of `beamtune locks`, from `rules::contention::look`.
 
 use beamtune_model::cpu::kind;
 use beamtune_model::{Nanos, Period};
@@ -10,13 +10,13 @@ use beamtune_rules::contention::{self, Contender, Operation, Thing};
 use super::probes::{self, ProbeResult};
 use crate::recorder;
 
-/// From a recording; `None` if it holds neither the times of threads nor lock counts.
+/// Summarizes a recording; `None` if it contains neither thread times nor lock counts.
 pub fn from_period(period: &Period) -> Option<locks::Look> {
     let length = contention::length(period);
     look::of_period(period).map(|look| summarize(look, length, Vec::new(), None))
 }
 
-/// From probes of a running VM.
+/// Summarizes the probes of a running VM.
 pub fn from_probes(result: &ProbeResult) -> locks::Look {
     let cost = (!result.length.is_zero()).then(|| probes::cost_sentence(&result.cost, result.length));
     let watched = watched(result);
@@ -26,7 +26,7 @@ pub fn from_probes(result: &ProbeResult) -> locks::Look {
     summarize(look, None, result.remarks.clone(), cost)
 }
 
-/// What threads waited for: counted locks by owner, or sampled operations; the longest wait first.
+/// Lists what threads waited for, longest wait first: counted locks by owner, or sampled operations.
 pub fn contended(period: &Period, contenders: &[Contender], things: &[Thing]) -> Vec<Contended> {
     if things.is_empty() {
         return sampled(period);
@@ -36,7 +36,7 @@ pub fn contended(period: &Period, contenders: &[Contender], things: &[Thing]) ->
         let contender = contenders.iter().find(|contender| contender.class == thing.class);
         let entity = contender.and_then(|contender| match &thing.id {
             Some(id) => contender.entities.iter().find(|entity| entity.id == *id),
-            // Locks that share a load have no remedy of their own: the most contended one is an example.
+            // Locks that share a load have no individual remedy, so the most contended one is shown as an example.
             None => contender.entities.first().filter(|entity| !entity.what.is_apart()),
         });
         let place = entity.and_then(|entity| entity.place.as_ref());
@@ -62,7 +62,7 @@ fn sampled(period: &Period) -> Vec<Contended> {
     let operations = contention::operations(period);
     let all = operations.iter().fold(0_i64, |sum, one| sum.saturating_add(one.waited));
     let row = |one: &Operation| {
-        // The built-in function, and the function of the emulator in which it waited.
+        // Shows the built-in function, and the function of the emulator in which it waited.
         let inner = one.stack.first().filter(|inner| one.name.as_ref().is_some_and(|name| name != *inner));
         Contended {
             lock: one.class.unwrap_or_default().to_owned(),
@@ -87,7 +87,7 @@ fn watched(result: &ProbeResult) -> Watched {
     Watched { length: recorder::nanos(result.length), is_least: result.is_lower_bound }
 }
 
-/// Puts the results before the remarks. `counted_length` is how long locks were counted.
+/// Builds the summary, with the results before the remarks. `counted_length` is how long locks were counted.
 fn summarize(
     look: Look,
     counted_length: Option<Nanos>,

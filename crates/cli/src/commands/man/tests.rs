@@ -6,13 +6,13 @@ use tempfile::TempDir;
 use super::*;
 use crate::Cli;
 
-/// If set to 1, the tests write the generated pages and tables instead of comparing them.
+/// If this variable is set, the tests write the generated pages and tables instead of comparing them.
 const REGENERATE: &str = "BEAMTUNE_REGENERATE_DOCS";
 
-/// Columns of the help texts in docs/reference/commands.md.
+/// Width of the help texts in docs/reference/commands.md, in columns.
 const HELP_COLUMNS: usize = 100;
 
-/// The files of `beamtune man`.
+/// Writes the files of `beamtune man` to a new folder.
 fn written() -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     run(&Args { folder: folder.path().to_owned() }, &Cli::command()).expect("written");
@@ -27,7 +27,7 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// The visible commands as words: `study show`.
+/// Adds the names of all visible commands to `found`, such as `study show`.
 fn visible_commands(command: &Command, words: &str, found: &mut Vec<String>) {
     for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
         let name = format!("{words}{}", below.get_name());
@@ -37,7 +37,7 @@ fn visible_commands(command: &Command, words: &str, found: &mut Vec<String>) {
 }
 
 #[test]
-fn every_visible_command_has_a_page_and_no_other() {
+fn exactly_the_visible_commands_have_a_page() {
     let folder = written();
     let mut commands = Vec::new();
     visible_commands(&Cli::command(), "", &mut commands);
@@ -67,7 +67,7 @@ fn pages_are_formatted_without_a_warning() {
     let pages = folder.path().join("man");
     for name in names(&pages) {
         let page = pages.join(&name);
-        // As Debian's lintian does.
+        // These are the options that Debian's lintian uses.
         let man = ["--warnings", "-E", "UTF-8", "-l", "-Tutf8", "-Z"];
         assert_eq!(complaints("man", &man, &page).unwrap_or_default(), "", "man, {name}");
         let mandoc = ["-T", "lint", "-W", "error"];
@@ -106,7 +106,7 @@ fn commands_with_an_exit_status_exist() {
     assert!(STATUS.last().is_some_and(|row| row.commands.is_empty()));
 }
 
-/// The help texts of all commands, as docs/reference/commands.md shows them.
+/// Renders docs/reference/commands.md: the help texts of all commands.
 fn commands_page() -> String {
     let root = visible(&Cli::command());
     let commands: Vec<&Command> = commands(&root).into_iter().skip(1).collect();
@@ -150,7 +150,7 @@ fn environment_table() -> String {
     table
 }
 
-/// Compares a page with its generated form, or writes it.
+/// Compares a page with its generated text, or writes it.
 fn check(path: &Path, expected: &str) {
     if std::env::var_os(REGENERATE).is_some() {
         fs::write(path, expected).expect("written");
@@ -172,8 +172,8 @@ fn reference_pages_match_the_commands() {
     let mut text = fs::read_to_string(&readme).expect("docs/reference/README.md");
     for (name, table) in [("exit status", exit_status_table()), ("environment", environment_table())] {
         let (begin, end) = (format!("<!-- {name}: generated -->\n"), format!("<!-- end of {name} -->"));
-        let (before, rest) = text.split_once(&begin).expect("a begin");
-        let (_, after) = rest.split_once(&end).expect("an end");
+        let (before, rest) = text.split_once(&begin).expect("a begin marker");
+        let (_, after) = rest.split_once(&end).expect("an end marker");
         text = format!("{before}{begin}{table}{end}{after}");
     }
     check(&readme, &text);

@@ -1,6 +1,6 @@
-//! `record --keep`: the last hours of one or several nodes, each in its own thread and file.
+//! `record --keep`: keeps the last few hours of one or more nodes, each in its own thread and file.
 //!
-//! Messages are single lines on standard error, for a journal.
+//! Messages are single lines on standard error, for the journal.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -19,9 +19,9 @@ use crate::recorder::{RecordError, record_node_into, stop_on_signals};
 use crate::target::LiveTarget;
 use crate::terminal;
 
-/// Time between two searches for a node that does not run yet.
+/// Time between two searches for a node that is not running yet.
 const SEARCH_INTERVAL: Duration = Duration::from_secs(10);
-/// Shortest time between two messages about trouble.
+/// Minimum time between two messages about trouble.
 const MESSAGE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Records until Ctrl-C. A target that fails does not stop the others, but changes the exit status.
@@ -41,7 +41,7 @@ pub(super) fn run(args: &Args, ring: Ring) -> Result<ExitCode> {
     let record = |target: &String| {
         let ended = record_target(args, target, ring, &files, &stop);
         if let Err(error) = &ended {
-            // At once: the others may run for months.
+            // Logged immediately, since the other targets may be recorded for months.
             log(target, &format!("{error:#}"));
         }
         ended.is_ok()
@@ -70,12 +70,12 @@ pub(super) fn run(args: &Args, ring: Ring) -> Result<ExitCode> {
 struct Files<'a> {
     output: Option<&'a Path>,
     several: bool,
-    /// Files that are open. Closing a second handle on one of them would release SQLite's POSIX locks.
+    /// Files that are already used. Closing a second handle on such a file would release SQLite's POSIX locks.
     taken: Mutex<HashSet<PathBuf>>,
 }
 
 impl Files<'_> {
-    /// The file of a node: the one given with `-o`, or one in the folder, with the node's name.
+    /// Returns the file of a node: the file given with `-o`, or a file in the folder, with the node's name.
     fn of(&self, node: &str) -> Result<PathBuf> {
         let path = match self.output {
             Some(path) if !is_folder(path, self.several) => path.to_owned(),
@@ -104,7 +104,7 @@ pub(super) fn is_folder(path: &Path, several: bool) -> bool {
     several || path.is_dir() || path.as_os_str().to_string_lossy().ends_with('/')
 }
 
-/// Searches for a node until it runs, and records it from then on.
+/// Searches for a node until it is running, then records it.
 fn record_target(args: &Args, target: &str, ring: Ring, files: &Files<'_>, stop: &Stop) -> Result<()> {
     let is_process = target.parse::<u32>().is_ok();
     if !is_process {
@@ -114,7 +114,7 @@ fn record_target(args: &Args, target: &str, ring: Ring, files: &Files<'_>, stop:
     while !stop.is_requested() {
         let ended = match LiveTarget::find(Some(target), &args.access) {
             Ok(live) => record_live(args, &live, ring, files, stop),
-            // A process id does not return.
+            // A process id does not come back after a restart.
             Err(error) if is_process => Err(RecordError::Permanent(error)),
             Err(error) => Err(RecordError::Temporary(error)),
         };
@@ -122,7 +122,7 @@ fn record_target(args: &Args, target: &str, ring: Ring, files: &Files<'_>, stop:
             Ok((path, outcome)) => {
                 let path = path.display();
                 let samples = outcome.samples;
-                log(target, &format!("{samples} samples; judge them with: beamtune diagnose {path}"));
+                log(target, &format!("{samples} samples; diagnose them with: beamtune diagnose {path}"));
                 return Ok(());
             }
             Err(RecordError::Permanent(error)) => return Err(error),
@@ -145,7 +145,7 @@ fn record_live(
     files: &Files<'_>,
     stop: &Stop,
 ) -> Result<(PathBuf, Outcome), RecordError> {
-    // Waits for the node and for disk space without a limit.
+    // Waits without a limit if the node is down or the disk is full.
     let plan =
         Plan { wait_for_return: Nanos::MAX, wait_for_room: Nanos::MAX, triggers: true, ..Plan::default() };
     let mut file = PathBuf::new();
@@ -183,7 +183,7 @@ impl MessageFilter {
         }
         self.at = Some(Instant::now());
         self.last = now.map(str::to_owned);
-        Some(now.unwrap_or("no trouble any more").to_owned())
+        Some(now.unwrap_or("no more trouble").to_owned())
     }
 }
 

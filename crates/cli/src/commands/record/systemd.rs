@@ -1,4 +1,4 @@
-//! A systemd unit that runs `record` with the options of this command.
+//! Renders a systemd unit that runs `record` with the options of this command.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use super::Args;
 use crate::target::LiveTarget;
 
-/// The unit. Its user is that of the nodes, if they run here now and have the same; otherwise root.
+/// Renders the unit. It runs as the user of the nodes, if they are running on this host and share one user; otherwise as root.
 pub(super) fn unit(args: &Args) -> Result<String> {
     let exe = std::env::current_exe().context("cannot find the path of this program")?;
     let mut command = vec![exe.display().to_string(), "record".to_owned()];
@@ -18,7 +18,7 @@ pub(super) fn unit(args: &Args) -> Result<String> {
     option("--max-size", args.max_size.to_string());
     option("--every", format!("{}s", args.every.as_secs_f64()));
     command.extend(args.access.words()?);
-    // Specifiers such as %S stay as they are; the user's words are quoted.
+    // Our own specifiers, such as %S, must not be quoted; words from the user must.
     let folder = match &args.output {
         Some(output) => quoted(&std::path::absolute(output).context("-o")?.display().to_string())?,
         None => "%S/beamtune/".to_owned(),
@@ -44,23 +44,23 @@ pub(super) fn unit(args: &Args) -> Result<String> {
     let names = args.targets.join(", ");
     write!(
         unit,
-        "# Keeps the last hours of {names}, so that incidents can be analysed later.\n\
+        "# Keeps the last few hours of {names}, so that incidents can be analysed later.\n\
          # To install it, as root:\n\
          #   beamtune record --systemd … > /etc/systemd/system/beamtune.service\n\
          #   systemctl daemon-reload && systemctl enable --now beamtune.service\n\
          # To analyse the last night:\n\
          #   beamtune diagnose /var/lib/beamtune/NODE.btr --from 02:50 --to 03:10\n\
          [Unit]\n\
-         Description=beamtune: the last hours of {names}\n\
+         Description=beamtune: the last few hours of {names}\n\
          After=network.target epmd.service\n\
-         # Restart it forever.\n\
+         # Restart without a limit.\n\
          StartLimitIntervalSec=0\n\
          \n\
          [Service]\n\
          ExecStart={} -o {folder} {}\n\
          Restart=always\n\
          RestartSec=30\n\
-         # Ends the recording in order, as a single file.\n\
+         # Finishes the recording properly, as a single file.\n\
          KillSignal=SIGTERM\n\
          TimeoutStopSec=30\n\
          StateDirectory=beamtune\n\
@@ -78,7 +78,7 @@ pub(super) fn unit(args: &Args) -> Result<String> {
              CapabilityBoundingSet=\n"
         )?,
         None => unit.push_str(
-            "\n# These two capabilities allow to read /proc and cookies of other users' processes.\n\
+            "\n# With these two capabilities, the service can read /proc and the cookies of other users' processes.\n\
              # Better: set User= to the nodes' user, and CapabilityBoundingSet= to nothing.\n\
              User=root\n\
              CapabilityBoundingSet=CAP_SYS_PTRACE CAP_DAC_READ_SEARCH\n",
@@ -88,8 +88,8 @@ pub(super) fn unit(args: &Args) -> Result<String> {
     Ok(unit)
 }
 
-/// These would hide the nodes, so they are not set: ProtectProc, ProcSubset, PrivateUsers, PrivateNetwork, PrivatePIDs. ProtectHome is
-/// limited to read-only, because of the cookie.
+/// Sandbox settings. ProtectProc, ProcSubset, PrivateUsers, PrivateNetwork and PrivatePIDs are not set, since they would hide the
+/// nodes. ProtectHome is only `read-only`, because of the cookie.
 const HARDENING: &str = "\
 NoNewPrivileges=yes
 ProtectSystem=strict
@@ -115,7 +115,7 @@ SystemCallFilter=@system-service
 WantedBy=multi-user.target
 ";
 
-/// The user of all targets, if they run here now.
+/// Returns the user of the targets, if all are running on this host as the same user other than root.
 fn user(args: &Args) -> Option<String> {
     let mut users = args
         .targets
