@@ -181,7 +181,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn additional_measurement_never_increases_the_deviation(points in prop::collection::vec(-3.0..3.0_f64, 2..12), at in -3.0..3.0_f64) {
+        fn more_measurements_never_increase_the_deviation(points in prop::collection::vec(-3.0..3.0_f64, 2..12), at in -3.0..3.0_f64) {
             let values: Vec<f64> = points.iter().map(|point| point.sin()).collect();
             let all = fit(&points, &values, 0.1);
             let (fewer, rest) = (&points[1..], &values[1..]);

@@ -300,7 +300,7 @@ mod tests {
 
         /// This is the definition of the interval.
         #[test]
-        fn interval_contains_the_shifts_that_are_not_rejected(values in prop::collection::vec(-1e3..1e3_f64, 6..25), shift in -1e3..1e3_f64) {
+        fn interval_contains_shifts_that_are_not_rejected(values in prop::collection::vec(-1e3..1e3_f64, 6..25), shift in -1e3..1e3_f64) {
             let found = effect(&values, 0.95).expect("enough pairs");
             let (rank, _) = critical_rank(&rank_sums(values.len()), 0.025).expect("enough pairs");
             let shifted: Vec<f64> = values.iter().map(|value| value - shift).collect();
