@@ -347,7 +347,7 @@ fn is_code(word: &str) -> bool {
 }
 
 #[test]
-fn settings_refer_to_all_diagnosis_rules_and_to_no_others() {
+fn every_rule_has_settings_and_every_code_of_a_setting_has_a_page() {
     let pages = rules_with_a_page();
     assert!(pages.len() >= 15, "{pages:?}");
     let mut named = BTreeSet::new();

@@ -251,7 +251,7 @@ fn errors_are_reported_for_exactly_the_releases_that_do_not_boot() {
 }
 
 #[test]
-fn texts_of_all_findings_match_the_snapshots() {
+fn the_texts_of_all_findings_match_the_snapshots() {
     let mut groups: BTreeMap<String, String> = BTreeMap::new();
     for sample in samples() {
         let group = sample.name.split('/').next().expect("a folder").to_owned();
