@@ -49,7 +49,7 @@ pub struct DefaultOption {
     pub unit: Option<String>,
     /// The id of the flag that sets the option.
     pub flag: String,
-    /// The first version with this default; `None`: all earlier versions.
+    /// The first version with this default; `None`: it applies from the first release on.
     pub from: Option<OtpVersion>,
     /// The first version without this default.
     pub until: Option<OtpVersion>,

@@ -35,8 +35,8 @@ pub struct Input {
     pub text: String,
     /// The parsed fragments of the file.
     pub fragments: Vec<Fragment>,
-    /// The index of the selected node, from 0, if a YAML file has containers of several nodes. A new node begins at each variable
-    /// that the previous node already has. `None` if there is only one node.
+    /// The index of the selected node, from 0, if a YAML file has containers of several nodes. A new node is assumed to begin at a
+    /// variable that the previous node already has. `None` if there is only one node.
     pub node: Option<usize>,
 }
 
@@ -64,7 +64,7 @@ impl Input {
 /// One occurrence of a flag in a file.
 #[derive(Debug, Clone)]
 pub struct Given {
-    /// Index of the file.
+    /// Index of the file in the list of inputs.
     pub file: usize,
     /// Index of the fragment in the file.
     pub fragment: usize,

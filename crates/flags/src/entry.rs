@@ -34,7 +34,7 @@ pub struct Entry {
     pub fatal: Vec<Fatal>,
     /// A value that every release with this flag accepts.
     pub example: Option<String>,
-    /// The default values, each with the first version that uses it; the first one applies to all earlier versions.
+    /// The default values, in the order of versions; each one applies from its first version on.
     #[serde(default)]
     pub default: Vec<DefaultFrom>,
     /// The first version with the setting, then the patch releases to which it was backported. Empty: all versions
@@ -106,7 +106,8 @@ pub enum Kind {
     CodeChange,
 }
 
-/// How the value of a flag is given. Wherever the next word may be the value, it may also follow in the same word.
+/// How the value of a flag is given. A value that may be in the next word may also be in the same word, unless
+/// [`Entry::glued`] is false.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Argument {
@@ -146,7 +147,7 @@ impl Probe {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DefaultFrom {
-    /// The first version with this default; `None`: all earlier versions.
+    /// The first version with this default; `None`: it applies from the first release on.
     pub from: Option<OtpVersion>,
     /// The value as a user would write it; exclusive with `rule`.
     pub is: Option<String>,

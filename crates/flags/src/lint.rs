@@ -4,7 +4,7 @@
 //! whether a VM rejects a flag, crashes, ignores the flag, or interprets it differently from what is written. The data about flags come
 //! from the catalogue ([`Entry::judge`](crate::Entry::judge)); a rule decides what to check and how to report it.
 //!
-//! Unknown values are not judged: if the value of a flag is a template or a variable, only the flag is checked. A conditional word does
+//! Unknown values are not checked: if the value of a flag is a template or a variable, only the flag is checked. A conditional word does
 //! not override anything, and because of it nothing is reported as missing.
 
 mod case;

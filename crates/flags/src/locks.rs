@@ -19,7 +19,7 @@ const DATA: &str = include_str!("../data/locks.toml");
 pub struct LockClass {
     /// The name that lock counting prints: `db_tab`. Locks that a NIF library or port driver creates are not listed.
     pub name: String,
-    /// The kinds of lock, each with the first release that uses it; the first kind applies to all earlier releases.
+    /// The kinds of lock, in the order of releases; each one applies from its first release on.
     pub kind: Vec<LockKindSince>,
     /// The category by which lock counting is enabled for this class: `db`, `process`, `scheduler` …
     pub category: String,
@@ -116,7 +116,7 @@ pub const LOOKED_AT: [u32; 4] = [23, 25, 27, 29];
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LockKindSince {
-    /// The first inspected release with this kind; `None`: all earlier releases.
+    /// The first inspected release with this kind; `None`: it applies from the first release on.
     pub from: Option<u32>,
     /// The kind.
     pub is: LockKind,

@@ -22,7 +22,7 @@ pub use number::Reads;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Takes {
-    /// The first version with these values; `None`: all earlier versions.
+    /// The first version with these values; `None`: it applies from the first release on.
     pub from: Option<OtpVersion>,
     /// The letters of the allocators with these values (`u` is the flag for all allocators); `None`: every allocator
     /// that no other element lists. Only for flags such as `+M<S>as`.
@@ -144,7 +144,7 @@ pub struct HostDependent {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fatal {
-    /// The first version in which the values are fatal; `None`: all earlier versions.
+    /// The first version in which the values are fatal; `None`: it applies from the first release on.
     pub from: Option<OtpVersion>,
     /// The first version in which the values are no longer fatal.
     pub until: Option<OtpVersion>,

@@ -11,9 +11,9 @@ const HOURS: usize = 24;
 
 /// Minimum length: a pattern can repeat only within two days or more.
 const MIN_DAYS: f64 = 2.0;
-/// Minimum share of the variance that the hours must explain (judgement).
+/// Minimum share of the variance that the hours must explain (chosen by judgement).
 const MIN_SHARE: f64 = 0.5;
-/// Minimum correlation between the hourly means of the first and the second half of the days (judgement).
+/// Minimum correlation between the hourly means of the first and the second half of the days (chosen by judgement).
 const MIN_AGREEMENT: f64 = 0.5;
 
 /// A pattern that repeats each day.

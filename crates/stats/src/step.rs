@@ -21,7 +21,7 @@ pub struct Step {
     pub p: f64,
 }
 
-/// Maximum residuals of the two levels, as a share of the residuals of a line (judgement).
+/// Maximum residuals of the two levels, as a share of the residuals of a line (chosen by judgement).
 const MAX_RESIDUAL_SHARE: f64 = 0.5;
 
 /// Finds the step in points `(x, y)`, ordered by x. `None` if there are fewer than [`trend::MIN_POINTS`] points, if the change is not

@@ -6,7 +6,7 @@ use beamtune_model::{Diagnosis, Finding, Outcome, Remedy};
 
 /// Expected effect of a remedy for a finding of severity 0, as the logarithm of a ratio.
 const MIN_EFFECT: f64 = 0.02;
-/// Increase of the expected effect for severity 100 (judgement; the trials of the search correct it).
+/// Increase of the expected effect for severity 100 (chosen by judgement; the trials of the search correct it).
 const EFFECT_OF_SEVERITY: f64 = 0.20;
 
 /// Flags that are tried early for objectives of CPU time even without a finding. On many loads, the busy wait of idle schedulers takes

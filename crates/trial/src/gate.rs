@@ -15,13 +15,13 @@ const MAX_FOREIGN_SHARE: f64 = 0.10;
 const MIN_FOREIGN_SHARE_FOR_DELAY: f64 = 0.03;
 /// Maximum run-queue delay of VM threads, in seconds per second of CPU time (quiet host: 0.2; busy host: 12).
 const MAX_DELAY_PER_CPU_SECOND: f64 = 0.5;
-/// Maximum steal, as a share of all CPUs (judgement).
+/// Maximum steal, as a share of all CPUs (chosen by judgement).
 const MAX_STEAL_SHARE: f64 = 0.02;
-/// Maximum share of the time in which tasks wait for memory or I/O, by PSI (judgement).
+/// Maximum share of the time in which tasks wait for memory or I/O, by PSI (chosen by judgement).
 const MAX_PRESSURE_SHARE: f64 = 0.10;
 /// Maximum share of the seconds in which the load generator is the limit. Such seconds are excluded from the latencies, so others must
-/// remain; CPU per request hardly depends on a request that is a millisecond late. (Judgement. A quiet virtual machine with two CPUs has
-/// some such seconds in every run, and more if the target lets its CPUs sleep.)
+/// remain; CPU per request hardly depends on a request that is a millisecond late. (Chosen by judgement. A quiet virtual machine with two
+/// CPUs has some such seconds in every run, and more if the target lets its CPUs sleep.)
 const MAX_BOUND_SHARE: f64 = 0.8;
 /// Maximum difference between the progress of the wall clock and of the monotonic clock. NTP slews by 0.5 ms per second, while a
 /// suspension takes seconds.

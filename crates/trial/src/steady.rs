@@ -10,8 +10,8 @@ use beamtune_stats::{SD_OF_MAD, median};
 
 /// The warm-up ends after this number of seconds without a change.
 pub const STEADY_SECONDS: usize = 10;
-/// Maximum relative change of CPU time per answer between the halves (judgement: a third of the smallest effect of interest is 3 %,
-/// and single seconds are ten times as noisy as windows).
+/// Maximum relative change of CPU time per answer between the halves (chosen by judgement: a third of the smallest effect of interest is
+/// 3 %, and single seconds are ten times as noisy as windows).
 const MAX_CPU_CHANGE: f64 = 0.10;
 /// Maximum relative change of resident memory, which is less noisy and, in many targets, never stops growing.
 const MAX_MEMORY_CHANGE: f64 = 0.05;

@@ -33,7 +33,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// Returns the format as which a converted file is parsed.
+    /// Returns the format of the converted file.
     pub fn format(self) -> Format {
         match self {
             Target::VmArgs => Format::VmArgs,

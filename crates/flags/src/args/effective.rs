@@ -37,7 +37,7 @@ pub enum By {
 /// A variable or flag in a file that does not reach the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IneffectiveFlag {
-    /// Index of the file.
+    /// Index of the file in the list of inputs.
     pub file: usize,
     /// The byte offset in the file.
     pub offset: usize,

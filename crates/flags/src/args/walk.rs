@@ -1,7 +1,7 @@
 //! Finds the flags in the words of a file.
 //!
-//! The launcher passes words that start with `+`, and their values, to the emulator, whatever precedes them. Words that start with `-`
-//! and the words after them are for `init`. `-extra` ends the flags of its file or variable, but not those of other ones.
+//! The launcher passes words that start with `+`, and their values, to the emulator, even between words for `init`. Words that start with
+//! `-`, and the words after them, are for `init`. `-extra` ends the flags of its file or variable, but does not affect other files.
 
 use std::ops::Range;
 

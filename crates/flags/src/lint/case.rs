@@ -1,4 +1,4 @@
-//! Judges each setting of a node: how each release treats the value, and how other settings affect it.
+//! Determines for each setting of a node how the releases treat the value, and how other settings affect it.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -12,14 +12,14 @@ use super::{Finding, Level, Rule};
 use crate::release_runs;
 use crate::takes::Verdict;
 
-/// A node with its judged settings.
+/// A node whose settings have been evaluated.
 pub(super) struct Case<'n, 'a> {
     pub(super) node: &'n Node<'a>,
-    /// The judged settings, in the order of `node.settings`.
+    /// The evaluated settings, in the order of `node.settings`.
     pub(super) judged: Vec<JudgedSetting<'n, 'a>>,
 }
 
-/// A setting with its judgement.
+/// A setting with its outcomes, and the other settings that affect it.
 pub(super) struct JudgedSetting<'n, 'a> {
     pub(super) setting: &'n Setting<'a>,
     /// The outcome for each release that reads the setting; empty for unknown flags.

@@ -69,7 +69,7 @@ pub(crate) struct Outdated {
 pub(crate) struct Trap {
     /// The id of the setting.
     pub(crate) flag: String,
-    /// The first version with this effect; `None`: all earlier versions.
+    /// The first version with this effect; `None`: it applies from the first release on.
     pub(crate) from: Option<OtpVersion>,
     /// The first version without this effect.
     pub(crate) until: Option<OtpVersion>,

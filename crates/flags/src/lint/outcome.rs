@@ -1,4 +1,4 @@
-//! Judges how a VM of one release treats a setting.
+//! Determines how a VM of one release treats a setting.
 //!
 //! A release comprises several versions. If the first version rejects a setting and a later version accepts it, no error is reported,
 //! because the patch level is unknown.
@@ -75,7 +75,7 @@ fn presence(entry: &Entry, release: u32) -> Presence {
     }
 }
 
-/// Judges how each of these releases treats a setting with a known flag.
+/// Determines how each of these releases treats a setting with a known flag.
 pub(super) fn outcomes(
     setting: &Setting<'_>,
     entry: &Entry,

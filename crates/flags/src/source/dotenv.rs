@@ -133,7 +133,7 @@ fn escape(character: &str, mark: u8) -> Option<char> {
     }
 }
 
-/// Returns the position of the last closing brace of a value. A `${` after this position is unclosed; searching its end each time
+/// Returns the position of the last closing brace of a value. A `${` after this position is unclosed; searching for its end each time
 /// would take quadratic time.
 fn last_brace(bytes: &[u8], value: Range<usize>) -> Option<usize> {
     let last = bytes.get(value.clone())?.iter().rposition(|byte| *byte == b'}')?;

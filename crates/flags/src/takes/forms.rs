@@ -76,7 +76,8 @@ impl Form {
         }
     }
 
-    /// Judges a value. Returns `None` if the value does not have this form; it may still be a valid keyword or number.
+    /// Determines how a VM treats a value. Returns `None` if the value does not have this form; it may still be a valid
+    /// keyword or number.
     pub(super) fn judge(self, text: &str, words: &[String], question: &Question<'_>) -> Option<Verdict> {
         let machine = question.machine;
         Some(match self {
@@ -84,7 +85,7 @@ impl Form {
             Form::Refused => Verdict::refused("this allocator does not have the flag"),
             Form::FirstLetter => {
                 let claimed = words.iter().any(|word| !word.is_empty() && text.starts_with(word.as_str()));
-                // A complete keyword is judged like any other keyword.
+                // A complete keyword is treated like any other keyword.
                 return (claimed && !words.iter().any(|word| word == text))
                     .then(|| Verdict::first_letter(text));
             }
@@ -344,7 +345,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_value_is_judged_without_a_panic(text in "[-+:,0-9LtcpnN ]{0,12}") {
+        fn any_value_is_checked_without_a_panic(text in "[-+:,0-9LtcpnN ]{0,12}") {
             for form in [Form::Schedulers, Form::DirtySchedulers, Form::SchedulerPercent,
                 Form::DirtySchedulerPercent, Form::CpuTopology, Form::Release] {
                 for machine in [None, TWO, QUOTA] {

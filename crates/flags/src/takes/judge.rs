@@ -1,11 +1,11 @@
-//! Judges how a VM of one version treats a value of a setting.
+//! Determines how a VM of one version treats a value of a setting.
 
 use super::number::{Reads, low_32_bits, read, round};
 use super::{AboveMax, BelowMin, Integer, Machine, OtherValues, Rounding, Takes};
 use crate::OtpVersion;
 use crate::entry::{Entry, WhereAbsent};
 
-/// A value to judge.
+/// A value of a setting, with everything that may affect how a VM treats the value.
 #[derive(Debug, Clone, Copy)]
 pub struct Question<'q> {
     /// The value; `None` for a flag that is given without a value.
@@ -38,7 +38,7 @@ pub enum Verdict {
         /// What happens to the VM.
         why: String,
     },
-    /// The value cannot be judged.
+    /// It is unknown how the VM treats the value.
     Unknown {
         /// The reason.
         why: String,
@@ -93,13 +93,13 @@ impl Verdict {
 }
 
 impl Entry {
-    /// Judges how a VM of this version treats a value; `None` is the flag without a value. A flag such as `+M<S>as` is
-    /// judged as the flag for all allocators (`+Muas`); [`judge`](Self::judge) takes the letter of a single one.
+    /// Determines how a VM of this version treats a value; `None` is the flag without a value. A flag such as `+M<S>as`
+    /// is treated as the flag for all allocators (`+Muas`); [`judge`](Self::judge) takes the letter of a single one.
     pub fn check(&self, value: Option<&str>, otp: impl Into<OtpVersion>) -> Verdict {
         self.judge(&Question { value, otp: &otp.into(), allocator: None, machine: None })
     }
 
-    /// Judges how a VM treats a value, for an allocator and a host.
+    /// Determines how a VM treats a value, for an allocator and a host.
     pub fn judge(&self, question: &Question<'_>) -> Verdict {
         let otp = question.otp;
         if !self.exists_in(otp.clone()) {
