@@ -1,7 +1,7 @@
-//! The allocators of the emulator: what each holds, and its default options.
+//! The allocators of the emulator: what each one allocates, and its default options.
 //!
 //! `erlang:system_info({allocator, A})` reports sizes and options of each instance of an allocator. Instance 0 serves
-//! all threads other than normal schedulers; the defaults here are those of the schedulers' instances. The data is
+//! all threads other than normal schedulers; the defaults here are those of the schedulers' instances. The data is in
 //! `data/allocators.toml`.
 
 use std::collections::BTreeMap;
@@ -14,18 +14,18 @@ use crate::catalog::broken;
 
 const DATA: &str = include_str!("../data/allocators.toml");
 
-/// An allocator.
+/// An allocator of the emulator.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Allocator {
-    /// Its name: `binary_alloc`.
+    /// The name: `binary_alloc`.
     pub name: String,
-    /// Its letter in flags: `B` of `+MBas`.
+    /// The letter in flags: `B` of `+MBas`.
     pub letter: char,
-    /// The first version without it.
+    /// The first version without this allocator.
     pub removed_in: Option<OtpVersion>,
-    /// Whether it manages blocks in carriers, with the options below: the allocators of
-    /// `erlang:system_info(alloc_util_allocators)`.
+    /// Whether the allocator manages blocks in carriers and has options, as the allocators that
+    /// `erlang:system_info(alloc_util_allocators)` lists do.
     pub carriers: bool,
     /// Whether its carriers migrate between schedulers through a pool.
     #[serde(default)]
@@ -33,34 +33,34 @@ pub struct Allocator {
     /// Whether each scheduler has its own instance.
     #[serde(default)]
     pub per_scheduler: bool,
-    /// What it holds.
+    /// What the allocator is used for.
     pub holds: String,
-    /// Where `erlang:memory/0` counts it.
+    /// The keys of `erlang:memory/0` that include this memory.
     pub counted_in: String,
 }
 
-/// An option of allocators with carriers, and its default.
+/// An option of the allocators with carriers, and the default of this option.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DefaultOption {
-    /// Its name: `sbct`.
+    /// The name: `sbct`.
     pub name: String,
-    /// The unit of its value; absent for words.
+    /// The unit of the value; `None` for keywords.
     pub unit: Option<String>,
-    /// The entry of the flag that sets it.
+    /// The id of the flag that sets the option.
     pub flag: String,
-    /// The first version that this applies to; absent: from the beginning.
+    /// The first version with this default; `None`: it applies from the first release on.
     pub from: Option<OtpVersion>,
-    /// The first version that this no longer applies to.
+    /// The first version without this default.
     pub until: Option<OtpVersion>,
-    /// The default as `~w` prints it; `<S>` is the allocator's letter.
+    /// The default, as `~w` prints it; `<S>` stands for the letter of the allocator.
     pub default: String,
-    /// The default is divided by the number of schedulers, at most by this number.
+    /// If present, the default is divided by the number of schedulers, but at most by this number.
     pub divided_by: Option<u64>,
-    /// Allocators with another default, by name. These are not divided.
+    /// Different defaults of some allocators, by name. These are not divided.
     #[serde(default)]
     pub except: BTreeMap<String, String>,
-    /// Allocators with another default that is also divided.
+    /// Different defaults of some allocators, by name. These are divided.
     #[serde(default)]
     pub except_divided: BTreeMap<String, String>,
 }
@@ -77,12 +77,12 @@ fn file() -> &'static File {
     FILE.get_or_init(|| toml::from_str(DATA).unwrap_or_else(|error| broken("allocators", &error)))
 }
 
-/// Every allocator of OTP 21 and later.
+/// Returns all allocators of OTP 21 and later.
 pub fn allocators() -> &'static [Allocator] {
     &file().allocator
 }
 
-/// The allocator with this name (`binary_alloc`) or letter (`B`).
+/// Finds an allocator by name (`binary_alloc`) or letter (`B`).
 pub fn allocator(name: &str) -> Option<&'static Allocator> {
     let mut letters = name.chars();
     let letter = letters.next().filter(|_| letters.next().is_none());
@@ -90,14 +90,14 @@ pub fn allocator(name: &str) -> Option<&'static Allocator> {
 }
 
 impl Allocator {
-    /// Whether this version has it.
+    /// Whether this version has the allocator.
     pub fn exists_in(&self, otp: impl Into<OtpVersion>) -> bool {
         let otp = otp.into();
         self.removed_in.as_ref().is_none_or(|removed| otp < *removed)
     }
 
-    /// Its default options in this version, as `~w` prints them, on a VM with this number of schedulers (the first
-    /// number of `+S`). Empty for an allocator without carriers.
+    /// Returns the default options in this version, by name and as `~w` prints them. `schedulers` is the total number of
+    /// schedulers (the first number of `+S`). Empty for an allocator without carriers.
     pub fn default_options(
         &self,
         otp: impl Into<OtpVersion>,
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn an_allocator_is_found_by_name_and_letter() {
+    fn allocators_are_found_by_name_and_letter() {
         assert_eq!(allocator("binary_alloc").map(|found| found.letter), Some('B'));
         assert_eq!(allocator("H").map(|found| found.name.as_str()), Some("eheap_alloc"));
         assert!(allocator("exec_alloc").is_some_and(|found| found.exists_in(23) && !found.exists_in(24)));

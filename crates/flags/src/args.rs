@@ -1,10 +1,11 @@
-//! The flags of a node: the effective value of each and where it comes from, and files with changed flags.
+//! Reads and edits the flags in a node's configuration files: vm.args, environment variables, scripts.
 //!
-//! [`effective`] joins the files of one node as the launcher does and returns for each flag the effective value, its place, and the
-//! values that it overrides. [`change`] sets or removes a flag in the text of a file; [`convert`] writes the flags of one file in the
-//! format of another. Comments, order and all other bytes stay the same.
+//! [`effective`] combines the files of one node as the launcher does. For each flag it returns the effective value, where that value
+//! is given, and the values that it overrides. [`change`] sets or removes a flag in the text of a file and leaves all other bytes
+//! unchanged. [`convert`] writes the flags and comments of one file in the format of another.
 //!
-//! Every result is parsed again before it is returned: the new text has the requested value, and all other flags keep theirs.
+//! Every new text is parsed again before it is returned, to verify that it has the requested value and that all other flags are
+//! unchanged.
 
 mod change;
 mod comment;
@@ -28,29 +29,29 @@ pub use self::flag_change::Wish;
 /// A file with flags.
 #[derive(Debug, Clone)]
 pub struct Input {
-    /// Its syntax.
+    /// The syntax of the file.
     pub format: Format,
-    /// Its text.
+    /// The content of the file.
     pub text: String,
-    /// Its parsed fragments.
+    /// The parsed fragments of the file.
     pub fragments: Vec<Fragment>,
-    /// Which of several nodes is meant, from 0, if a YAML file has containers of several nodes. A new node begins with a variable that
-    /// the node before it already has. `None` if there is only one.
+    /// The index of the selected node, from 0, if a YAML file has containers of several nodes. A new node is assumed to begin at a
+    /// variable that the previous node already has. `None` if there is only one node.
     pub node: Option<usize>,
 }
 
 impl Input {
-    /// Parses a text.
+    /// Parses the content of a file.
     ///
     /// # Errors
-    /// Those of [`source::read`].
+    /// Fails in the same cases as [`source::read`].
     pub fn read(format: Format, text: impl Into<String>) -> Result<Input, SourceError> {
         let text = text.into();
         let fragments = source::read(format, &text)?;
         Ok(Input { format, text, fragments, node: None })
     }
 
-    /// The same file with another text.
+    /// Returns the same file with new content.
     fn with_text(&self, text: impl Into<String>) -> Result<Input, SourceError> {
         Ok(Input { node: self.node, ..Input::read(self.format, text)? })
     }
@@ -60,56 +61,61 @@ impl Input {
     }
 }
 
-/// One use of a flag in a file.
+/// One occurrence of a flag in a file.
 #[derive(Debug, Clone)]
 pub struct Given {
-    /// Index of the file.
+    /// Index of the file in the list of inputs.
     pub file: usize,
     /// Index of the fragment in the file.
     pub fragment: usize,
-    /// The spelling of its entry: `+sbwt`, `+MBas`, `-heart`, `-kernel net_ticktime`; without an entry the text of the file.
+    /// The spelling in the catalogue: `+sbwt`, `+MBas`, `-heart`, `-kernel net_ticktime`. For an unknown flag, the spelling in the file.
     pub flag: String,
-    /// Its entry in the catalogue.
+    /// The entry in the catalogue; `None` for an unknown flag.
     pub entry: Option<&'static Entry>,
-    /// The words of its value; empty for a flag without one.
+    /// The words of the value; empty for a flag without a value.
     pub values: Vec<String>,
-    /// Its bytes in the file.
+    /// The byte range of the flag and its value in the file.
     pub span: Range<usize>,
-    /// Part of it is a template or a variable, so its value is unknown.
+    /// Whether a part is a template or a variable, so that the value is unknown.
     pub dynamic: bool,
-    /// It is in a part of the file that may not take effect.
+    /// Whether the flag is in a part of the file that may not take effect, such as a branch of a script.
     pub conditional: bool,
-    /// When it takes effect.
+    /// The position of the flag in the order in which the launcher applies its sources.
     pub order: Order,
     shape: Shape,
 }
 
 impl Given {
-    /// The value as one text; `None` for a flag without one.
+    /// Returns the value, joined by spaces; `None` for a flag without a value.
     pub fn value(&self) -> Option<String> {
         (!self.values.is_empty()).then(|| self.values.join(" "))
     }
 }
 
-/// How the words of a fragment form the flag, as indices of words.
+/// How the words of a fragment form the flag; numbers are indices of words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Shape {
-    /// The flag and its values are separate words.
+    /// The flag and its values are separate words, in this range.
     Apart(Range<usize>),
-    /// Flag and value are one word; the value begins at this byte.
+    /// Flag and value are one word: its index, and the byte offset of the value in the word.
     Glued(usize, usize),
-    /// A key and its value after `-application`: the indices of that word and of the key.
+    /// A key and its value after `-application`.
     Pair {
+        /// The index of `-application`.
         head: usize,
+        /// The index of the key.
         key: usize,
-        /// It is the only pair after that word.
+        /// Whether this is the only pair after `-application`.
         alone: bool,
     },
-    /// The value of a variable that sets this flag; not `alone` if it sets others as well.
-    OfVariable { alone: bool },
+    /// The value of a variable that sets this flag.
+    OfVariable {
+        /// Whether the variable sets only this flag.
+        alone: bool,
+    },
 }
 
-/// Why flags cannot be reported or changed.
+/// The reason why flags cannot be reported or changed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ArgsError {
     /// The file cannot be parsed, or the change cannot be written.
@@ -135,29 +141,29 @@ pub enum ArgsError {
         /// The flag.
         flag: String,
     },
-    /// The flag may be repeated, and every occurrence has an effect.
+    /// The flag cannot be changed here, because every occurrence of the flag has an effect.
     #[error("{flag} can be repeated, and every occurrence has an effect; edit the file by hand")]
     Accumulates {
         /// The flag.
         flag: String,
     },
-    /// A flag that must be given only once is given several times.
+    /// The flag is given several times, so that it is unclear which occurrence to change.
     #[error("{flag} is given at {first} and again at {second}; remove one of them first")]
     Twice {
         /// The flag.
         flag: String,
-        /// The first place.
+        /// The first occurrence.
         first: Position,
-        /// The second place.
+        /// The second occurrence.
         second: Position,
     },
-    /// A file describes several nodes.
+    /// The file describes several nodes, and none is selected.
     #[error("this file describes several nodes, whose flags begin at {}; select one of them", listed(begins))]
     SeveralNodes {
         /// Where the flags of each node begin.
         begins: Vec<Position>,
     },
-    /// The file has fewer nodes.
+    /// The selected node does not exist.
     #[error("no node {} in this file; it describes {count}", node + 1)]
     NoSuchNode {
         /// The requested node, from 0.
@@ -165,20 +171,20 @@ pub enum ArgsError {
         /// The number of nodes.
         count: usize,
     },
-    /// A variable of the product sets the flag.
+    /// An environment variable of a product (such as RabbitMQ) sets the flag.
     #[error("{flag} comes from {variable} at {at}; change that line by hand")]
     ByVariable {
         /// The flag.
         flag: String,
         /// The variable.
         variable: String,
-        /// The place of its value.
+        /// The position of the variable's value.
         at: Position,
     },
     /// The file has no place for flags, and none can be added.
     #[error("this file has no place for flags; {advice}")]
     NoPlace {
-        /// What to do.
+        /// How the user can proceed.
         advice: &'static str,
     },
     /// The file does not have the flag.
@@ -187,7 +193,7 @@ pub enum ArgsError {
         /// The flag.
         flag: String,
     },
-    /// The changed file would not be parsed as intended.
+    /// If the flag were written, the file would not be parsed as intended.
     #[error("{flag} cannot be written here: {why}")]
     NotHeld {
         /// The flag.
@@ -195,12 +201,12 @@ pub enum ArgsError {
         /// What would happen.
         why: String,
     },
-    /// A part that the other format cannot express.
+    /// The other format cannot express a part of the file.
     #[error("{at}: `{text}` cannot be written in the other format: {why}")]
     NotConvertible {
-        /// Its place.
+        /// The position of the part.
         at: Position,
-        /// Its text.
+        /// The text of the part.
         text: String,
         /// The reason.
         why: &'static str,
@@ -208,7 +214,7 @@ pub enum ArgsError {
 }
 
 impl ArgsError {
-    /// The place of the error, if its text starts with one.
+    /// Returns the position of the error, if the error message starts with a position.
     pub fn position(&self) -> Option<Position> {
         match self {
             ArgsError::Source(error) => error.position(),
@@ -222,7 +228,7 @@ fn listed(places: &[Position]) -> String {
     places.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// The name of a place: the variable, or the name of the embedded file; empty for a file of its own.
+/// Returns the name of a place: of the variable or of the embedded file. Empty if the place is a whole file.
 pub fn place_name(place: &Place) -> &str {
     match place {
         Place::ArgsFile { name } => name.as_deref().unwrap_or_default(),

@@ -1,9 +1,9 @@
-//! Parses the flags that an emulator was started with.
+//! Parses the arguments of a running emulator.
 //!
-//! The launcher `erlexec` merges command line, args files and environment variables, and starts the emulator
-//! with `-sbwt none` for `+sbwt none`, all emulator flags before the first `--`. So
-//! `erlang:system_info(emu_args)` and `/proc/PID/cmdline` show the same list (seen on OTP 23, 25, 27 and 29).
-//! Words after the first `--` are for `init`; they may look like emulator flags but have no effect.
+//! The launcher `erlexec` merges command line, args files and environment variables. It passes `+sbwt none` to the
+//! emulator as `-sbwt none`, and all emulator flags precede the first `--`. `erlang:system_info(emu_args)` and
+//! `/proc/PID/cmdline` therefore show the same list (tested on OTP 23, 25, 27 and 29). Words after the first `--` are
+//! for `init`: they may look like emulator flags, but do not affect the emulator.
 
 use crate::catalog::recognise;
 use crate::entry::{Argument, Entry};
@@ -11,11 +11,11 @@ use crate::entry::{Argument, Entry};
 /// A flag and its effective value.
 #[derive(Debug, Clone)]
 pub struct Setting {
-    /// The spelling of its entry, with the allocator's letter: `+sbwt`, `+hms` for `+h 233`, `+MBas`.
+    /// The spelling in the catalogue, with the allocator's letter: `+sbwt`, `+hms` for `+h 233`, `+MBas`.
     pub flag: String,
-    /// Its entry; `None` for an unknown flag.
+    /// The catalogue entry of the flag; `None` for an unknown flag.
     pub entry: Option<&'static Entry>,
-    /// The value; `None` for a flag without one.
+    /// The value; `None` for a flag without a value.
     pub value: Option<String>,
     /// The origin of the value.
     pub origin: Origin,
@@ -23,10 +23,10 @@ pub struct Setting {
     pub overridden: Vec<OverriddenValue>,
 }
 
-/// A value that a later one overrides.
+/// A value that a later occurrence of the same flag overrides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OverriddenValue {
-    /// The value; `None` for a flag without one.
+    /// The value; `None` for a flag without a value.
     pub value: Option<String>,
     /// The origin of the value.
     pub origin: Origin,
@@ -37,23 +37,23 @@ pub struct OverriddenValue {
 pub enum Origin {
     /// The environment variable of this name.
     Environment(String),
-    /// The command line, or an args file such as vm.args, which the launcher expands in its place.
+    /// The command line, or an args file such as vm.args, whose words the launcher inserts into the command line.
     CommandLine,
-    /// Given at start; the environment does not show where.
+    /// Given at start; the environment does not reveal where.
     Start,
-    /// Not given.
+    /// The flag was not given.
     Default,
 }
 
-/// The flags of a list such as `emu_args`, each once, with the last value given, in order of first appearance. Words
-/// may start with `-`, as the emulator gets them, or with `+`, as on the command line. A leading program name is
-/// skipped.
+/// Parses a list such as `emu_args` and returns each flag once, with its last value, in order of first appearance.
+/// Flags may start with `-`, as the emulator receives them, or with `+`, as on the command line. A leading program
+/// name is skipped.
 pub fn parse_emu_args(args: &[String]) -> Vec<Setting> {
     settings(flags(args), |_| Origin::Start)
 }
 
-/// The effective value of one flag: the last one given. `None` if the flag was not given; empty for a flag without a
-/// value.
+/// Returns the effective value of one flag, which is the last value given. `None` if the flag was not given; empty for
+/// a flag without a value.
 pub fn effective(args: &[String], flag: &str) -> Option<String> {
     let found = parse_emu_args(args).into_iter().find(|setting| setting.flag == flag)?;
     Some(found.value.unwrap_or_default())
@@ -64,11 +64,11 @@ pub(crate) struct Occurrence {
     pub(crate) flag: String,
     pub(crate) entry: Option<&'static Entry>,
     pub(crate) value: Option<String>,
-    /// Index of its word.
+    /// Index of the word that contains the flag.
     pub(crate) at: usize,
 }
 
-/// The words that the emulator reads: all before the first `--`, without the program name.
+/// Returns the words that the emulator parses: those before the first `--`, without the program name.
 pub fn emulator_words(args: &[String]) -> &[String] {
     let end = args.iter().position(|word| word == "--").unwrap_or(args.len());
     let words = args.get(..end).unwrap_or_default();
@@ -76,22 +76,23 @@ pub fn emulator_words(args: &[String]) -> &[String] {
     words.get(begin..).unwrap_or_default()
 }
 
-/// The words of init's arguments in the form of recordings: each flag with its values, joined by spaces. Where `-kernel`
-/// has an odd number of them, a parameter or value contains a space at an unknown place, and the argument is left out.
+/// Splits the arguments of init, as recordings contain them, into words. Each argument is a flag with its values,
+/// joined by spaces. If `-kernel` has an odd number of words, some value contains a space, but it is unknown which one,
+/// so the argument is skipped.
 pub fn init_words(arguments: &[String]) -> Vec<String> {
     let is_clear =
         |argument: &&String| !argument.starts_with("-kernel ") || argument.split(' ').count() % 2 == 1;
     arguments.iter().filter(is_clear).flat_map(|argument| argument.split(' ')).map(str::to_owned).collect()
 }
 
-/// Every flag of the words, in order.
+/// Returns every occurrence of a flag in the arguments, in order.
 pub(crate) fn flags(args: &[String]) -> Vec<Occurrence> {
     let words = emulator_words(args);
     let mut found = Vec::new();
     let mut at = 0;
     while let Some(word) = words.get(at) {
         let next = words.get(at + 1).map(String::as_str);
-        // A word that is no flag has no effect.
+        // Other words have no effect.
         if let Some(name) = word.strip_prefix(['-', '+']) {
             let (occurrence, took_next) = occurrence(&format!("+{name}"), next, at);
             found.push(occurrence);
@@ -102,13 +103,13 @@ pub(crate) fn flags(args: &[String]) -> Vec<Occurrence> {
     found
 }
 
-/// Whether the flag of `word` takes `next` as its value.
+/// Whether the flag in `word` takes the word `next` as its value.
 pub(crate) fn takes_next(word: &str, next: Option<&str>) -> bool {
     occurrence(word, next, 0).1
 }
 
-/// Whether an earlier value of a flag stays in effect next to a later one instead of being overridden: the letters of
-/// `+B` are separate switches, and `+Mea config` only prints (erl_init.c; seen on OTP 23, 25, 27 and 29).
+/// Whether a later value of a flag leaves an earlier value in effect instead of overriding it. The letters of `+B` are
+/// separate switches, and `+Mea config` only prints (erl_init.c; tested on OTP 23, 25, 27 and 29).
 pub fn stays_beside(flag: &str, earlier: Option<&str>, later: Option<&str>) -> bool {
     match flag {
         // `+B` alone is the same as `+Bd`.
@@ -118,7 +119,7 @@ pub fn stays_beside(flag: &str, earlier: Option<&str>, later: Option<&str>) -> b
     }
 }
 
-/// Whether the next word is the value of a flag with an optional value: only known words are.
+/// Whether a word is the value of a preceding flag with an optional value. Only known keywords are.
 pub(crate) fn takes_word(entry: &Entry, word: &str) -> bool {
     let mut known = entry.takes.iter().flat_map(|takes| takes.words.iter().chain(&takes.refuses));
     !word.is_empty() && known.any(|known| known == word)
@@ -133,13 +134,13 @@ fn occurrence(word: &str, next: Option<&str>, at: usize) -> (Occurrence, bool) {
             let value = glued(found.glued);
             let apart = match found.entry.argument {
                 _ if value.is_some() => None,
-                // Even if it is a flag, as in the emulator: `+sbwt -d` is an invalid threshold, not two flags.
+                // As in the emulator, the value may look like a flag: `+sbwt -d` is an invalid threshold, not two flags.
                 Some(Argument::Required) => next,
                 Some(Argument::Optional) => next.filter(|next| takes_word(found.entry, next)),
                 _ => None,
             };
             if value.is_some() && found.entry.argument == Some(Argument::None) {
-                // An unknown flag that starts with the name of this one.
+                // An unknown flag whose name starts with the name of a flag without a value.
                 unknown()
             } else {
                 (found.flag, Some(found.entry), value, apart)
@@ -151,7 +152,7 @@ fn occurrence(word: &str, next: Option<&str>, at: usize) -> (Occurrence, bool) {
     (Occurrence { flag, entry, value, at }, taken.is_some())
 }
 
-/// Merges the occurrences of each flag; `origin` returns the origin of the word at an index.
+/// Merges the occurrences of each flag. `origin` returns the origin of a word by its index.
 pub(crate) fn settings(found: Vec<Occurrence>, origin: impl Fn(usize) -> Origin) -> Vec<Setting> {
     let mut settings: Vec<Setting> = Vec::new();
     for Occurrence { flag, entry, value, at } in found {
@@ -182,7 +183,7 @@ mod tests {
         text.split_whitespace().map(str::to_owned).collect()
     }
 
-    /// `flag=value` of each setting.
+    /// Formats the settings as `flag=value`.
     fn parsed(text: &str) -> String {
         let show = |setting: &Setting| match &setting.value {
             Some(value) => format!("{}={value}", setting.flag),
@@ -192,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_are_parsed_with_and_without_a_space_and_with_either_sign() {
+    fn flags_are_parsed_with_and_without_a_space_and_with_plus_or_minus() {
         let check = |text: &str, expect: &str| assert_eq!(parsed(text), expect, "{text}");
         check("", "");
         check("/usr/lib/erlang/erts-13.1.5/bin/beam.smp -- -root /usr/lib/erlang", "");
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_value_counts_and_the_earlier_ones_are_kept() {
+    fn last_value_takes_effect_and_earlier_ones_are_overridden() {
         let settings = parse_emu_args(&words("-S4 -sbwt none -S 2:2 -S2 -h 400 -hms 300"));
         let [schedulers, spin, heap] = settings.as_slice() else { panic!("{settings:?}") };
         assert_eq!((schedulers.flag.as_str(), schedulers.value.as_deref()), ("+S", Some("2")));
@@ -221,13 +222,13 @@ mod tests {
     }
 
     #[test]
-    fn words_after_the_first_double_dash_are_not_for_the_emulator() {
+    fn words_after_the_first_double_dash_are_ignored() {
         let args = "beam.smp -sbwt none -- -root /r -- -home /h -- -sbwt long -kernel net_ticktime 30";
         assert_eq!(parsed(args), "+sbwt=none");
     }
 
     #[test]
-    fn only_words_for_the_emulator_are_taken() {
+    fn emulator_words_exclude_the_program_name_and_words_for_init() {
         let check =
             |text: &str, expect: &str| assert_eq!(emulator_words(&words(text)).join(" "), expect, "{text}");
         check("/usr/bin/beam.smp -sbwt none -- -root /r -- -P 1", "-sbwt none");
@@ -236,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_of_init_are_split_where_they_are_unambiguous() {
+    fn unambiguous_init_arguments_are_split_into_words() {
         let arguments = [
             "-noshell",
             "-kernel net_ticktime 30 logger_level debug",
@@ -247,13 +248,13 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_without_its_value_takes_the_next_flag_as_in_the_emulator() {
+    fn flag_that_lacks_its_value_takes_the_next_flag_as_its_value() {
         assert_eq!(parsed("-sbwt -d -P 2048"), "+sbwt=-d +P=2048");
         assert_eq!(parsed("-P 2048 -sbwt -- -root r"), "+P=2048 +sbwt");
     }
 
     #[test]
-    fn an_unknown_flag_is_kept_unchanged() {
+    fn unknown_flags_are_returned_unchanged() {
         let settings = parse_emu_args(&words("-zfuture 4 -dsomething -Lx -P 2048"));
         let shown: Vec<_> = settings
             .iter()
@@ -271,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn the_value_of_one_flag_is_found() {
+    fn effective_value_of_a_flag_is_found() {
         let args = words("-sbwt none -d -S 4");
         let check = |flag: &str, expect: Option<&str>| {
             assert_eq!(effective(&args, flag).as_deref(), expect, "{flag}");
@@ -287,7 +288,7 @@ mod tests {
         #[test]
         fn any_list_of_words_is_parsed(args in proptest::collection::vec("(-|\\+|--)?[A-Za-z0-9<>é:]{0,6}", 0..12)) {
             let settings = parse_emu_args(&args);
-            // Each flag occurs once, and no word is counted twice.
+            // Each flag is returned once, and no word is used twice.
             let total: usize = settings.iter().map(|setting| 1 + setting.overridden.len()).sum();
             prop_assert!(total <= args.len());
             for (index, setting) in settings.iter().enumerate() {
@@ -296,7 +297,7 @@ mod tests {
         }
 
         #[test]
-        fn the_last_of_any_values_counts(values in proptest::collection::vec("[a-z0-9]{1,5}", 1..6), glued: bool) {
+        fn last_of_several_values_takes_effect(values in proptest::collection::vec("[a-z0-9]{1,5}", 1..6), glued: bool) {
             let args: Vec<String> = values
                 .iter()
                 .flat_map(|value| if glued { vec![format!("-swct{value}")] } else { vec!["-swct".to_owned(), value.clone()] })

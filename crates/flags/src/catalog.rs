@@ -1,4 +1,4 @@
-//! All entries: embedded, parsed once, found by id or by a word of a command line.
+//! The catalogue of all entries: parses the embedded data once, and finds entries by id or by a word of a command line.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -24,30 +24,31 @@ const FILES: &[(&str, &str)] = &[
     ("logger", include_str!("../data/logger.toml")),
 ];
 
-/// Letters of the allocators in flags `+M<S>…`, with `u` for all of them: erts_alloc(3).
+/// Letters of the allocators in flags `+M<S>…`; `u` means all allocators. Source: erts_alloc(3).
 const ALLOCATORS: &[char] = &['B', 'D', 'E', 'F', 'H', 'I', 'L', 'R', 'S', 'T', 'u'];
 
-/// Every entry, in the order of the files.
+/// Returns all entries, in the order of the data files.
 pub fn entries() -> &'static [Entry] {
     &catalog().entries
 }
 
-/// The entry with this id.
+/// Finds an entry by its id.
 pub fn entry(id: &str) -> Option<&'static Entry> {
     let catalog = catalog();
     catalog.by_id.get(id).and_then(|&index| catalog.entries.get(index))
 }
 
-/// A recognised word of a command line. The rest of the word after the flag is its value.
+/// A word of a command line that starts with a known flag.
 pub(crate) struct Recognised<'w> {
     pub(crate) entry: &'static Entry,
-    /// The flag as its entry spells it: `+MBas` for `+M<S>as`, `+hms` for `+h`.
+    /// The flag in the spelling of the entry: `+MBas` for `+M<S>as`, `+hms` for `+h`.
     pub(crate) flag: String,
+    /// The rest of the word after the flag, which is the value; empty if the word is only the flag.
     pub(crate) glued: &'w str,
 }
 
-/// The flag at the start of a word such as `+sbwt`, `+S4` or `+MBasaobf`. The longest match counts, as in the
-/// emulator.
+/// Finds the flag at the start of a word such as `+sbwt`, `+S4` or `+MBasaobf`. As in the emulator, the longest match
+/// wins.
 pub(crate) fn recognise(word: &str) -> Option<Recognised<'_>> {
     let catalog = catalog();
     let (prefix, found) = longest_prefix(&catalog.flags, word)?;
@@ -62,7 +63,7 @@ pub(crate) fn recognise(word: &str) -> Option<Recognised<'_>> {
     })
 }
 
-/// The longest key that is a prefix of the word.
+/// Finds the longest key that is a prefix of the word.
 fn longest_prefix<'m, V>(map: &'m BTreeMap<String, V>, word: &str) -> Option<(&'m str, &'m V)> {
     let mut rest = word;
     loop {
@@ -82,14 +83,14 @@ struct Catalog {
     flags: BTreeMap<String, Flag>,
 }
 
-/// What a spelling refers to.
+/// The flag to which a spelling refers.
 struct Flag {
     entry: usize,
     flag: String,
     spelling: Spelling,
 }
 
-/// Whether a spelling is a complete flag, with its value after it, or only the prefix of a flag (`+MX<P>`).
+/// Whether a spelling is a complete flag, which a value may follow, or only the prefix of a flag (`+MX<P>`).
 #[derive(Clone, Copy)]
 enum Spelling {
     Complete,
@@ -139,7 +140,7 @@ impl Catalog {
     }
 }
 
-/// The prefixes of words that give this flag, each with the flag's full name.
+/// Returns the prefixes by which words with this flag are recognised, each with the full name of the flag.
 fn prefixes(entry: &Entry, spelling: &str) -> Vec<(String, String, Spelling)> {
     if let Some(beginning) = spelling.strip_suffix("<P>") {
         return vec![(beginning.to_owned(), spelling.to_owned(), Spelling::Prefix)];
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_has_the_fields_of_its_kind() {
+    fn entries_have_the_fields_of_their_kind() {
         for entry in entries() {
             let id = &entry.id;
             let is_sentence = |text: &str| text.ends_with('.') && text.trim() == text;
@@ -200,7 +201,7 @@ mod tests {
             if bound_to_releases {
                 assert!(!entry.takes.is_empty() && !entry.default.is_empty(), "{id}: values and default");
             }
-            // Nothing reads the setting of the test allocator, or a setting that every release rejects.
+            // No Erlang function returns the setting of the test allocator, or a setting that every release rejects.
             let nothing_to_read =
                 entry.kind == Kind::CodeChange || entry.removed_in.is_some() || id == "+MZ<P>";
             assert_eq!(entry.read.is_none(), nothing_to_read, "{id}: read");
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fallback_is_an_environment_variable_with_its_own_entry() {
+    fn fallbacks_are_environment_variables_with_an_entry() {
         let fallbacks: Vec<_> = entries().iter().filter_map(|entry| entry.fallback.as_deref()).collect();
         assert!(fallbacks.contains(&"ERL_MAX_PORTS"));
         for name in fallbacks {
@@ -251,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_prefix_is_found_among_keys_with_a_common_start() {
+    fn longest_prefix_is_found_among_keys_with_a_common_start() {
         let keys = ["+a", "+ab", "+abcd", "+abd", "+b", "-a"].map(|key| (key.to_owned(), ()));
         let map = BTreeMap::from(keys);
         let check = |word: &str, expect: Option<&str>| {
@@ -269,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_is_recognised_by_its_longest_flag() {
+    fn words_are_recognised_by_the_longest_flag() {
         let check = |word: &str, id: &str, flag: &str, glued: &str| {
             let found = recognise(word).unwrap_or_else(|| panic!("{word}"));
             assert_eq!(
@@ -312,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn releases_before_17_are_older_than_all_others() {
+    fn versions_before_17_sort_before_all_others() {
         assert!(entry("+S").expect("+S").since.iter().all(|since| *since < OtpVersion::from(17)));
     }
 }

@@ -1,9 +1,9 @@
-//! The changes of settings between two OTP versions.
+//! Lists the settings that changed between two OTP versions.
 
 use crate::entry::{Entry, Kind};
 use crate::{OtpVersion, entries};
 
-/// A change between two versions.
+/// A change of a setting between two versions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     /// The id of the setting.
@@ -15,31 +15,31 @@ pub struct Change {
 /// The kind of a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
-    /// The newer version has it, the older does not.
+    /// Only the newer version has the setting.
     New,
-    /// The newer version rejects it.
+    /// The newer version rejects the setting.
     Removed,
-    /// The newer version accepts it but ignores it.
+    /// The newer version accepts the setting but ignores it.
     WithoutEffect,
     /// The default changed.
     Default {
-        /// In the older version.
+        /// The default in the older version.
         from: &'static str,
-        /// In the newer version.
+        /// The default in the newer version.
         to: &'static str,
     },
-    /// The accepted values changed, or what they do.
+    /// The accepted values changed, or the way in which the VM changes them.
     Takes {
-        /// In the older version, in the format of [`Takes::describe`](crate::Takes::describe).
+        /// The values that the older version accepts, as formatted by [`Takes::describe`](crate::Takes::describe).
         from: String,
-        /// In the newer version.
+        /// The values that the newer version accepts.
         to: String,
     },
     /// The spelling changed, or a new one was added.
     Spelling {
-        /// Before.
+        /// The former spelling.
         from: &'static str,
-        /// Now.
+        /// The current spelling.
         to: &'static str,
     },
     /// The effect changed.
@@ -51,9 +51,9 @@ pub enum What {
     },
 }
 
-/// The changes from one version to a later one, in the order of the catalogue. Empty if `to` is not later.
+/// Returns the changes from one version to a later one, in the order of the catalogue. Empty if `to` is not later.
 ///
-/// A release without a patch level is its first version: 25 to 26 means 25.0 to 26.0.
+/// A release without a patch level means its first version: 25 to 26 means 25.0 to 26.0.
 pub fn changes(from: impl Into<OtpVersion>, to: impl Into<OtpVersion>) -> Vec<Change> {
     let (from, to) = (from.into(), to.into());
     if from >= to {
@@ -80,7 +80,7 @@ fn differences(entry: &'static Entry, from: &OtpVersion, to: &OtpVersion) -> Vec
     match (entry.exists_in(from.clone()), entry.exists_in(to.clone())) {
         (false, false) => return Vec::new(),
         (false, true) if found.is_empty() => return vec![What::New],
-        // It existed under another name.
+        // The setting existed under another name.
         (false, true) => return found,
         (true, false) => return vec![What::Removed],
         (true, true) => {}
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_default_is_reported() {
+    fn new_defaults_are_reported() {
         assert_eq!(of("+P", "26", "27"), [What::Default { from: "262144", to: "1048576" }]);
         assert_eq!(of("+C", "25", "26"), [What::Default { from: "no_time_warp", to: "multi_time_warp" }]);
         assert_eq!(of("+P", "25", "26"), []);
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(of("+Mdai", "24", "25"), [What::New]);
         assert_eq!(of("+Mit", "23", "24"), [What::Removed]);
         assert_eq!(of("+MX<P>", "23", "24"), [What::Removed]);
-        // A backport is not in the first versions of the next release.
+        // The first versions of the next release do not have the backported setting.
         assert_eq!(of("+zosrl", "23.3.4.10", "24"), [What::Removed]);
         assert_eq!(of("+zosrl", "23.3.4.10", "24.2"), []);
         assert_eq!(of("+K", "20", "21"), [What::WithoutEffect]);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_spelling_or_effect_is_reported() {
+    fn changed_spellings_and_effects_are_reported() {
         assert_eq!(
             of("kernel.connect_all", "24", "25"),
             [What::Spelling { from: "-connect_all", to: "-kernel connect_all" }]
@@ -177,7 +177,7 @@ mod tests {
         );
     }
 
-    /// The ids of new settings, and the other changes as `id: what`.
+    /// Returns the ids of new settings, and all other changes as `id: change`.
     fn summarised(from: &str, to: &str) -> (Vec<&'static str>, Vec<String>) {
         let mut new = Vec::new();
         let mut others = Vec::new();
@@ -198,8 +198,8 @@ mod tests {
     }
 
     #[test]
-    fn an_upgrade_from_25_to_29_matches_the_release_notes() {
-        // ERTS and Kernel release notes of OTP 25.0 to 29.0.
+    fn upgrade_from_25_to_29_matches_the_release_notes() {
+        // Source: ERTS and Kernel release notes of OTP 25.0 to 29.0.
         let (new, others) = summarised("25.0", "29.0");
         assert_eq!(
             new,
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn an_upgrade_from_23_to_25_matches_the_release_notes() {
+    fn upgrade_from_23_to_25_matches_the_release_notes() {
         let (new, others) = summarised("23.2", "25.0");
         for id in ["+IOs", "+JPperf", "+Mdai", "+ssrct", "+zosrl", "kernel.net_ticker_spawn_options"] {
             assert!(new.contains(&id), "{id}: {new:?}");
@@ -264,15 +264,15 @@ mod tests {
     }
 
     #[test]
-    fn the_same_or_an_older_version_changes_nothing() {
+    fn the_same_or_an_older_version_has_no_changes() {
         assert_eq!(changes(27, 27), []);
         assert_eq!(changes(27, 25), []);
     }
 
     #[test]
-    fn changes_over_two_steps_include_those_of_each_step() {
+    fn upgrade_by_two_releases_includes_the_changes_of_each_release() {
         for change in changes(24, 25).into_iter().chain(changes(25, 26)) {
-            // A setting that is new in the first step and changed in the second is new over both.
+            // A setting that appears in OTP 25 and changes in OTP 26 is reported as new from OTP 24 to 26.
             let over_both: Vec<_> =
                 changes(24, 26).into_iter().filter(|found| found.id == change.id).collect();
             assert!(!over_both.is_empty(), "{change:?}");

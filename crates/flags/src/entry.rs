@@ -1,77 +1,77 @@
-//! One setting and what is known about it. The fields are the keys of `data/*.toml`.
+//! A setting and its data per OTP release. The fields are the keys of `data/*.toml`.
 
 use serde::Deserialize;
 
 use crate::OtpVersion;
 use crate::takes::{Fatal, Takes};
 
-/// One setting.
+/// A setting: how it is spelled, which values it accepts, what it does and in which releases it exists.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
-    /// Never changes: `+sbwt`, `+M<S>acul`, `ERL_FLAGS`, `ets.write_concurrency`, `code.back_pressure`.
+    /// Stable identifier: `+sbwt`, `+M<S>acul`, `ERL_FLAGS`, `ets.write_concurrency`, `code.back_pressure`.
     pub id: String,
-    /// What kind of setting it is, and thereby how it is changed.
+    /// The kind of the setting, which determines how it is changed.
     pub kind: Kind,
-    /// The spelling where it differs from the id. `<S>` is an allocator's letter.
+    /// The spelling, if it differs from the id. `<S>` stands for the letter of an allocator.
     #[serde(rename = "spelling")]
     written: Option<String>,
     /// Other spellings of the same flag.
     #[serde(default)]
     pub aliases: Vec<String>,
-    /// How an emulator flag takes its value; other kinds have none.
+    /// How the value of an emulator flag is given; `None` for other kinds of settings.
     pub argument: Option<Argument>,
-    /// Whether the value may follow in the same word as well: `+P4096`.
+    /// Whether the value may also be given in the same word: `+P4096`.
     #[serde(default = "yes")]
     pub glued: bool,
-    /// Remarks on the values beyond `takes`, for output.
+    /// Remarks on the values that `takes` cannot express, for output.
     pub values: Option<String>,
-    /// The accepted values, one step for each range of releases; see [`Entry::takes_in`].
+    /// The accepted values, one element for each range of releases; see [`Entry::takes_in`].
     #[serde(default)]
     pub takes: Vec<Takes>,
-    /// Values that end the VM while it starts.
+    /// Values that terminate the VM while it starts.
     #[serde(default)]
     pub fatal: Vec<Fatal>,
     /// A value that every release with this flag accepts.
     pub example: Option<String>,
-    /// The default, with the release it applies from; the first applies from the beginning.
+    /// The default values, in the order of versions; each one applies from its first version on.
     #[serde(default)]
     pub default: Vec<DefaultFrom>,
-    /// The first version that has it, then the patch releases that it was backported to. Empty: independent of
-    /// releases.
+    /// The first version with the setting, then the patch releases to which it was backported. Empty: all versions
+    /// have the setting.
     #[serde(default)]
     pub since: Vec<OtpVersion>,
-    /// The first version that accepts it but ignores it.
+    /// The first version that accepts the setting but ignores it.
     pub ignored_since: Option<OtpVersion>,
-    /// The first version that rejects it.
+    /// The first version that rejects the setting.
     pub removed_in: Option<OtpVersion>,
-    /// How versions without it react.
+    /// How versions without the setting react to it.
     #[serde(default)]
     pub where_absent: WhereAbsent,
-    /// Former spellings.
+    /// Spellings that earlier versions used.
     #[serde(default)]
     pub formerly: Vec<FormerSpelling>,
-    /// Changes of its effect where values and default stayed the same.
+    /// Changes of the effect that left the accepted values and the default unchanged.
     #[serde(default)]
     pub news: Vec<EffectChange>,
-    /// The environment variable that is used where the flag is not given.
+    /// The environment variable that is used if the flag is not given.
     pub fallback: Option<String>,
-    /// How to read the effective value: an Erlang expression, or a file.
+    /// How to read the effective value: an Erlang expression, or the path of a file.
     pub read: Option<String>,
-    /// An Erlang expression that prints, with `~w`, the effective value in the unit of the flag. `<A>` is the name of
-    /// the allocator. Absent where only `emu_args` shows the value, or where reading it is unsafe.
+    /// An Erlang expression whose value, printed with `~w`, is the effective value in the unit of the flag. `<A>`
+    /// stands for the name of the allocator. `None` if only `emu_args` shows the value, or if reading it is unsafe.
     pub effective: Option<String>,
-    /// How to test a value in a running VM; only for settings that can be set there.
+    /// How to test a value in a running VM; only for settings that can be changed at run time.
     pub probe: Option<Probe>,
-    /// How to change the same thing while the VM runs. For a flag this is a different setting: it may do less, and
-    /// is lost on restart.
+    /// How to achieve the same while the VM runs. For a flag this is a different setting, which may do less and is
+    /// lost on restart.
     pub run_time_change: Option<String>,
     /// What the setting does.
     pub does: String,
-    /// What it costs or can break.
+    /// The costs and risks of changing the setting.
     pub risk: String,
-    /// Codes of the diagnosis rules (`docs/rules`) that recommend this setting, judge it, or would fire because of
-    /// it.
+    /// Codes of the diagnosis rules (`docs/rules`) that recommend this setting, check its value, or report its
+    /// consequences.
     #[serde(default)]
     pub rules: Vec<String>,
     /// The sources of this entry.
@@ -106,56 +106,57 @@ pub enum Kind {
     CodeChange,
 }
 
-/// How a flag takes its value. A value may always follow in the same word as the flag as well.
+/// How the value of a flag is given. A value that may be in the next word may also be in the same word, unless
+/// [`Entry::glued`] is false.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Argument {
-    /// It takes none.
+    /// The flag has no value.
     None,
-    /// Required; in the next word if not in the same one.
+    /// Required; in the same word or in the next one.
     Required,
-    /// In the next word, unless that is a flag.
+    /// Optional; in the next word, unless the next word is a flag.
     Optional,
-    /// Only in the same word.
+    /// Required; only in the same word.
     Glued,
-    /// Only in the same word, and optional.
+    /// Optional; only in the same word.
     GluedOptional,
 }
 
-/// Tests in Erlang what a running VM makes of a value.
+/// Erlang expressions that test how a running VM interprets a value.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Probe {
-    /// Sets the value `<V>`: `{read_concurrency, <V>}`.
+    /// The setting with the value `<V>`: `{read_concurrency, <V>}`.
     set: String,
-    /// Returns the effective value in the form of [`Takes::shows`]; `<set>` is replaced by the setting:
-    /// `ets:info(ets:new(t, [<set>]), read_concurrency)`.
+    /// An expression that returns the effective value in the form of [`Takes::shows`], with `<set>` in place of the
+    /// setting: `ets:info(ets:new(t, [<set>]), read_concurrency)`.
     read: String,
 }
 
 impl Probe {
-    /// An expression that returns the effective value after setting `value`, and fails if the VM rejects it. With
-    /// `None` it sets nothing and returns the default.
+    /// Builds an expression that sets `value` and returns the effective value, and that fails if the VM rejects
+    /// `value`. For `None` the expression sets nothing and returns the default.
     pub fn expression(&self, value: Option<&str>) -> String {
         let set = value.map(|value| self.set.replace("<V>", value)).unwrap_or_default();
         self.read.replace("<set>", &set)
     }
 }
 
-/// A default and the first version with it.
+/// A default value and the first version that uses it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DefaultFrom {
-    /// Absent: from the beginning.
+    /// The first version with this default; `None`: it applies from the first release on.
     pub from: Option<OtpVersion>,
-    /// The value in the form in which it would be given; exclusive with `rule`.
+    /// The value as a user would write it; exclusive with `rule`.
     pub is: Option<String>,
-    /// What the VM does if the setting is not given, for output.
+    /// How the VM derives the value if the setting is not given, for output; exclusive with `is`.
     pub rule: Option<String>,
 }
 
 impl DefaultFrom {
-    /// The value, otherwise the rule.
+    /// Returns the value, or the rule if there is no value.
     pub fn text(&self) -> &str {
         self.is.as_deref().or(self.rule.as_deref()).unwrap_or_default()
     }
@@ -165,27 +166,27 @@ impl DefaultFrom {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum WhereAbsent {
-    /// It does not start.
+    /// The VM does not start.
     #[default]
     Refused,
-    /// It starts and ignores it.
+    /// The VM starts and ignores the setting.
     Ignored,
-    /// It parses it as another flag.
+    /// The VM parses the setting as another flag.
     ReadAs {
-        /// That flag.
+        /// The other flag.
         flag: String,
-        /// Its value.
+        /// The value of the other flag.
         value: String,
     },
 }
 
-/// A former spelling of a setting.
+/// A spelling that earlier versions used for a setting.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FormerSpelling {
-    /// The first version in which this spelling is no longer the only one.
+    /// The first version that also accepts the current spelling.
     pub until: OtpVersion,
-    /// The spelling.
+    /// The former spelling.
     pub is: String,
 }
 
@@ -207,28 +208,28 @@ fn yes() -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Evidence {
-    /// Tried on VMs of OTP 23, 25, 27 and 29: flags and variables by a start with every bound and word, settings
-    /// with a probe in a running VM (both `make check-flags`), the rest by hand.
+    /// Tested on VMs of OTP 23, 25, 27 and 29. `make check-flags` starts a VM with every bound and word of each flag
+    /// and variable, and tests settings that have a probe in a running VM. The rest was tested manually.
     Run,
-    /// Read in the C source of the emulator.
+    /// Derived from the C source of the emulator.
     Source,
-    /// Stated in the manual or the release notes.
+    /// Documented in the manual or the release notes.
     Manual,
 }
 
 impl Entry {
-    /// The spelling: `+sbwt`, `spawn_opt {min_heap_size, Words}`.
+    /// Returns the spelling: `+sbwt`, `spawn_opt {min_heap_size, Words}`.
     pub fn spelling(&self) -> &str {
         self.written.as_deref().unwrap_or(&self.id)
     }
 
-    /// The spelling and its aliases.
+    /// Iterates over the spelling and its aliases.
     pub(crate) fn spellings(&self) -> impl Iterator<Item = &str> {
         std::iter::once(self.spelling()).chain(self.aliases.iter().map(String::as_str))
     }
 
-    /// Whether this version accepts it. A release without a patch level is its first version, so a setting that
-    /// came with a later patch does not exist in it.
+    /// Whether this version accepts the setting. A release without a patch level means the first version of that
+    /// release, which lacks settings that came with a later patch.
     pub fn exists_in(&self, otp: impl Into<OtpVersion>) -> bool {
         let otp = otp.into();
         let begun = match self.since.split_first() {
@@ -241,19 +242,19 @@ impl Entry {
         begun && self.removed_in.as_ref().is_none_or(|removed| otp < *removed)
     }
 
-    /// Whether this version accepts it and does not ignore it.
+    /// Whether this version accepts the setting and does not ignore it.
     pub fn works_in(&self, otp: impl Into<OtpVersion>) -> bool {
         let otp = otp.into();
         self.ignored_since.as_ref().is_none_or(|ignored| otp < *ignored) && self.exists_in(otp)
     }
 
-    /// The default in this version, a value or a rule; `None` where there is no default or the setting does not
+    /// Returns the default in this version, a value or a rule; `None` if there is no default or the setting does not
     /// exist.
     pub fn default_in(&self, otp: impl Into<OtpVersion>) -> Option<&str> {
         self.default_step(&otp.into()).map(DefaultFrom::text)
     }
 
-    /// The default in this version if it is a value that could be given.
+    /// Returns the default in this version if it is a value that a user could write.
     pub fn default_value_in(&self, otp: impl Into<OtpVersion>) -> Option<&str> {
         self.default_step(&otp.into())?.is.as_deref()
     }
@@ -265,7 +266,7 @@ impl Entry {
         self.default.iter().rfind(|step| step.from.as_ref().is_none_or(|from| otp >= from))
     }
 
-    /// The letter of the allocator in a flag of this entry: `B` of `+MBas` for `+M<S>as`.
+    /// Returns the letter of the allocator in a flag of this entry: `B` for `+MBas` if the entry is `+M<S>as`.
     pub fn allocator_in(&self, flag: &str) -> Option<char> {
         let (before, after) = self.spelling().split_once("<S>")?;
         let letter = flag.strip_prefix(before)?.strip_suffix(after)?;
@@ -273,10 +274,10 @@ impl Entry {
         letters.next().filter(|_| letters.next().is_none())
     }
 
-    /// The OTP releases it is valid for, for output: `all`, `24.2 and later (also 23.3.4.10)`; with a warning if
-    /// `node`, the release of the target, is not among them.
+    /// Describes the OTP releases that have the setting, for output: `all`, `24.2 and later (also 23.3.4.10)`. Adds a
+    /// warning if `node`, the release of the target, is not among them.
     pub fn releases(&self, node: Option<u32>) -> String {
-        // Releases before 21 are not supported, so an older setting exists in all of them.
+        // beamtune supports OTP 21 and later, so a setting that is at least that old exists in all releases.
         const OLDEST: u32 = 21;
         let mut text = match self.since.split_first() {
             Some((first, backports)) if *first > OtpVersion::from(OLDEST) => {
@@ -301,8 +302,8 @@ impl Entry {
         text
     }
 
-    /// Whether this setting can be changed while the VM runs, without a code change. A flag cannot; for a run-time
-    /// setting with a similar effect see `run_time_change`.
+    /// Whether this setting can be changed while the VM runs, without a code change. Flags cannot; `run_time_change`
+    /// names a run-time setting with a similar effect.
     pub fn at_run_time(&self) -> bool {
         let changes = match self.kind {
             Kind::RuntimeSetting | Kind::HostSetting | Kind::KernelParameter | Kind::Environment => true,
@@ -317,7 +318,7 @@ impl Entry {
         changes && self.run_time_change.is_some()
     }
 
-    /// Whether any version of a release has it.
+    /// Whether any version of `release` has the setting.
     fn exists_somewhere_in(&self, release: u32) -> bool {
         let begun = self.since.is_empty()
             || self.since.iter().enumerate().any(|(index, version)| {
@@ -336,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backport_counts_only_in_its_own_release() {
+    fn backported_setting_exists_only_in_releases_with_the_backport() {
         let check = |otp: &str, expect: bool| {
             assert_eq!(entry("+zosrl").expect("+zosrl").exists_in(version(otp)), expect, "{otp}");
         };
@@ -350,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removed_setting_does_not_exist_in_later_releases() {
+    fn removed_setting_does_not_exist_in_later_releases() {
         let check = |id: &str, otp: u32, expect: bool| {
             assert_eq!(entry(id).expect(id).exists_in(otp), expect, "{id} in {otp}");
         };
@@ -362,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_default_depends_on_the_release() {
+    fn default_depends_on_the_release() {
         let check = |id: &str, otp: u32, expect: Option<&str>| {
             assert_eq!(entry(id).expect(id).default_in(otp), expect, "{id} in {otp}");
         };
@@ -384,7 +385,7 @@ mod tests {
         check("+sbwt", Some(25), "all");
         check("+sbwtdio", None, "all");
         check("+Mdai", Some(25), "24.2 and later");
-        // Some versions of 24 have it: no warning.
+        // No warning, because some versions of OTP 24 have the flag.
         check("+Mdai", Some(24), "24.2 and later");
         check("+Mdai", Some(23), "24.2 and later; not in OTP 23, which this node runs");
         check("+zosrl", Some(23), "24.2 and later (also 23.3.4.10, 22.3.4.24)");
@@ -394,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_needs_a_restart_even_if_a_call_has_a_similar_effect() {
+    fn flag_needs_a_restart_even_if_a_call_has_a_similar_effect() {
         let check = |id: &str, expect: bool| assert_eq!(entry(id).expect(id).at_run_time(), expect, "{id}");
         check("+S", false);
         check("+sbwt", false);
@@ -407,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn the_letter_of_an_allocator_is_found_in_a_flag() {
+    fn allocator_letter_is_extracted_from_a_flag() {
         let check = |id: &str, flag: &str, expect: Option<char>| {
             assert_eq!(entry(id).expect(id).allocator_in(flag), expect, "{flag}");
         };
@@ -419,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_sets_a_value_or_keeps_the_default() {
+    fn probe_sets_a_value_or_keeps_the_default() {
         let probe = entry("ets.read_concurrency").and_then(|entry| entry.probe.as_ref()).expect("a probe");
         assert_eq!(
             probe.expression(Some("true")),
@@ -429,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_may_be_accepted_and_ignored() {
+    fn accepted_flag_without_effect_does_not_work() {
         let kernel_poll = entry("+K").expect("+K");
         assert!(kernel_poll.exists_in(25) && !kernel_poll.works_in(25));
         assert!(entry("+sbwt").expect("+sbwt").works_in(25));

@@ -1,16 +1,16 @@
-//! Finds the origin of each flag of an emulator.
+//! Finds out whether each flag of a running emulator comes from the command line or from an environment variable.
 //!
-//! The launcher joins the flags in this order, and the last one wins: `ERL_OTP<NN>_FLAGS`, `ERL_AFLAGS`, the
-//! command line (with args files expanded in place), `ERL_FLAGS`, `ERL_ZFLAGS`. The emulator gets a single list,
-//! so its start and end are compared with the values of the variables.
+//! The launcher joins the flags in this order: `ERL_OTP<NN>_FLAGS`, `ERL_AFLAGS`, the command line (with the words of
+//! args files in their place), `ERL_FLAGS`, `ERL_ZFLAGS`. The last occurrence of a flag takes effect. The emulator
+//! receives a single list, so the start and the end of the list are compared with the values of the variables.
 
 use crate::arguments::{Origin, Setting, emulator_words, flags, is_flag, settings, takes_next};
 use crate::catalog::entries;
 use crate::entry::Kind;
 
-/// The flags as `parse_emu_args` returns them, each with its origin. `environment` holds names and values of the
-/// variables that the VM was started with (`/proc/PID/environ`); `otp` is its release. If the flags do not match the
-/// variables, every origin is [`Origin::Start`].
+/// Parses flags like `parse_emu_args`, and finds the origin of each flag. `environment` contains the names and values of
+/// the variables with which the VM was started (`/proc/PID/environ`); `otp` is the release of the VM. If the flags do
+/// not match the variables, every origin is [`Origin::Start`].
 pub fn parse_with_environment(args: &[String], environment: &[(String, String)], otp: u32) -> Vec<Setting> {
     let words = emulator_words(args);
     let of = |names: &[String]| -> Vec<Part> {
@@ -25,18 +25,18 @@ pub fn parse_with_environment(args: &[String], environment: &[(String, String)],
     })
 }
 
-/// Every flag that this release has and does not ignore, with its effective value and origin, followed by the unknown
-/// flags that were given. Flags of single allocators (`+M<S>…`) are included only if they were given.
+/// Returns every flag that this release has and does not ignore, with its effective value and origin, followed by the
+/// unknown flags that were given. Flags of single allocators (`+M<S>…`) are included only if they were given.
 pub fn in_effect(args: &[String], environment: &[(String, String)], otp: u32) -> Vec<Setting> {
     let mut given = parse_with_environment(args, environment, otp);
     let mut all = Vec::new();
     let flags = entries().iter().filter(|entry| entry.kind == Kind::EmulatorFlag && entry.works_in(otp));
     for entry in flags {
-        // An entry may be given several times, for several allocators.
+        // A flag such as `+M<S>as` may be given several times, for different allocators.
         let (of_entry, others) = given.into_iter().partition(|setting| is_same(setting, &entry.id));
         given = others;
         let of_entry: Vec<Setting> = of_entry;
-        // The default of a pattern, or of a flag that only the launcher reads, is unknown.
+        // The default is unknown for a pattern (`+M<S>as`) and for a flag that only the launcher parses (`-emu_type`).
         if of_entry.is_empty() && entry.spelling().starts_with('+') && !entry.spelling().contains('<') {
             let fallback =
                 entry.fallback.as_deref().and_then(|name| Some((name, variable(environment, name)?)));
@@ -67,7 +67,7 @@ fn variable<'e>(environment: &'e [(String, String)], name: &str) -> Option<&'e s
     environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
 }
 
-/// What one variable contributes to the emulator's flags.
+/// The words that one variable contributes to the arguments of the emulator.
 struct Part {
     name: String,
     words: Vec<String>,
@@ -79,7 +79,7 @@ impl Part {
     }
 }
 
-/// The origin of each word; `None` if the flags do not start and end with the words of the variables.
+/// Returns the origin of each word; `None` if the arguments do not start and end with the words of the variables.
 fn origins(words: &[String], before: &[Part], after: &[Part]) -> Option<Vec<Origin>> {
     let joined =
         |parts: &[Part]| -> Vec<String> { parts.iter().flat_map(|part| part.words.clone()).collect() };
@@ -97,13 +97,13 @@ fn origins(words: &[String], before: &[Part], after: &[Part]) -> Option<Vec<Orig
     Some(origins)
 }
 
-/// The words that the launcher passes to the emulator, in its form: `+sbwt none` becomes `-sbwt`, `none`. Words for
-/// `init`, which start with a minus, and their values are left out.
+/// Returns the words that the launcher passes to the emulator, in the form in which it passes them: `+sbwt none` becomes
+/// `-sbwt`, `none`. Flags for `init`, which start with a minus, are left out with their values.
 fn emulator_part(words: &[String]) -> Vec<String> {
     let mut part = Vec::new();
     let mut words = words.iter().map(String::as_str).peekable();
     while let Some(word) = words.next() {
-        // The rest is for the program.
+        // All words after `-extra` are for the Erlang program.
         if word == "-extra" {
             break;
         }
@@ -117,8 +117,8 @@ fn emulator_part(words: &[String]) -> Vec<String> {
     part
 }
 
-/// Splits a variable's value into words at white space. Both kinds of quotes are supported; a backslash inside of them
-/// is an ordinary character, and outside it escapes the next character.
+/// Splits the value of a variable into words at white space. Single and double quotes are supported. A backslash is an
+/// ordinary character within quotes, and escapes the next character elsewhere.
 fn split(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_that_do_not_match_the_flags_explain_none_of_them() {
+    fn no_origin_is_known_if_the_variables_do_not_match_the_flags() {
         let check = |variables: &[(&str, &str)], expect: &str| {
             let settings =
                 parse_with_environment(&words("beam.smp -sbwt none -P 2048 --"), &environment(variables), 27);
@@ -213,13 +213,13 @@ mod tests {
         check(&[("ERL_FLAGS", "+P 2048")], "command line, ERL_FLAGS");
         check(&[("ERL_AFLAGS", "+sbwt none"), ("ERL_ZFLAGS", "+P 2048")], "ERL_AFLAGS, ERL_ZFLAGS");
         check(&[("ERL_FLAGS", "-noshell -kernel x 1")], "command line, command line");
-        // Set after the start, or meant for another program.
+        // The variable was set after the start, or for another program.
         check(&[("ERL_FLAGS", "+P 4096")], "start, start");
         check(&[("ERL_AFLAGS", "+sbwt none +P 2048"), ("ERL_FLAGS", "+P 2048")], "start, start");
     }
 
     #[test]
-    fn flags_that_were_not_given_have_their_default() {
+    fn flags_that_were_not_given_have_the_default_value() {
         let check =
             |args: &str, variables: &[(&str, &str)], otp: u32, flag: &str, expect: Option<(&str, &str)>| {
                 let all = in_effect(&words(args), &environment(variables), otp);
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_is_split_as_the_launcher_splits_it() {
+    fn variables_are_split_as_in_the_launcher() {
         let check = |text: &str, expect: &[&str]| assert_eq!(split(text), expect, "{text}");
         check("", &[]);
         check("  +sbwt\tnone \n +A 3 ", &["+sbwt", "none", "+A", "3"]);
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn only_words_for_the_emulator_are_passed_to_it() {
+    fn only_emulator_flags_are_passed_to_the_emulator() {
         let check = |text: &str, expect: &[&str]| assert_eq!(emulator_part(&split(text)), expect, "{text}");
         check("+sbwt none -noshell +P 2048 -kernel net_ticktime 30", &["-sbwt", "none", "-P", "2048"]);
         check("+d +c +S 2", &["-d", "-c", "-S", "2"]);

@@ -1,36 +1,36 @@
-//! The flags with a minus, for `init`, the launcher and applications, as far as parsing needs them.
+//! Flags that start with a minus: for `init`, for the launcher and for applications.
 //!
-//! Emulator flags are in the catalogue. This list only has what decides how the words after a flag are parsed.
-//! Source: the manuals of `erl` and `init`, and the start scripts of products.
+//! Emulator flags are in the catalogue. This list contains only what is needed to parse the words after a flag.
+//! Sources: the manuals of `erl` and `init`, and the start scripts of products.
 
 use self::Operands::{Pairs, Parameters, Words};
 use self::Property::{Common, Exits, Repeatable, RequiresValue};
 
-/// The words after a flag.
+/// The kind of words that may follow a flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Operands {
-    /// Keys and values that are Erlang terms: the flag names an application.
+    /// Keys and values of application parameters, which are Erlang terms: the flag names an application.
     Parameters,
-    /// Keys and values, taken literally.
+    /// Keys and values that are not parsed as Erlang terms.
     Pairs,
-    /// Anything else, or nothing.
+    /// Any other words, or none.
     Words,
 }
 
 /// A property of a flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Property {
-    /// It takes at least one value.
+    /// The flag takes at least one value.
     RequiresValue,
-    /// Every occurrence has an effect, not only one.
+    /// Every occurrence has an effect, not only the last one.
     Repeatable,
-    /// `erl` prints or does something else and exits: no node starts.
+    /// `erl` prints something or does another task, and exits: no node starts.
     Exits,
-    /// It is commonly used.
+    /// The flag is commonly used.
     Common,
 }
 
-/// A flag that is not listed is the name of an application.
+/// The known flags. Any other flag is taken for the name of an application.
 const FLAGS: &[(&str, Operands, &[Property])] = &[
     ("-args_file", Words, &[RequiresValue, Repeatable, Common]),
     ("-boot", Words, &[RequiresValue, Common]),
@@ -104,7 +104,7 @@ const FLAGS: &[(&str, Operands, &[Property])] = &[
     ("-vm_args", Words, &[]),
 ];
 
-/// Whether this is a flag of `init`, of the launcher or of a common application, by its name with the minus: `-eval`.
+/// Whether this flag, written with the minus (`-eval`), belongs to `init`, the launcher or a common application.
 pub fn is_init_flag(flag: &str) -> bool {
     FLAGS.iter().any(|(known, ..)| *known == flag)
 }
@@ -119,7 +119,7 @@ pub(crate) fn may_be_application(flag: &str) -> bool {
     operands(flag) == Parameters
 }
 
-/// Whether this flag takes at least one value, so that a template after it is not another flag.
+/// Whether this flag takes at least one value. If so, a template that follows is a value and not another flag.
 pub(crate) fn requires_value(flag: &str) -> bool {
     has(flag, RequiresValue)
 }
@@ -129,22 +129,22 @@ pub(crate) fn is_repeatable(flag: &str) -> bool {
     has(flag, Repeatable)
 }
 
-/// Whether `erl` exits with this flag and no node starts.
+/// Whether `erl` exits if this flag is given, so that no node starts.
 pub(crate) fn exits(flag: &str) -> bool {
     has(flag, Exits)
 }
 
-/// Whether this flag is commonly used, so that the same word with a plus is probably a typo for it.
+/// Whether this flag is commonly used. If so, the same word with a plus is probably a typo.
 pub(crate) fn is_common(flag: &str) -> bool {
     has(flag, Common)
 }
 
-/// The flags that are commonly used.
+/// Iterates over the flags that are commonly used.
 pub(crate) fn common_flags() -> impl Iterator<Item = &'static str> {
     FLAGS.iter().filter(|(.., properties)| properties.contains(&Common)).map(|(flag, ..)| *flag)
 }
 
-/// Whether this flag is listed.
+/// Whether the list contains this flag.
 pub(crate) fn is_known(flag: &str) -> bool {
     FLAGS.iter().any(|(known, ..)| *known == flag)
 }

@@ -1,16 +1,17 @@
-//! What is known about the Erlang VM, per OTP release, as data.
+//! Data about the Erlang VM per OTP release: flags, settings, locks, microstates and allocators.
 //!
-//! An [`Entry`] describes one setting: an emulator flag, an environment variable, an option of a process, a
-//! table or a socket, a host setting, or a code change that a rule may recommend. It says which values the
-//! setting takes in which release ([`Entry::check`]); [`changes`] lists what an upgrade changes. The catalogues
-//! of lock classes, microstates and allocators explain the names that lock counting, msacc and
+//! An [`Entry`] describes one setting: an emulator flag, an environment variable, or an option of a process, a
+//! table or a socket. Host settings and code changes that a rule may recommend are entries, too.
+//! [`Entry::check`] tells whether a release accepts a value; [`changes`] lists what an upgrade changes. The
+//! catalogues of lock classes, microstates and allocators explain the names that lock counting, msacc and
 //! `erlang:system_info({allocator, A})` report.
 //!
-//! The data is in `data/*.toml` and is embedded. `make check-flags` verifies flags and variables by starting
-//! VMs of OTP 23, 25, 27 and 29; for other releases the data follows release notes and source code.
+//! The data in `data/*.toml` is embedded in the binary. `make check-flags` verifies flags and variables by starting
+//! VMs of OTP 23, 25, 27 and 29; data for other releases comes from release notes and source code.
 //!
-//! This crate also parses the flags that an emulator was started with ([`parse_emu_args`]) and finds the origin
-//! of each ([`parse_with_environment`]): the last of several wins, and it may come from an environment variable.
+//! This crate also parses the arguments that an emulator was started with ([`parse_emu_args`]), and finds out where
+//! each one comes from, such as an environment variable ([`parse_with_environment`]). If a flag is repeated, the
+//! last one takes effect.
 
 mod allocators;
 pub mod args;

@@ -1,11 +1,11 @@
-//! Finds what is wrong with flags before a VM is started with them.
+//! Finds mistakes in the flags of a node before the node is started.
 //!
-//! [`lint`] takes the words of all files of one node, as the [readers](crate::source) return them, and judges for each requested release
-//! what a VM makes of them: reject them, crash, ignore them, or do something other than what is written. The knowledge of flags comes from
-//! the catalogue ([`Entry::judge`](crate::Entry::judge) and its data); a rule decides what to check and how to report it.
+//! [`lint`] takes the words of all files of one node, as the [readers](crate::source) return them. For each requested release, it checks
+//! whether a VM rejects a flag, crashes, ignores the flag, or interprets it differently from what is written. The data about flags come
+//! from the catalogue ([`Entry::judge`](crate::Entry::judge)); a rule decides what to check and how to report it.
 //!
-//! Unknown values are not judged: of a word with a template or a variable only the flag counts, and a conditional word makes nothing
-//! overridden or missing.
+//! Unknown values are not checked: if the value of a flag is a template or a variable, only the flag is checked. A conditional word does
+//! not override anything, and because of it nothing is reported as missing.
 
 mod case;
 mod comment;
@@ -27,7 +27,7 @@ pub use self::secret::{holds_secret, secrets};
 use crate::Machine;
 use crate::source::{Edit, Fragment};
 
-/// The releases that are checked by default: all supported ones.
+/// The releases that are checked by default: all supported releases.
 pub const RELEASES: std::ops::RangeInclusive<u32> = 23..=29;
 
 /// The code of a rule: `BF001`. A released code is never reused for another rule.
@@ -35,12 +35,12 @@ pub const RELEASES: std::ops::RangeInclusive<u32> = 23..=29;
 pub struct Code(&'static str);
 
 impl Code {
-    /// `BF001`.
+    /// Returns the code as text: `BF001`.
     pub fn as_str(self) -> &'static str {
         self.0
     }
 
-    /// The page of the rule, relative to the repository: `docs/lint/BF001.md`.
+    /// Returns the path of the rule's page, relative to the repository: `docs/lint/BF001.md`.
     pub fn page(self) -> String {
         format!("docs/lint/{}.md", self.0)
     }
@@ -55,11 +55,11 @@ impl fmt::Display for Code {
 /// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// Worth knowing.
+    /// Information that is worth knowing.
     Note,
-    /// The VM starts, but a flag does nothing or something else, or is a trap.
+    /// The VM starts, but a flag has no effect, an unintended effect, or a hidden risk.
     Warning,
-    /// The VM does not start, crashes or hangs, in at least one of the requested releases.
+    /// The VM does not start, crashes or hangs in at least one of the requested releases.
     Error,
 }
 
@@ -68,26 +68,26 @@ pub enum Level {
 pub struct Fix {
     /// The change as an imperative: "Remove `+K true`".
     pub what: String,
-    /// It does not change what a VM that boots does today, or only makes the obvious intention effective.
+    /// Whether the fix has no effect on a VM that currently starts, or only achieves what was obviously intended.
     pub safe: bool,
-    /// Edits of the finding's file, for [`apply`](crate::source::apply).
+    /// Edits of the file with the finding, for [`apply`](crate::source::apply).
     pub edits: Vec<Edit>,
 }
 
-/// A problem, or something worth knowing.
+/// A problem in a file, or information about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// The rule.
     pub code: Code,
     /// The severity.
     pub level: Level,
-    /// Index of the file among those given to [`lint`].
+    /// Index of the file in the input of [`lint`].
     pub file: usize,
-    /// The bytes of the file that the finding is about.
+    /// The byte range of the file that the finding is about.
     pub span: Range<usize>,
-    /// The flag or variable that the finding is about, as written in the file, or the one that is missing.
+    /// The flag or variable that the finding is about, as written in the file, or the missing one.
     pub flag: String,
-    /// The requested releases that it applies to; ascending, never empty.
+    /// The requested releases that are affected; ascending, never empty.
     pub releases: Vec<u32>,
     /// The problem, in one sentence.
     pub message: String,
@@ -95,9 +95,9 @@ pub struct Finding {
     pub reason: String,
     /// What to do.
     pub remedy: String,
-    /// Edits that do so.
+    /// The remedy as edits of the file, if the edits can be computed.
     pub fix: Option<Fix>,
-    /// Related places: file, bytes, and a description.
+    /// Related places: index of the file, byte range, and description.
     pub related: Vec<(usize, Range<usize>, String)>,
 }
 
@@ -108,7 +108,7 @@ pub struct File<'a> {
     pub fragments: &'a [Fragment],
 }
 
-/// The environment that the flags are checked for.
+/// The environment for which the flags are checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     /// OTP releases, ascending.
@@ -126,29 +126,30 @@ impl Default for Target {
 /// A rule of the linter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rule {
-    /// Its code.
+    /// The code.
     pub code: Code,
-    /// Its name in words joined by dashes: `unknown-flag`.
+    /// The name, with words joined by dashes: `unknown-flag`.
     pub name: &'static str,
-    /// What it finds, as a noun phrase.
+    /// A noun phrase that describes the findings.
     pub finds: &'static str,
-    /// The level of most of its findings.
+    /// The level of most findings.
     pub level: Level,
 }
 
 impl Rule {
-    /// The page of the rule, relative to the repository.
+    /// Returns the path of the rule's page, relative to the repository.
     pub fn page(&self) -> String {
         self.code.page()
     }
 }
 
-/// The findings in the files of one node, sorted by file, place and code. The order of the files does not affect the findings.
+/// Checks the files of one node, and returns findings sorted by file, position and code. The order of the files does not affect which
+/// findings there are.
 pub fn lint(files: &[File<'_>], target: &Target) -> Vec<Finding> {
     rules::run(files, target)
 }
 
-/// All rules, sorted by code.
+/// Returns all rules, sorted by code.
 pub fn rules() -> &'static [Rule] {
     rules::all()
 }

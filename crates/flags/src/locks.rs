@@ -1,8 +1,8 @@
-//! The classes of locks of the emulator, by the names that lock counting (lcnt) prints.
+//! Lock classes of the emulator, by the names that lock counting (lcnt) prints.
 //!
-//! Lock counting reports which lock is contended. This catalogue says what the lock protects, what usually
-//! causes contention, and what helps. Names, kinds and releases come from the emulator's source; causes and
-//! remedies come from experience. The data is `data/locks.toml`.
+//! Lock counting reports which locks are contended. This catalogue lists what each lock protects, what usually
+//! causes contention, and what helps. Names, kinds and releases come from the source code of the emulator; causes and
+//! remedies come from experience. The data is in `data/locks.toml`.
 
 use std::sync::OnceLock;
 
@@ -13,57 +13,57 @@ use crate::catalog::broken;
 
 const DATA: &str = include_str!("../data/locks.toml");
 
-/// A class of locks: all locks of one name.
+/// A lock class: all locks with the same name.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LockClass {
-    /// The name that lock counting prints: `db_tab`. Locks created by a library have names of its author.
+    /// The name that lock counting prints: `db_tab`. Locks that a NIF library or port driver creates are not listed.
     pub name: String,
-    /// The kind of lock, and since when; the first applies from the beginning.
+    /// The kinds of lock, in the order of releases; each one applies from its first release on.
     pub kind: Vec<LockKindSince>,
-    /// The category with which lock counting is enabled for it: `db`, `process`, `scheduler` …
+    /// The category by which lock counting is enabled for this class: `db`, `process`, `scheduler` …
     pub category: String,
-    /// How many locks the class has.
+    /// The number of locks in the class, such as one per table, for output.
     pub instances: String,
-    /// The releases that have it, of those in [`LOOKED_AT`].
+    /// The releases in [`LOOKED_AT`] that have this class.
     pub seen_in: Vec<u32>,
-    /// The builds or platforms that have it; absent: all.
+    /// The builds or platforms with this class; `None`: all.
     pub only_in: Option<String>,
-    /// What it protects.
+    /// What the locks protect.
     pub protects: String,
     /// What usually causes contention.
     pub contended_by: String,
-    /// The class whose alternatives help here too, before its own. It refers to no further class.
+    /// Another class whose remedies apply here, too, and are listed first. That class must not refer to a third one.
     pub remedy_as: Option<String>,
-    /// What helps, best first; empty if nothing is known, or if nothing has to be done.
+    /// The remedies, best first; empty if none is known or needed.
     #[serde(default)]
     pub remedy: Vec<Alternative>,
     /// Settings that may help, as ids of their entries.
     #[serde(default)]
     pub settings: Vec<String>,
-    /// Where it is created: a file below `erts/emulator`.
+    /// The file below `erts/emulator` that creates the locks.
     pub source: String,
 }
 
-/// Something that helps against contention of a class.
+/// A remedy for contention of a lock class.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(from = "AlternativeData")]
 pub struct Alternative {
-    /// What to do, a part of a sentence.
+    /// What to do, as a part of a sentence.
     pub text: String,
-    /// The first version that has it; absent: all have it.
+    /// The first version in which the remedy is available; `None`: all versions.
     pub since: Option<OtpVersion>,
-    /// What to do in older versions; absent: nothing.
+    /// What to do in older versions; `None`: nothing.
     pub older: Option<String>,
-    /// The first version in which it no longer helps.
+    /// The first version in which the remedy no longer helps.
     pub removed_in: Option<OtpVersion>,
-    /// The setting that it changes, by the id of its entry: it is left out if a node has it already.
+    /// The id of the setting that the remedy changes. The remedy is omitted if the node already has this setting.
     pub setting: Option<String>,
-    /// The value of this flag.
+    /// The recommended value of the setting.
     pub value: Option<String>,
 }
 
-/// In the data, an alternative without conditions is its text.
+/// The form of an [`Alternative`] in the data: only a text if it has no conditions.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum AlternativeData {
@@ -96,7 +96,7 @@ impl From<AlternativeData> for Alternative {
 }
 
 impl Alternative {
-    /// What to do in a version, or in an unknown one; `None` if the version lacks it.
+    /// Returns what to do in a version, or if the version is unknown; `None` if the version lacks this remedy.
     pub fn text_in(&self, otp: Option<&OtpVersion>) -> Option<&str> {
         let Some(otp) = otp else { return Some(&self.text) };
         if self.removed_in.as_ref().is_some_and(|removed_in| otp >= removed_in) {
@@ -109,14 +109,14 @@ impl Alternative {
     }
 }
 
-/// The releases whose source was searched for locks.
+/// The releases whose source code was searched for locks.
 pub const LOOKED_AT: [u32; 4] = [23, 25, 27, 29];
 
-/// The kind of a lock, from one release on.
+/// The kind of a lock, starting with one release.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LockKindSince {
-    /// The first inspected release with this kind; absent: from the beginning.
+    /// The first inspected release with this kind; `None`: it applies from the first release on.
     pub from: Option<u32>,
     /// The kind.
     pub is: LockKind,
@@ -126,19 +126,19 @@ pub struct LockKindSince {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LockKind {
-    /// One holder at a time; waiters spin for a while, then sleep.
+    /// One owner at a time; waiting threads spin for a while, then sleep.
     Mutex,
     /// One writer or any number of readers.
     RwMutex,
-    /// One holder at a time; waiters spin.
+    /// One owner at a time; waiting threads spin.
     Spinlock,
-    /// One of the locks of a process, which share one word.
+    /// One of the locks of an Erlang process, which share one machine word.
     ProcessLock,
 }
 
 impl LockClass {
-    /// Whether this release has it. For a release that was not inspected: the answer of the inspected ones before and
-    /// after it if they agree, else `None`.
+    /// Whether this release has the class. For a release that was not inspected, the previous and the next inspected
+    /// release must agree; otherwise the result is `None`.
     pub fn exists_in(&self, release: u32) -> Option<bool> {
         let before = LOOKED_AT.iter().rfind(|looked_at| **looked_at <= release)?;
         let after = LOOKED_AT.iter().find(|looked_at| **looked_at >= release)?;
@@ -146,7 +146,7 @@ impl LockClass {
         (before == after).then_some(before)
     }
 
-    /// What helps, as a sentence: `As for port_lock; several sockets.`
+    /// Returns all remedies as a sentence: `As for port_lock; several sockets.`
     pub fn remedy_text(&self) -> String {
         let other = self.remedy_as.as_ref().map(|other| format!("As for {other}"));
         let parts: Vec<String> =
@@ -154,21 +154,21 @@ impl LockClass {
         if parts.is_empty() { "None.".to_owned() } else { format!("{}.", parts.join("; ")) }
     }
 
-    /// The kind of lock in this release.
+    /// Returns the kind of lock in this release.
     pub fn kind_in(&self, release: u32) -> Option<LockKind> {
         let step = self.kind.iter().rfind(|step| step.from.is_none_or(|from| release >= from));
         step.map(|step| step.is)
     }
 }
 
-/// Every lock class.
+/// Returns all lock classes.
 pub fn lock_classes() -> &'static [LockClass] {
     static CLASSES: OnceLock<Vec<LockClass>> = OnceLock::new();
     CLASSES.get_or_init(|| toml::from_str::<File>(DATA).unwrap_or_else(|error| broken("locks", &error)).lock)
 }
 
-/// The class of a lock by the name that lock counting prints. Ignores a number in brackets, as sockets have it
-/// (`esock.r[17]`). `None` for locks of libraries.
+/// Finds the class of a lock by the name that lock counting prints. Ignores a number in brackets, as in the names of
+/// socket locks (`esock.r[17]`). `None` for locks that a NIF library or port driver creates.
 pub fn lock_class(name: &str) -> Option<&'static LockClass> {
     let name = name.split_once('[').map_or(name, |(name, _)| name);
     lock_classes().iter().find(|class| class.name == name)
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn categories_are_those_of_lock_counting() {
-        // The categories of erl_lock_flags.h.
+        // Source: erl_lock_flags.h.
         let known = ["allocator", "process", "io", "db", "debug", "scheduler", "generic", "distribution"];
         for class in lock_classes() {
             assert!(known.contains(&class.category.as_str()), "{}: {}", class.name, class.category);
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_is_found_by_the_name_that_lock_counting_prints() {
+    fn class_is_found_by_the_name_that_lock_counting_prints() {
         assert_eq!(lock_class("db_tab").map(|class| class.category.as_str()), Some("db"));
         assert_eq!(lock_class("esock.r[17]").map(|class| class.name.as_str()), Some("esock.r"));
         assert!(lock_class("my_library_lock").is_none());
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_exists_in_the_releases_that_have_it() {
+    fn existence_in_a_release_follows_from_the_inspected_releases() {
         let check = |name: &str, otp: u32, expect: Option<bool>| {
             assert_eq!(lock_class(name).expect(name).exists_in(otp), expect, "{name} in OTP {otp}");
         };
@@ -272,7 +272,7 @@ mod tests {
         check("proc_sig_queue_buffer", 25, Some(true));
         check("code_write_permission", 27, Some(false));
         check("export_staging_lock", 29, Some(true));
-        // No older or newer release was inspected.
+        // No release before OTP 23 or after OTP 29 was inspected.
         check("db_tab", 22, None);
         check("db_tab", 30, None);
         assert_eq!(lock_class("meta_name_tab").and_then(|class| class.kind_in(27)), Some(LockKind::RwMutex));

@@ -1,7 +1,7 @@
-//! Thread types and states, by the names of microstate accounting (msacc).
+//! Thread types and thread states of microstate accounting (msacc).
 //!
-//! `erlang:statistics(microstate_accounting)` reports for each thread its type and the time spent in each state.
-//! This catalogue says what a type and a state are, and what a high share suggests. The data is `data/msacc.toml`.
+//! For each thread, `erlang:statistics(microstate_accounting)` reports the type and the time spent in each state. This
+//! catalogue explains the types and states, and what a high share of time suggests. The data is in `data/msacc.toml`.
 
 use std::sync::OnceLock;
 
@@ -18,11 +18,11 @@ const DATA: &str = include_str!("../data/msacc.toml");
 pub struct ThreadType {
     /// The name in msacc: `dirty_cpu_scheduler`.
     pub name: String,
-    /// The first version with it; absent: older than 21.0.
+    /// The first version with this type; `None`: older than 21.0.
     pub since: Option<OtpVersion>,
-    /// What it is.
+    /// The tasks of these threads.
     pub is: String,
-    /// What it suggests if threads of this type are busy.
+    /// The likely cause if threads of this type are busy.
     pub high: String,
     /// What to check or change in that case.
     pub next: String,
@@ -37,14 +37,14 @@ pub struct ThreadType {
 pub struct Microstate {
     /// The name in msacc: `check_io`.
     pub name: String,
-    /// Only emulators configured `--with-microstate-accounting=extra` report it separately.
+    /// Whether only emulators configured `--with-microstate-accounting=extra` report this state.
     #[serde(default)]
     pub extra: bool,
-    /// What it is.
+    /// What a thread does in this state.
     pub is: String,
-    /// The state that other builds count its time in, for output; only for extra states.
+    /// For extra states: the state to which other builds attribute the time, for output.
     pub otherwise_in: Option<String>,
-    /// What a high share suggests.
+    /// The likely cause of a high share.
     pub high: String,
     /// What to check or change in that case.
     pub next: String,
@@ -65,17 +65,17 @@ fn file() -> &'static File {
     FILE.get_or_init(|| toml::from_str(DATA).unwrap_or_else(|error| broken("msacc", &error)))
 }
 
-/// Every thread type. Later releases may have more.
+/// Returns all known thread types. Later releases may have more.
 pub fn thread_types() -> &'static [ThreadType] {
     &file().thread
 }
 
-/// Every state. Later releases may have more.
+/// Returns all known states. Later releases may have more.
 pub fn microstates() -> &'static [Microstate] {
     &file().state
 }
 
-/// The state with this name.
+/// Finds a state by its name.
 pub fn microstate(name: &str) -> Option<&'static Microstate> {
     microstates().iter().find(|state| state.name == name)
 }
@@ -106,8 +106,8 @@ mod tests {
     }
 
     #[test]
-    fn each_build_has_the_states_of_the_source() {
-        // erl_msacc.h of OTP 23 to 27.
+    fn states_match_the_emulator_source() {
+        // Source: erl_msacc.h of OTP 23 to 27.
         let basic: Vec<_> = microstates().iter().filter(|s| !s.extra).map(|s| s.name.as_str()).collect();
         assert_eq!(basic, ["aux", "check_io", "emulator", "gc", "other", "port", "sleep"]);
         let extra: Vec<_> = microstates().iter().filter(|s| s.extra).map(|s| s.name.as_str()).collect();

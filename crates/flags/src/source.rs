@@ -1,23 +1,23 @@
 //! Lossless readers for all kinds of files that contain emulator flags.
 //!
-//! [`read`] turns the text of a file into the words that the VM gets, each with its bytes in the file. A reader parses like
-//! the programs involved: `erlexec` for args files and `ERL_FLAGS`, and around them the shell, Docker, Compose, Kubernetes
-//! or systemd. Templates and variables are kept unexpanded and marked.
-//! [`Fragment::change`] is the inverse: it turns changes of words into minimal edits of the file, which [`apply`] applies.
+//! [`read`] parses a file into the words that the VM receives, each with its byte range in the file. A reader parses like
+//! the programs that process the file: `erlexec` for args files and `ERL_FLAGS`, and before that the shell, Docker, Compose,
+//! Kubernetes or systemd. Templates and variables are marked and not expanded.
+//! [`Fragment::change`] is the inverse: it converts changes of words into minimal edits of the file for [`apply`].
 //!
 //! | format | read | not read |
 //! |---|---|---|
-//! | args files (`vm.args`) | all words; templates are kept | the files that `-args_file` names |
-//! | `.env` files | variables as Docker Compose reads them | other dialects (`docker run --env-file` takes quotes as they are) |
-//! | Dockerfiles | `ENV`, both forms, with continued lines; `CMD` with `ENTRYPOINT`; `RUN` with exports only | `ARG`, other commands in `RUN` and `HEALTHCHECK` |
-//! | YAML | Compose's and Kubernetes' variables and commands; files in a ConfigMap | aliases, values from secrets, probes |
-//! | systemd units | `Environment=`; `ExecStart=`; the names in `EnvironmentFile=` | `ExecStartPre=` and its like |
-//! | shell scripts, `rabbitmq-env.conf`, `ejabberdctl.cfg` | assignments; commands | `${NAME:=value}`; commands in variables and substitutions |
+//! | args files (`vm.args`) | all words; templates are kept | files named by `-args_file` |
+//! | `.env` files | variables, in the dialect of Docker Compose | other dialects (`docker run --env-file` keeps quotes) |
+//! | Dockerfiles | `ENV`, both forms; `CMD` with `ENTRYPOINT`; `RUN` with only exports | `ARG`, other commands in `RUN`, `HEALTHCHECK` |
+//! | YAML | variables and commands of Compose and Kubernetes; files in a ConfigMap | aliases, values from secrets, probes |
+//! | systemd units | `Environment=`; `ExecStart=`; the file names in `EnvironmentFile=` | `ExecStartPre=` and similar keys |
+//! | shell scripts, `rabbitmq-env.conf`, `ejabberdctl.cfg` | assignments; commands | `${NAME:=value}`; commands in variables and `$(…)` |
 //!
 //! Commands are read if they start a VM with `erl`, `elixir` or `iex`, unless that VM is only a helper; see the module
 //! `command`.
 //!
-//! Readers take linear time and bounded recursion; files above [`MAX_BYTES`] are rejected.
+//! Readers take linear time, and their recursion depth is limited. Files above [`MAX_BYTES`] are rejected.
 
 mod command;
 mod detect;
@@ -55,18 +55,18 @@ pub use self::lines::Lines;
 pub use self::place::{CommandWords, Effect, Order, Place, Role};
 pub use self::template::Template;
 
-/// The largest file that is read, in bytes. The largest args file found in public repositories has about 20 kB; a YAML file
-/// of a large release may have a few MB.
+/// Maximum size of a file. The largest args file in public repositories has about 20 kB; a YAML file of a large release may
+/// have a few MB.
 pub const MAX_BYTES: usize = 32 << 20;
 
 /// The syntax of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Format {
-    /// An args file as `erl` reads it: `vm.args`.
+    /// An args file in the form that `erl` parses: `vm.args`.
     VmArgs,
     /// A template of an args file.
     VmArgsTemplate(Template),
-    /// A `.env` file in the dialect of Docker Compose.
+    /// An `.env` file in the dialect of Docker Compose.
     EnvFile,
     /// A Dockerfile.
     Dockerfile,
@@ -84,27 +84,27 @@ pub enum Format {
     Shell,
 }
 
-/// A word that the VM gets.
+/// A word that the VM receives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Word {
-    /// The text as the VM gets it; templates and variables in it are kept as in the file.
+    /// The text that the VM receives, except that templates and variables are not expanded.
     pub text: String,
-    /// Its bytes in the file, including quotes.
+    /// The byte range in the file, including quotes.
     pub span: Range<usize>,
-    /// Part of it is a template or a variable, so its text is unknown.
+    /// Whether a part of the word is a template or a variable, so that the text is unknown.
     pub dynamic: bool,
-    /// It is in a conditional part of the file: between `<% if … %>` and `<% end %>`, or after `if` in a script.
+    /// Whether the word is in a conditional part of the file: between `<% if … %>` and `<% end %>`, or after `if` in a script.
     pub conditional: bool,
-    /// Its bytes in the innermost text.
+    /// The byte range in the innermost text.
     at: Range<usize>,
 }
 
-/// Words of a file that belong together. Their spans ascend and do not overlap.
+/// The words of one variable, command or args file in a file. Their spans ascend and do not overlap.
 #[derive(Debug, Clone)]
 pub struct Fragment {
-    /// What the words are for.
+    /// The place of the words, which determines their meaning.
     pub place: Place,
-    /// In the order of the file.
+    /// The words, in the order of the file.
     pub words: Vec<Word>,
     layer: Arc<Layer>,
     split: Split,
@@ -114,7 +114,8 @@ pub struct Fragment {
 }
 
 impl Fragment {
-    /// The bytes of the file from the first to the last word. Without words, the place where the first one would be.
+    /// Returns the byte range from the first to the last word. For an empty fragment, the range is empty and is where the first word
+    /// would be.
     pub fn span(&self) -> Range<usize> {
         match (self.words.first(), self.words.last()) {
             (Some(first), Some(last)) => first.span.start..last.span.end,
@@ -122,34 +123,33 @@ impl Fragment {
         }
     }
 
-    /// The format of its file.
+    /// Returns the format of the file.
     pub(crate) fn format(&self) -> Format {
         self.format
     }
 
-    /// The command of the file that its words belong to; `None` if they apply to all commands. Each command starts at most one VM of
-    /// its own.
+    /// Returns the number of the command to which the words belong; `None` if they apply to all commands of the file. Each command starts
+    /// at most one VM.
     pub(crate) fn command(&self) -> Option<usize> {
         self.command
     }
 
-    /// The text of the whole file.
+    /// Returns the text of the whole file.
     pub(crate) fn file_text(&self) -> &str {
         self.layer.file_text()
     }
 
-    /// The text after a word, up to the end of the innermost text: a comment, white space, the next words.
+    /// Returns the text after a word, up to the end of the innermost text. It contains comments, white space and the next words.
     pub(crate) fn text_after(&self, word: usize) -> &str {
         let at = self.words.get(word).map_or(usize::MAX, |word| word.at.end);
         self.layer.text().get(at..).unwrap_or_default()
     }
 }
 
-/// Parses a file into fragments, in the order of the file. A file without flags has none.
+/// Parses a file into fragments, in the order of the file. A file without flags has no fragments.
 ///
 /// # Errors
-/// If the file violates its format: see [`SourceError`]. Only the parts relevant to flags are checked; errors elsewhere are
-/// ignored.
+/// If the file violates its format; see [`SourceError`]. Only parts that are relevant for flags are checked.
 pub fn read(format: Format, text: &str) -> Result<Vec<Fragment>, SourceError> {
     if text.len() > MAX_BYTES {
         return Err(SourceError::TooLarge { bytes: text.len(), limit: MAX_BYTES });
@@ -176,10 +176,10 @@ pub fn read(format: Format, text: &str) -> Result<Vec<Fragment>, SourceError> {
     Ok(fragments)
 }
 
-/// The text of a file's bytes.
+/// Decodes the bytes of a file as UTF-8.
 ///
 /// # Errors
-/// [`SourceError::Binary`] or [`SourceError::NotUtf8`], with the first invalid byte.
+/// [`SourceError::Binary`] or [`SourceError::NotUtf8`], with the position of the first invalid byte.
 pub fn text(bytes: &[u8]) -> Result<&str, SourceError> {
     let begin = |length: usize| std::str::from_utf8(&bytes[..length]).unwrap_or_default();
     if let Some(offset) = bytes.iter().position(|byte| *byte == 0) {
@@ -193,13 +193,13 @@ pub fn text(bytes: &[u8]) -> Result<&str, SourceError> {
     })
 }
 
-/// The line and column of a byte offset. For many offsets in one text use [`Lines`].
+/// Returns the line and column of a byte offset. [`Lines`] is faster for many offsets in one text.
 pub fn position(text: &str, offset: usize) -> Position {
     Position::of(text, offset)
 }
 
-/// The arguments of a running emulator (`erlang:system_info(emu_args)`, or `/proc/PID/cmdline` split at NULs) as a fragment. Spans refer to
-/// the arguments joined by single spaces. A `*` is a redacted argument, so its text is unknown.
+/// Creates a fragment from the arguments of a running emulator (`erlang:system_info(emu_args)`, or `/proc/PID/cmdline` split at NULs).
+/// Spans refer to the arguments, joined by single spaces. The argument `*` was redacted, so its text is unknown.
 pub fn live_node(args: &[String]) -> Fragment {
     const HIDDEN: &str = "*";
     let line = args.join(" ");
@@ -245,12 +245,12 @@ fn faulty_template(text: &str, kind: Template, fault: &template::Fault) -> Sourc
 /// Collects the fragments that the readers of all formats find.
 struct Reader {
     fragments: Vec<Fragment>,
-    /// How many commands were read that start a VM or have variables of their own.
+    /// The number of commands read so far that start a VM or have variables of their own.
     commands: usize,
 }
 
 impl Reader {
-    /// Reads a text in a format; `name` is that of an embedded file.
+    /// Reads a text in a format; `name` is the name of an embedded file.
     fn layer(&mut self, format: Format, layer: &Arc<Layer>, name: Option<&str>) -> Result<(), SourceError> {
         match format {
             Format::VmArgs | Format::VmArgsTemplate(_) => {
@@ -308,7 +308,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Assigns the fragments from `begin` on to the next command, as its variables.
+    /// Assigns the variables in the fragments from `begin` on to the next command.
     fn give_to_next_command(&mut self, begin: usize) {
         for fragment in self.fragments.iter_mut().skip(begin) {
             fragment.command = Some(self.commands);

@@ -1,8 +1,8 @@
-//! Which values a setting takes from which release on, as data, and what a VM makes of a value: accepted
-//! unchanged, changed silently, rejected at start, or fatal.
+//! Data about the values that a setting accepts in each release, and how a VM treats a value: it accepts the value
+//! unchanged, changes it silently, rejects it at start, or crashes.
 //!
-//! The emulator parses numbers like C: `8k` is 8, and 5000000000 becomes 705032704 in an `int`. It reports none
-//! of this at start.
+//! The emulator parses numbers with C library functions: `8k` is 8, and 5000000000 becomes 705032704 in an `int`.
+//! The emulator reports no such change at start.
 
 mod forms;
 mod judge;
@@ -18,23 +18,23 @@ pub use forms::{Form, Machine};
 pub use judge::{Altered, Question, Verdict};
 pub use number::Reads;
 
-/// The values that a setting takes, from one version on.
+/// The values that a setting accepts, starting with one version.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Takes {
-    /// The first version that this applies to; absent: from the beginning.
+    /// The first version with these values; `None`: it applies from the first release on.
     pub from: Option<OtpVersion>,
-    /// The allocators that this applies to, by letter (`u` is the flag for all of them); absent: every allocator
-    /// without a step of its own. Only for flags such as `+M<S>as`.
+    /// The letters of the allocators with these values (`u` is the flag for all allocators); `None`: every allocator
+    /// that no other element lists. Only for flags such as `+M<S>as`.
     pub letters: Option<String>,
-    /// Words that are accepted unchanged. The empty word is the flag without a value.
+    /// Keywords that are accepted unchanged. The empty keyword means the flag without a value.
     #[serde(default)]
     pub words: Vec<String>,
-    /// What [`Entry::effective`](crate::Entry::effective) prints for a value, where that is not the value itself.
-    /// Empty: it cannot be derived from the value alone.
+    /// What [`Entry::effective`](crate::Entry::effective) prints for a value, if that differs from the value. An
+    /// empty text means that it cannot be derived from the value alone.
     #[serde(default)]
     pub shows: BTreeMap<String, String>,
-    /// Bounds of the decimal numbers that are accepted.
+    /// Bounds of the accepted decimal numbers.
     pub integer: Option<Integer>,
     /// The unit of the number: `processes`, `KiB`, `words` (8 bytes), `percent`.
     pub unit: Option<String>,
@@ -49,15 +49,15 @@ pub struct Takes {
     pub above: AboveMax,
     /// How an accepted number is changed.
     pub rounds: Option<Rounding>,
-    /// A form other than a plain number or word.
+    /// A form other than a plain number or keyword.
     pub form: Option<Form>,
-    /// Words that look right, because other flags or older manuals have them, but are rejected.
+    /// Keywords that are rejected although other flags or older manuals list them.
     #[serde(default)]
     pub refuses: Vec<String>,
     /// What happens to all other values.
     #[serde(default)]
     pub otherwise: OtherValues,
-    /// Values that are accepted or not depending on the host or on other settings.
+    /// Values whose acceptance depends on the host or on other settings.
     pub depends: Option<HostDependent>,
 }
 
@@ -78,9 +78,9 @@ pub enum BelowMin {
     /// The VM does not start.
     #[default]
     Refused,
-    /// It is silently raised to the bound.
+    /// The number is silently raised to the bound.
     Raised,
-    /// It wraps around from above, modulo the upper bound plus one.
+    /// The number wraps around from above, modulo the upper bound plus one.
     Wraps,
 }
 
@@ -91,20 +91,20 @@ pub enum AboveMax {
     /// The VM does not start.
     #[default]
     Refused,
-    /// It is silently lowered to the bound.
+    /// The number is silently lowered to the bound.
     Capped,
-    /// It wraps around from below, modulo the upper bound plus one.
+    /// The number wraps around from below, modulo the upper bound plus one.
     Wraps,
 }
 
-/// What happens to a value that is not accepted.
+/// How the VM reacts to a value that it does not accept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OtherValues {
     /// The VM does not start, or the call fails.
     #[default]
     Refused,
-    /// The default is used silently.
+    /// The VM silently uses the default.
     Ignored,
 }
 
@@ -112,56 +112,56 @@ pub enum OtherValues {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rounding {
-    /// Up to a power of two.
+    /// Rounded up to a power of two.
     PowerOfTwo,
-    /// Up to the next heap size: 12, 38, then each is the sum of the two before plus one; above 833026 each is 20 %
-    /// larger.
+    /// Rounded up to the next heap size. Heap sizes start with 12 and 38; each following one is the sum of the previous
+    /// two plus one, and above 833026 each is 20 % larger than the previous one.
     HeapSize,
-    /// Up to this number.
+    /// Raised to this number.
     AtLeast(i64),
-    /// Down to this number.
+    /// Lowered to this number.
     AtMost(i64),
-    /// Up to a multiple of this number.
+    /// Rounded up to a multiple of this number.
     UpToMultipleOf(i64),
-    /// Bounded by another setting or by the number of schedulers.
+    /// Limited by another setting or by the number of schedulers.
     ByOther,
 }
 
-/// Values that are accepted or not depending on the host or on other settings.
+/// Values whose acceptance depends on the host or on other settings.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostDependent {
-    /// Numbers within these bounds.
+    /// The bounds of the numbers that depend on the condition.
     pub integer: Option<Integer>,
-    /// These words.
+    /// The keywords that depend on the condition.
     #[serde(default)]
     pub words: Vec<String>,
-    /// What it depends on.
+    /// The condition under which the values are accepted.
     pub on: String,
 }
 
-/// Values that look valid, but with which a VM crashes, hangs or ends while it starts.
+/// Values that look valid, but make the VM crash, hang or exit while it starts.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fatal {
-    /// The first version that this applies to; absent: from the beginning.
+    /// The first version in which the values are fatal; `None`: it applies from the first release on.
     pub from: Option<OtpVersion>,
-    /// The first version that this no longer applies to.
+    /// The first version in which the values are no longer fatal.
     pub until: Option<OtpVersion>,
-    /// These words.
+    /// The fatal keywords.
     #[serde(default)]
     pub words: Vec<String>,
-    /// Numbers within these bounds, as parsed by the VM.
+    /// The bounds of the fatal numbers, as the VM parses them.
     pub integer: Option<Integer>,
-    /// Every value.
+    /// Whether every value is fatal.
     #[serde(default)]
     pub always: bool,
-    /// What happens.
+    /// What happens to the VM, for output.
     pub why: String,
 }
 
 impl Takes {
-    /// The accepted values for output: `1024..134217727 processes, rounded up to a power of two | legacy`.
+    /// Describes the accepted values for output: `1024..134217727 processes, rounded up to a power of two | legacy`.
     pub fn describe(&self) -> String {
         let mut parts = Vec::new();
         if let Some(form) = self.form {
@@ -176,7 +176,8 @@ impl Takes {
         parts.join(" | ")
     }
 
-    /// The same within a sentence: `1024 to 134217727 processes, rounded up to a power of two; or legacy`.
+    /// Describes the accepted values within a sentence: `1024 to 134217727 processes, rounded up to a power of two; or
+    /// legacy`.
     pub(crate) fn in_words(&self) -> String {
         let mut parts: Vec<String> = self.form.iter().map(|form| form.describe().to_owned()).collect();
         parts.extend(self.integer.as_ref().map(|integer| self.describe_number(integer, " to ")));
@@ -223,7 +224,7 @@ impl Takes {
         text
     }
 
-    /// Whether both accept the same values and change them alike. Ignores how out-of-range numbers are parsed.
+    /// Whether both accept the same values and change them in the same way. Ignores how the number is parsed.
     pub(crate) fn same_values(&self, other: &Takes) -> bool {
         let bare = |takes: &Takes| Takes {
             from: None,

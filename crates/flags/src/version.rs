@@ -1,14 +1,13 @@
-//! OTP versions, compared as OTP's own version scheme does.
 //! OTP versions, ordered as in OTP's version scheme.
 //!
-//! Since OTP 17 a version is a sequence of numbers of any length (`25.3.2.12`); the first is the release. Older
-//! names (`R16B02`) sort before every number.
+//! Since OTP 17, a version is a sequence of numbers of any length (`25.3.2.12`), and the first number is the release.
+//! Versions before OTP 17 have names (`R16B02`), which sort before all numbers.
 
 use std::fmt;
 
 use serde::Deserialize;
 
-/// An OTP version: `27`, `25.3.2.12`. A bare release is its first version, `27.0`.
+/// An OTP version: `27`, `25.3.2.12`. A release without a patch level means its first version: `27` is `27.0`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
 pub struct OtpVersion(Vec<u32>);
@@ -23,7 +22,7 @@ impl OtpVersion {
         numbers.map(OtpVersion::normal)
     }
 
-    /// The release: 25 for `25.2.3`, 0 for versions before 17.
+    /// Returns the release: 25 for `25.2.3`, 0 for versions before OTP 17.
     pub fn release(&self) -> u32 {
         self.0.first().copied().unwrap_or_default()
     }
@@ -65,7 +64,7 @@ impl fmt::Display for OtpVersion {
     }
 }
 
-/// Ranges of consecutive releases for output: `23 to 25` and `27`. `releases` is ascending.
+/// Groups releases into ranges for output: `23 to 25` and `27`. `releases` must be ascending.
 pub fn release_runs(releases: &[u32]) -> Vec<String> {
     let mut runs = Vec::new();
     for run in releases.chunk_by(|a, b| a.checked_add(1) == Some(*b)) {
@@ -86,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_ordered_by_number_and_not_by_text() {
+    fn versions_are_ordered_numerically() {
         let rising = ["R16B02", "17.0", "23.3.4.10", "24", "25.3.2.9", "25.3.2.12", "25.4", "27.0"];
         for pair in rising.windows(2) {
             assert!(version(pair[0]) < version(pair[1]), "{pair:?}");
@@ -96,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_is_formatted_as_otp_writes_it() {
+    fn versions_are_formatted_as_in_otp() {
         let check = |text: &str, expect: &str| assert_eq!(version(text).to_string(), expect);
         check("25.3.2.12", "25.3.2.12");
         check("27", "27.0");

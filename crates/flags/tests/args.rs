@@ -1,4 +1,4 @@
-//! The effective flags of the files in the corpus, and changes to them.
+//! Tests the effective flags of all files in the corpus, and changes of flags in these files.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "tests")]
 
@@ -9,7 +9,7 @@ use beamtune_flags::OtpVersion;
 use beamtune_flags::args::{By, Input, Wish, change, effective};
 use beamtune_flags::source::{Format, detect};
 
-/// All readable files of the corpus, with their paths.
+/// Returns all readable files of the corpus, with their paths.
 fn corpus() -> Vec<(String, Input)> {
     let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/args")];
     let mut found = Vec::new();
@@ -32,7 +32,7 @@ fn corpus() -> Vec<(String, Input)> {
 }
 
 #[test]
-fn a_changed_file_has_the_new_value_and_keeps_its_lines() {
+fn changed_file_has_the_new_value_and_keeps_its_lines() {
     let (mut changed, mut refused) = (0, Vec::new());
     let request = Wish::set("+sbwt none").expect("a change");
     for (name, input) in corpus() {
@@ -59,7 +59,7 @@ fn a_changed_file_has_the_new_value_and_keeps_its_lines() {
 }
 
 #[test]
-fn the_effective_flags_of_every_file_are_found() {
+fn effective_flags_of_every_file_are_found() {
     for (name, input) in corpus() {
         for release in [23, 29] {
             let result = effective(std::slice::from_ref(&input), &OtpVersion::from(release));

@@ -1,4 +1,4 @@
-//! Consistency of the catalogue. `make check-flags` compares it with VMs.
+//! Checks the consistency of the catalogue. `make check-flags` compares the catalogue with VMs.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "tests")]
 
@@ -10,7 +10,7 @@ use beamtune_flags::{
     Verdict, entries,
 };
 
-/// The releases that the catalogue covers, by their first versions.
+/// The releases that the catalogue covers. Each one is tested as its first version.
 const RELEASES: std::ops::RangeInclusive<u32> = 21..=29;
 
 fn started(entry: &Entry) -> bool {
@@ -21,7 +21,7 @@ fn bound_to_releases(entry: &Entry) -> bool {
     !matches!(entry.kind, Kind::HostSetting | Kind::Build | Kind::CodeChange)
 }
 
-/// The allocators that a flag of this entry can be given for; only `None` if the flag has no letter.
+/// Returns the letters of the allocators for which a flag can be given; only `None` if the flag has no letter.
 fn allocators(entry: &Entry) -> Vec<Option<char>> {
     if entry.spelling().contains("<S>") {
         ['u', 'B', 'D', 'E', 'F', 'H', 'I', 'L', 'R', 'S', 'T'].map(Some).into()
@@ -40,7 +40,7 @@ fn step(entry: &Entry, otp: u32, allocator: Option<char>) -> Option<&Takes> {
 }
 
 #[test]
-fn steps_ascend_and_the_first_applies_from_the_beginning() {
+fn accepted_values_are_ordered_by_version_and_cover_all_versions() {
     for entry in entries() {
         let mut by_letters: BTreeMap<Option<&String>, Vec<Option<&OtpVersion>>> = BTreeMap::new();
         for step in &entry.takes {
@@ -99,13 +99,13 @@ fn every_setting_has_values_a_default_and_evidence() {
 }
 
 #[test]
-fn the_fields_of_a_step_are_consistent() {
+fn fields_of_accepted_values_are_consistent() {
     for entry in entries() {
         for step in &entry.takes {
             let id = &entry.id;
             assert!(
                 step.form.is_some() || step.integer.is_some() || !step.words.is_empty(),
-                "{id}: no values"
+                "{id}: no accepted values"
             );
             if step.integer.is_none() {
                 assert!(step.rounds.is_none(), "{id}: rounds without a number");
@@ -116,7 +116,7 @@ fn the_fields_of_a_step_are_consistent() {
                 );
             }
             for word in &step.refuses {
-                assert!(!step.words.contains(word), "{id}: {word} is both accepted and refused");
+                assert!(!step.words.contains(word), "{id}: {word} is both accepted and rejected");
             }
             for shown in step.shows.keys() {
                 let number = step.integer.is_some() && shown.parse::<i64>().is_ok();
@@ -132,7 +132,7 @@ fn the_fields_of_a_step_are_consistent() {
 }
 
 #[test]
-fn words_are_judged_as_in_the_data() {
+fn verdicts_about_keywords_agree_with_the_data() {
     for entry in entries() {
         for otp in RELEASES.filter(|&otp| entry.exists_in(otp)) {
             for allocator in allocators(entry) {
@@ -173,7 +173,7 @@ fn words_are_judged_as_in_the_data() {
 }
 
 #[test]
-fn bounds_are_judged_as_in_the_data() {
+fn verdicts_about_bounds_agree_with_the_data() {
     for entry in entries() {
         for otp in RELEASES.filter(|&otp| entry.exists_in(otp)) {
             for allocator in allocators(entry) {
@@ -192,7 +192,7 @@ fn bounds_are_judged_as_in_the_data() {
                     let expect = step.below == BelowMin::Refused && step.otherwise == OtherValues::Refused;
                     assert_eq!(refused, expect, "{} {below} in OTP {otp}", entry.id);
                 }
-                // Values beyond the range of an `int` wrap around, whatever the data says.
+                // Values beyond the range of an `int` wrap around before they are compared with the bound.
                 if let Some(above) = integer.max.filter(|&max| max < i64::from(i32::MAX)).map(|max| max + 1) {
                     let refused = matches!(verdict(above), Verdict::Refused { .. });
                     let expect = step.above == AboveMax::Refused && step.otherwise == OtherValues::Refused;
@@ -204,7 +204,7 @@ fn bounds_are_judged_as_in_the_data() {
 }
 
 #[test]
-fn an_example_is_accepted_in_every_release_with_the_flag() {
+fn examples_are_accepted_in_every_release_with_the_flag() {
     for entry in entries() {
         let Some(example) = &entry.example else { continue };
         for otp in RELEASES.filter(|&otp| entry.exists_in(otp)) {
@@ -229,7 +229,7 @@ fn an_example_is_accepted_in_every_release_with_the_flag() {
 }
 
 #[test]
-fn a_default_that_is_a_value_is_accepted() {
+fn defaults_that_are_values_are_accepted() {
     let mut values = 0;
     for entry in entries() {
         for otp in RELEASES.filter(|&otp| entry.exists_in(otp)) {
@@ -258,8 +258,8 @@ fn defaults_and_examples_are_never_fatal() {
             fatal += 1;
             assert!(!case.why.is_empty() && case.why.ends_with('.'), "{}: why", entry.id);
             let of = [case.integer.is_some(), !case.words.is_empty(), case.always];
-            assert_eq!(of.iter().filter(|&&of| of).count(), 1, "{}: words, numbers or all", entry.id);
-            assert!(case.until.is_none() || case.from < case.until, "{}: ends before it begins", entry.id);
+            assert_eq!(of.iter().filter(|&&of| of).count(), 1, "{}: exactly one of words, integer and always", entry.id);
+            assert!(case.until.is_none() || case.from < case.until, "{}: until is not after from", entry.id);
         }
         for otp in RELEASES.filter(|&otp| entry.exists_in(otp)) {
             for value in entry.default_value_in(otp).into_iter().chain(entry.example.as_deref()) {
@@ -272,7 +272,7 @@ fn defaults_and_examples_are_never_fatal() {
 }
 
 #[test]
-fn only_flags_with_a_value_may_require_it_in_a_separate_word() {
+fn only_flags_with_a_value_may_require_a_separate_word() {
     for entry in entries().iter().filter(|entry| !entry.glued) {
         let takes_value = matches!(entry.argument, Some(Argument::Required | Argument::Optional));
         assert!(takes_value, "{}", entry.id);
@@ -280,7 +280,7 @@ fn only_flags_with_a_value_may_require_it_in_a_separate_word() {
 }
 
 #[test]
-fn an_expression_for_the_effective_value_has_balanced_parentheses_and_a_reader() {
+fn expressions_for_effective_values_are_balanced_and_safe() {
     for entry in entries() {
         let Some(expression) = &entry.effective else { continue };
         for (open, close) in [('(', ')'), ('{', '}'), ('[', ']')] {
@@ -302,18 +302,18 @@ fn an_expression_for_the_effective_value_has_balanced_parentheses_and_a_reader()
 }
 
 #[test]
-fn a_probe_reads_what_it_sets_and_has_evidence_of_a_run() {
+fn probes_set_a_value_and_are_tested_in_a_vm() {
     let mut probes = 0;
     for entry in entries() {
         let Some(probe) = &entry.probe else { continue };
         probes += 1;
         let id = &entry.id;
         let started_with = matches!(entry.kind, Kind::EmulatorFlag | Kind::InitFlag | Kind::Environment);
-        assert!(!started_with, "{id}: a running VM cannot be probed");
+        assert!(!started_with, "{id}: a running VM cannot change this setting");
         let (set, default) = (probe.expression(Some("beamtune_value")), probe.expression(None));
         let without_value = entry.takes.iter().all(|step| step.words == [""]);
         assert_eq!(set.contains("beamtune_value"), !without_value, "{id}: {set}");
-        assert_ne!(set, default, "{id}: nothing is set");
+        assert_ne!(set, default, "{id}: the probe sets nothing");
         for expression in [set, default] {
             assert!(!expression.contains("<V>") && !expression.contains("<set>"), "{id}: {expression}");
             for (open, close) in [('(', ')'), ('{', '}'), ('[', ']')] {
@@ -321,12 +321,12 @@ fn a_probe_reads_what_it_sets_and_has_evidence_of_a_run() {
                 assert_eq!(count(open), count(close), "{id}: {expression}");
             }
         }
-        assert!(entry.evidence.contains(&Evidence::Run), "{id}: make check-flags runs it");
+        assert!(entry.evidence.contains(&Evidence::Run), "{id}: make check-flags runs the probe");
     }
     assert!(probes > 50, "{probes}");
 }
 
-/// The codes of the diagnosis rules that have a page.
+/// Returns the codes of the diagnosis rules that have a page.
 fn rules_with_a_page() -> BTreeSet<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/rules");
     let pages = std::fs::read_dir(folder).expect("docs/rules");
@@ -334,7 +334,7 @@ fn rules_with_a_page() -> BTreeSet<String> {
         let text = std::fs::read_to_string(page.expect("a page").path()).expect("its text");
         text.lines().next().unwrap_or_default().to_owned()
     });
-    // `# BT001 busy-waiting`
+    // A title is `# BT001 busy-waiting`.
     titles
         .filter_map(|title| title.split(' ').nth(1).map(str::to_owned))
         .filter(|word| is_code(word))
@@ -363,7 +363,7 @@ fn every_rule_has_settings_and_every_code_of_a_setting_has_a_page() {
 }
 
 #[test]
-fn the_catalogue_has_all_settings() {
+fn catalogue_has_the_expected_number_of_settings() {
     let count = |kind: Kind| entries().iter().filter(|entry| entry.kind == kind).count();
     for (kind, min) in [
         (Kind::EmulatorFlag, 130),

@@ -1,8 +1,8 @@
-//! Compares the reader of args files and variables with the launcher of each OTP release: a real `erl` gets the same texts, and its words
-//! must equal ours.
+//! Compares the reader of args files and variables with the launcher of each OTP release: a real `erl` parses the same texts, and must
+//! find the same words.
 //!
-//! Words after `-extra` reach the program unchanged, as `init:get_plain_arguments/0` shows, so a single VM can report how it parses
-//! hundreds of files. A few whole files are compared flag by flag.
+//! Words after `-extra` are passed to the program unchanged, and `init:get_plain_arguments/0` returns them. A single VM can therefore
+//! report how it parses hundreds of files. A few whole files are compared flag by flag.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "tests")]
 
@@ -140,7 +140,7 @@ fn generated(count: usize) -> Vec<String> {
 /// An installed release.
 struct Erl {
     release: u32,
-    /// The directory of its chroot; `None` for the host's own installation.
+    /// The directory of the chroot; `None` for the installation of the host.
     root: Option<PathBuf>,
 }
 
@@ -171,7 +171,7 @@ impl Erl {
                 command
             }
         };
-        // Arguments are UTF-8, and the test's environment must not reach the VM.
+        // Arguments are UTF-8, and the VM must not read the flags in the environment of the test.
         command.env("LC_ALL", "C.UTF-8");
         for name in ["ERL_FLAGS", "ERL_AFLAGS", "ERL_ZFLAGS"] {
             command.env_remove(name);
@@ -179,7 +179,7 @@ impl Erl {
         command
     }
 
-    /// A directory that this release can access, and its path there.
+    /// Creates a directory that this release can access, and returns it with its path within the chroot.
     fn folder(&self) -> (tempfile::TempDir, PathBuf) {
         let root = self.root.clone().unwrap_or_else(|| PathBuf::from("/"));
         let folder = tempfile::tempdir_in(root.join("tmp")).expect("a folder");
@@ -187,7 +187,7 @@ impl Erl {
         (folder, inside)
     }
 
-    /// Whether the launcher adds `--` after a text; since 27 only if the text has no `-extra`.
+    /// Whether the launcher adds `--` after a text that contains `-extra`. OTP 27 and later do not.
     fn ends_with_dashes(&self) -> bool {
         self.release < 27
     }
@@ -223,8 +223,8 @@ fn printed(text: &str) -> Words {
     words.collect()
 }
 
-/// Our words of a text. The launcher closes an unclosed quote at the end of the text, where we report an error; so the quote is closed
-/// and the text parsed again.
+/// Returns the words that our reader finds in a text. For an unclosed quote, the launcher ends the quote at the end of the text, but our
+/// reader reports an error. In this case, the quote is closed and the text is parsed again.
 fn ours(format: Format, text: &str) -> Vec<String> {
     let file = match read(format, text) {
         Ok(_) => text.to_owned(),
@@ -236,7 +236,7 @@ fn ours(format: Format, text: &str) -> Vec<String> {
     fragment.words.iter().map(|word| word.text.clone()).collect()
 }
 
-/// Our words of a variable's value, by way of a `.env` file with the value in double quotes.
+/// Returns the words that our reader finds in the value of a variable. The value is written to an `.env` file, in double quotes.
 fn ours_of_variable(value: &str) -> Vec<String> {
     let line =
         format!("ERL_FLAGS=\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\"").replace('$', "\\$"));
@@ -278,13 +278,13 @@ fn args_files_are_split_as_by_each_release() {
 
 #[test]
 fn variables_are_split_as_by_each_release() {
-    // In a `.env` file these would be templates.
+    // In an `.env` file, texts with `<%` would be templates.
     let picked = PICKED.iter().filter(|text| !text.contains("<%"));
     let mut texts: Vec<String> = picked.map(|text| (*text).to_owned()).collect();
     texts.extend(generated(260));
     on_each_release(|erl| {
         let of_release = format!("ERL_OTP{}_FLAGS", erl.release);
-        // The order in which the launcher joins them.
+        // This is the order in which the launcher joins the variables.
         let names = [of_release.as_str(), "ERL_AFLAGS", "ERL_FLAGS", "ERL_ZFLAGS"];
         for four in texts.chunks(4) {
             let mut command = erl.command();
@@ -295,9 +295,9 @@ fn variables_are_split_as_by_each_release() {
                 expected.extend(erl.ends_with_dashes().then(|| "--".to_owned()));
                 command.env(name, value);
             }
-            // Prints the arguments for the emulator, one per line, without starting it.
+            // The launcher prints the arguments for the emulator, one per line, without starting the emulator.
             let output = command.arg("-emu_args_exit").output().expect("erl runs");
-            let printed = String::from_utf8(output.stdout).expect("what it got");
+            let printed = String::from_utf8(output.stdout).expect("UTF-8");
             let (_, theirs) = printed.split_once("\n-extra\n").unwrap_or_else(|| panic!("{printed}"));
             let lines: String = expected.iter().flat_map(|word| [word.as_str(), "\n"]).collect();
             assert_eq!(theirs, lines, "OTP {}: {four:?}", erl.release);
@@ -305,7 +305,7 @@ fn variables_are_split_as_by_each_release() {
     });
 }
 
-/// Whole files. Every flag takes one value or has it attached.
+/// Whole files. Every flag takes one value, in the next word or in the same one.
 const FILES: &[&str] = &[
     "## Name\n-setcookie monster\n\n+P 65536 # processes\n+sbwt none\r\n+sbwtdcpu none\r\n+SDio2\n-kernel net_ticktime 30 inet_dist_listen_min 9100\n",
     "-env ERL_CRASH_DUMP /dev/null +A 4\n'+hms' \"400\"\n-x \"a b\" 'c \"d\"' e\\ f\n+MBas aobf +zdbbl4096\n-extra +P 5000 -y z\n",
@@ -315,11 +315,11 @@ const FILES: &[&str] = &[
 ];
 
 #[test]
-fn whole_files_have_the_flags_and_arguments_of_each_release() {
+fn flags_and_arguments_of_whole_files_agree_with_each_release() {
     on_each_release(|erl| {
         let (folder, inside) = erl.folder();
         for (index, text) in FILES.iter().enumerate() {
-            // An unknown flag stops a VM, but erlexec still prints what it parsed.
+            // A VM does not start with an unknown flag, but erlexec can print the parsed words.
             let refused = text.contains("+pa#");
             let name = format!("{index}.args");
             std::fs::write(folder.path().join(&name), text).expect("a file");
@@ -358,7 +358,7 @@ fn whole_files_have_the_flags_and_arguments_of_each_release() {
     });
 }
 
-/// Words by recipient.
+/// Words, grouped by the program that receives them.
 struct Sorted {
     emulator: Vec<String>,
     arguments: Vec<Vec<String>>,
@@ -373,7 +373,7 @@ impl Sorted {
             if word == "-extra" {
                 sorted.plain.extend(words.by_ref().cloned());
             } else if word == "-env" {
-                // Used by the launcher itself.
+                // The launcher itself processes `-env` and its two words.
                 words.nth(1);
             } else if let Some(flag) = word.strip_prefix('+') {
                 sorted.emulator.push(format!("-{flag}"));

@@ -1,4 +1,5 @@
-//! Compares the data with each release: a flag that exists is accepted and read back unchanged; one that does not exist is refused.
+//! Compares the data with each installed release: the VM must accept every flag that exists according to the data, report it unchanged,
+//! and reject every other flag.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "tests")]
 
@@ -11,10 +12,10 @@ use beamtune_flags::{
 
 const RELEASES: [u32; 4] = [23, 25, 27, 29];
 
-/// Prints the arguments of the emulator, one per line.
+/// An Erlang expression that prints the arguments of the emulator, one per line.
 const PRINT: &str = "[io:format(\"~ts~n\", [Word]) || Word <- erlang:system_info(emu_args)], halt().";
 
-/// An `erl` of this release: OTP 25 is the host's own, the others are in chroots.
+/// Returns the `erl` of a release: OTP 25 is installed on the host, the other releases in chroots.
 fn erl(release: u32) -> Option<Command> {
     if release == 25 {
         let found = Command::new("erl")
@@ -38,7 +39,7 @@ fn erl(release: u32) -> Option<Command> {
     })
 }
 
-/// The version with its patch level, as stored in the installation.
+/// Returns the version with its patch level, as stored in the installation.
 fn version(erl: &dyn Fn() -> Command) -> OtpVersion {
     let expression = "{ok, V} = file:read_file(filename:join([code:root_dir(), \"releases\", \
         erlang:system_info(otp_release), \"OTP_VERSION\"])), io:put_chars(V), halt().";
@@ -55,8 +56,8 @@ fn on_each_release(test: impl Fn(u32, &dyn Fn() -> Command)) {
             continue;
         }
         test(release, &|| {
-            let mut command = erl(release).expect("an erl that was there a moment ago");
-            // The environment of the test must not reach the VM.
+            let mut command = erl(release).expect("an installed release");
+            // The VM must not read the flags in the environment of the test.
             for name in ["ERL_FLAGS", "ERL_AFLAGS", "ERL_ZFLAGS"] {
                 command.env_remove(name);
             }
@@ -65,7 +66,7 @@ fn on_each_release(test: impl Fn(u32, &dyn Fn() -> Command)) {
     }
 }
 
-/// A flag as words, with the value of its example.
+/// Returns a flag as words, with its example as the value.
 fn written(entry: &Entry) -> Option<Vec<String>> {
     let flag = entry.spelling().replace("<S>", "B");
     match (entry.argument?, &entry.example) {
@@ -76,14 +77,14 @@ fn written(entry: &Entry) -> Option<Vec<String>> {
     }
 }
 
-/// Flags for which a start proves nothing, or which conflict with others.
+/// Whether a flag cannot be tested by starting a VM, or conflicts with other flags.
 fn apart(entry: &Entry) -> bool {
-    // +V exits at once; a topology must match the host; the launcher does not pass on its own flags with a minus.
+    // +V makes the emulator exit; a topology must match the host; the launcher itself processes flags with a minus.
     matches!(entry.id.as_str(), "+V" | "+sct" | "+ssrct") || entry.id.starts_with('-')
 }
 
 #[test]
-fn a_release_accepts_every_flag_that_it_has_and_reports_it_unchanged() {
+fn release_accepts_its_flags_and_reports_them_unchanged() {
     on_each_release(|release, erl| {
         let version = version(erl);
         let flags: Vec<_> = entries()
@@ -100,7 +101,7 @@ fn a_release_accepts_every_flag_that_it_has_and_reports_it_unchanged() {
             .output()
             .expect("erl runs");
         let error = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "OTP {release} refuses a flag that the data says it has:\n{error}");
+        assert!(output.status.success(), "OTP {release} rejects a flag that it has according to the data:\n{error}");
         let args: Vec<String> = String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect();
         for (entry, words) in flags {
             let flag = entry.spelling().replace("<S>", "B");
@@ -118,11 +119,11 @@ fn a_release_accepts_every_flag_that_it_has_and_reports_it_unchanged() {
 }
 
 #[test]
-fn a_release_refuses_every_flag_that_it_does_not_have() {
+fn release_rejects_flags_that_it_does_not_have() {
     on_each_release(|release, erl| {
         let version = version(erl);
         let absent = entries().iter().filter(|entry| {
-            // Before 26.0 the first is parsed as another flag, and before 24 the launcher skips the second.
+            // Versions before 26.0 parse `+hmaxib` as another flag, and the launcher of OTP 23 skips `-emu_flavor`.
             let passes = matches!(entry.id.as_str(), "+hmaxib" | "-emu_flavor");
             entry.kind == Kind::EmulatorFlag && !entry.exists_in(version.clone()) && !passes
         });
@@ -133,12 +134,12 @@ fn a_release_refuses_every_flag_that_it_does_not_have() {
             assert!(!output.status.success(), "OTP {release} accepts {} ({words:?})", entry.id);
             refused += 1;
         }
-        assert!(release == 29 || refused > 3, "OTP {release}: only {refused} flags to refuse");
+        assert!(release == 29 || refused > 3, "OTP {release}: only {refused} flags were tested");
     });
 }
 
 #[test]
-fn the_origin_of_a_flag_follows_the_launcher_of_each_release() {
+fn origin_of_flags_agrees_with_the_launcher_of_each_release() {
     on_each_release(|release, erl| {
         let environment: Vec<(String, String)> = [
             (format!("ERL_OTP{release}_FLAGS"), "+swt low"),

@@ -1,4 +1,4 @@
-//! The readers on files in the style of real projects.
+//! Tests the readers on files in the style of real projects.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "tests")]
 
@@ -7,8 +7,8 @@ use beamtune_flags::source::{
     position, read, text,
 };
 
-/// The fragments as lines `PLACE: word|word`; dynamic words start with `~`, conditional ones with `?`. Also checks the bytes of every
-/// word in the file.
+/// Formats the fragments as lines `PLACE: word|word`, with `~` before dynamic and `?` before conditional words. Also checks the byte range
+/// of every word.
 fn shown(format: Format, text: &str) -> String {
     let fragments = read(format, text).unwrap_or_else(|error| panic!("{error}\n{text}"));
     let lines: Vec<String> = fragments.iter().map(|fragment| show(fragment, text)).collect();
@@ -18,7 +18,7 @@ fn shown(format: Format, text: &str) -> String {
 fn show(fragment: &Fragment, text: &str) -> String {
     let mut end = 0;
     for word in &fragment.words {
-        assert!(word.span.start >= end, "{word:?} overlaps the word before it");
+        assert!(word.span.start >= end, "{word:?} overlaps the previous word");
         end = word.span.end;
         let bytes = text.get(word.span.clone()).expect("spans are on character boundaries");
         let plain = !word.text.contains(['"', '\'', '\\', '$', '%', '\n'])
@@ -47,7 +47,7 @@ fn check(format: Format, text: &str, expect: &[&str]) {
     assert_eq!(shown(format, text), expect.join("\n"), "{text}");
 }
 
-/// The error of a file, including its place.
+/// Returns the error message of a file, including the position.
 fn error(format: Format, text: &str) -> String {
     match read(format, text) {
         Ok(_) => panic!("no error:\n{text}"),
@@ -59,7 +59,7 @@ const EEX: Format = Format::VmArgsTemplate(Template::Eex);
 const OVERLAY: Format = Format::VmArgsTemplate(Template::Overlay);
 
 #[test]
-fn args_files_are_parsed_as_by_the_launcher() {
+fn args_files_are_parsed_as_in_the_launcher() {
     check(Format::VmArgs, "", &["file: "]);
     check(
         Format::VmArgs,
@@ -72,7 +72,7 @@ fn args_files_are_parsed_as_by_the_launcher() {
         &["file: -couch_dist|no_tls|\"clouseau@127.0.0.1\""],
     );
     check(Format::VmArgs, "-setcookie pa#ss\n+A\\ 3", &["file: -setcookie|pa|+A 3"]);
-    // For erl these are not templates.
+    // These are not templates for erl.
     check(Format::VmArgs, "-name <%=x%> ${y} {{z}}", &["file: -name|<%=x%>|${y}|{{z}}"]);
 }
 
@@ -97,7 +97,7 @@ fn templates_are_kept_and_marked() {
 }
 
 #[test]
-fn env_files_are_parsed_as_by_compose() {
+fn env_files_are_parsed_as_in_compose() {
     check(
         Format::EnvFile,
         "# ERL_FLAGS=no\nexport ERL_FLAGS=\"+P 5000 -x \\\"a b\\\"\"\nERL_AFLAGS='+sbwt none' # why\nERL_ZFLAGS=+A 3 -y \"c d\" # why\nPATH=/bin\nELIXIR_ERL_OPTIONS = -heart\n",
@@ -151,7 +151,7 @@ fn dockerfiles_are_parsed_in_both_forms_and_with_continued_lines() {
 }
 
 #[test]
-fn compose_files_have_lists_and_maps() {
+fn variables_in_lists_and_maps_of_compose_are_found() {
     check(
         Format::Compose,
         "services:\n  a:\n    environment:\n      - ERL_FLAGS=+P 5000 +S 4:4\n      - \"ERL_ZFLAGS=-x \\\"a b\\\" $$y ${N:-3}\"\n      - LANG=C\n  b:\n    environment:\n      ERL_AFLAGS: -proto_dist inet_tcp\n      ERL_FLAGS: '+sbwt none'\n      ERL_MAX_PORTS: 4096\n      ERL_CRASH_DUMP:\n",
@@ -177,7 +177,7 @@ fn compose_files_have_lists_and_maps() {
 }
 
 #[test]
-fn kubernetes_has_variables_and_files_in_config_maps() {
+fn variables_and_config_maps_of_kubernetes_are_found() {
     check(
         Format::Kubernetes,
         "apiVersion: apps/v1\nkind: Deployment\nspec:\n  containers:\n    - env:\n        - name: ERL_FLAGS\n          value: \"-name couchdb@$(POD_NAME).db -setcookie $(SECRET) ${x}\"\n        - value: +sbwt none\n          name: ERL_ZFLAGS\n        - name: ERL_AFLAGS\n          valueFrom: {secretKeyRef: {name: a, key: b}}\n",
@@ -219,7 +219,7 @@ fn helm_charts_are_parsed_although_they_are_not_yaml() {
 }
 
 #[test]
-fn systemd_units_have_quoted_items() {
+fn quoted_items_of_systemd_units_are_found() {
     check(
         Format::SystemdUnit,
         "[Service]\nEnvironment=\"ERL_FLAGS=+P 5000 +Q 65536\" LANG=C 'ERL_ZFLAGS=+A 3'\nEnvironment=ERL_AFLAGS=\"-x \\\"a b\\\" %i 100%%\"\nEnvironmentFile=-/etc/default/app\nExecStartPre=/bin/erl +P 1\n",
@@ -274,7 +274,7 @@ fn assignments_in_shell_scripts_are_found() {
 }
 
 #[test]
-fn variables_of_products_have_their_meaning() {
+fn variables_of_products_are_interpreted() {
     check(
         Format::RabbitmqEnv,
         "NODENAME=rabbit\nSERVER_ADDITIONAL_ERL_ARGS=\"+S 2:2 -x 'a\"\nRABBITMQ_CTL_ERL_ARGS='-proto_dist inet_tls'\nMAX_NUMBER_OF_PROCESSES=65536\nSERVER_ERL_ARGS='+P 1'\n",
@@ -307,7 +307,7 @@ fn variables_of_products_have_their_meaning() {
 }
 
 #[test]
-fn the_order_of_effect_is_that_of_the_launcher() {
+fn order_of_effect_is_that_of_the_launcher() {
     let order = |format: Format, text: &str| read(format, text).expect(text)[0].place.order().expect("words");
     let rising = [
         order(Format::Shell, "ERL_MAX_PORTS=1"),
@@ -323,7 +323,7 @@ fn the_order_of_effect_is_that_of_the_launcher() {
 }
 
 #[test]
-fn the_arguments_of_a_running_node_are_words_of_one_line() {
+fn arguments_of_a_running_node_are_words_of_one_line() {
     let args: Vec<String> = ["-sbwt", "none", "", "--"].map(str::to_owned).into();
     let fragment = live_node(&args);
     let line = args.join(" ");
@@ -334,7 +334,7 @@ fn the_arguments_of_a_running_node_are_words_of_one_line() {
 }
 
 #[test]
-fn an_error_names_its_place_and_what_to_do() {
+fn errors_contain_the_position_and_advice() {
     let check = |format: Format, text: &str, expect: &str| {
         let message = error(format, text);
         assert!(message.starts_with(expect), "{message:?} instead of {expect:?}");
@@ -378,7 +378,7 @@ fn errors_unrelated_to_flags_are_ignored() {
 }
 
 #[test]
-fn invalid_bytes_are_reported_with_their_place() {
+fn invalid_bytes_are_reported_with_their_position() {
     let check = |bytes: &[u8], expect: &str| {
         let message = text(bytes).map_err(|error| error.to_string()).expect_err("no text");
         assert!(message.starts_with(expect), "{message}");
@@ -390,7 +390,7 @@ fn invalid_bytes_are_reported_with_their_place() {
 }
 
 #[test]
-fn a_position_counts_lines_and_characters() {
+fn positions_count_lines_and_characters() {
     let check = |text: &str, offset: usize, line: usize, column: usize| {
         let position = position(text, offset);
         assert_eq!((position.line, position.column), (line, column), "{text:?} at {offset}");
@@ -402,7 +402,7 @@ fn a_position_counts_lines_and_characters() {
     check("a", 9, 1, 2);
 }
 
-/// Applies one change to the only fragment; returns the new file.
+/// Applies one change to the only fragment, and returns the new file.
 fn changed(format: Format, text: &str, change: Change) -> String {
     let fragments = read(format, text).expect(text);
     let [fragment] = fragments.as_slice() else { panic!("{fragments:?}") };
@@ -420,7 +420,7 @@ fn append(words: &[&str], comment: &[&str]) -> Change {
 }
 
 #[test]
-fn a_replaced_word_is_quoted_as_its_context_requires() {
+fn replaced_word_is_quoted_as_the_syntax_requires() {
     let check = |format: Format, text: &str, word: usize, new: &str, expect: &str| {
         assert_eq!(changed(format, text, replace(word, new)), expect, "{text}");
     };
@@ -493,7 +493,7 @@ fn a_replaced_word_is_quoted_as_its_context_requires() {
 }
 
 #[test]
-fn a_word_is_removed_with_its_space_or_its_line() {
+fn words_are_removed_with_their_space_or_line() {
     let check = |format: Format, text: &str, words: std::ops::Range<usize>, expect: &str| {
         assert_eq!(changed(format, text, Change::Remove { words }), expect, "{text}");
     };
@@ -517,7 +517,7 @@ fn a_word_is_removed_with_its_space_or_its_line() {
 }
 
 #[test]
-fn words_are_added_after_the_others_but_before_extra() {
+fn words_are_added_at_the_end_but_before_extra() {
     let check = |format: Format, text: &str, expect: &str| {
         let change = append(&["+sbwt", "none"], &["saves CPU", "OTP 25 and later"]);
         assert_eq!(changed(format, text, change), expect, "{text}");
@@ -550,7 +550,7 @@ fn words_are_added_after_the_others_but_before_extra() {
 }
 
 #[test]
-fn a_change_that_cannot_be_written_is_rejected() {
+fn change_that_cannot_be_written_is_rejected() {
     let refused = |format: Format, text: &str, change: Change| {
         let fragments = read(format, text).expect(text);
         match fragments[0].change(&[change]) {
@@ -568,7 +568,7 @@ fn a_change_that_cannot_be_written_is_rejected() {
 }
 
 #[test]
-fn several_changes_are_made_at_once_and_independently() {
+fn several_changes_are_made_together() {
     let text = "services:\n  a:\n    environment:\n      ERL_FLAGS: \"+P 1 +Q 2 +A 3\"\n";
     let fragments = read(Format::Compose, text).expect(text);
     let changes = [replace(1, "100"), Change::Remove { words: 2..4 }, append(&["+S", "4:4"], &[])];

@@ -1,4 +1,4 @@
-//! The readers on commands that start a VM.
+//! Tests the readers on commands that start a VM.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "tests")]
 
@@ -6,7 +6,8 @@ use beamtune_flags::source::{
     Change, CommandWords, Format, Fragment, Order, Place, SourceError, apply, read,
 };
 
-/// The fragments as lines `NAME: word|word`; commands with their order: `erl 50`. Dynamic words start with `~`.
+/// Formats the fragments as lines `NAME: word|word`, for commands with the position in the order of effect (`erl 50`), and with `~` before
+/// dynamic words.
 fn shown(format: Format, text: &str) -> Vec<String> {
     let fragments = read(format, text).unwrap_or_else(|error| panic!("{error}\n{text}"));
     fragments.iter().map(show).collect()
@@ -37,7 +38,7 @@ fn check(format: Format, text: &str, expect: &[&str]) {
 }
 
 #[test]
-fn the_arguments_of_erl_are_found_behind_wrapper_programs() {
+fn arguments_of_erl_are_found_after_wrapper_programs() {
     let check = |text: &str, expect: &str| check(Format::Shell, text, &[expect]);
     check("erl +P 5000 -sname 'a b' \"c\"\\ d", "erl 50: +P|5000|-sname|a b|c d");
     check("exec /usr/lib/erlang/bin/erl \\\n  +P 5000 \\\n  +Q 1 # +A 3\n", "erl 50: +P|5000|+Q|1");
@@ -115,7 +116,7 @@ fn commands_that_only_mention_erl_are_skipped() {
 }
 
 #[test]
-fn a_helper_vm_is_left_out() {
+fn helper_vms_are_skipped() {
     for command in [
         "erl -version",
         "erl -noshell +V",
@@ -156,11 +157,11 @@ fn words_after_an_args_file_override_it() {
         order("ERL_FLAGS=x"),
     ];
     assert!(rising.windows(2).all(|pair| pair[0] < pair[1]), "{rising:?}");
-    assert_eq!(order("erl -x"), Order::ARGS_FILE, "it is unknown which of them wins");
+    assert_eq!(order("erl -x"), Order::ARGS_FILE, "it is uncertain which one takes effect");
 }
 
 #[test]
-fn elixir_and_iex_pass_on_the_options_that_they_know() {
+fn known_options_of_elixir_and_iex_are_converted_to_flags() {
     check(
         Format::Shell,
         "exec elixir --erl \"+S ${N}:2 +Q 1\" --name \"a@$(hostname)\" --cookie 'c' --hidden --erl '-x \"a b\"' -pa ebin --no-halt -S mix run --erl '+P 1'",
@@ -187,7 +188,7 @@ fn elixir_and_iex_pass_on_the_options_that_they_know() {
     ] {
         check(Format::Shell, text, &[]);
     }
-    // A value that continues in the next text is unknown.
+    // The value of a flag is unknown if it is in the next text.
     check(
         Format::Shell,
         "elixir --erl '+A 1 +P' --erl '5 +Q' --erl +K",
@@ -198,7 +199,7 @@ fn elixir_and_iex_pass_on_the_options_that_they_know() {
 }
 
 #[test]
-fn a_dockerfile_starts_its_last_entry_point_and_command() {
+fn last_entry_point_and_command_of_a_dockerfile_take_effect() {
     let check = |text: &str, expect: &[&str]| check(Format::Dockerfile, text, expect);
     check(
         "FROM x\nCMD [\"erl\", \"+P\", \"5\\u0030\", \"a \\\"b\\\"\", \"$x\"]\n",
@@ -221,7 +222,7 @@ fn a_dockerfile_starts_its_last_entry_point_and_command() {
     check("FROM x\nRUN erl -x\nHEALTHCHECK CMD erl -y\n", &[]);
     check("FROM x\nSHELL [\"powershell\", \"-c\"]\nCMD erl -x\n", &[]);
     check("FROM x\nSHELL [\"/bin/bash\", \"-lc\"]\nCMD erl -x\n", &["erl 50: -x"]);
-    // Not JSON, so a text for the shell.
+    // The command is not a JSON list, so a shell runs it.
     check("FROM x\nCMD ['erl', '-x']\n", &[]);
     check("FROM x\nCMD [\"erl\", \"-x\",]\n", &[]);
     check("FROM x\nCMD [\"erl\", \"-x\", 1]\n", &[]);
@@ -236,7 +237,7 @@ fn a_dockerfile_starts_its_last_entry_point_and_command() {
 }
 
 #[test]
-fn a_unit_starts_its_command_with_the_quotes_of_systemd() {
+fn commands_of_units_are_parsed_with_the_syntax_of_systemd() {
     let check = |line: &str, expect: &[&str]| {
         check(Format::SystemdUnit, &format!("[Service]\n{line}\nExecStop=/bin/erl -z\n"), expect);
     };
@@ -256,12 +257,12 @@ fn a_unit_starts_its_command_with_the_quotes_of_systemd() {
     check("ExecStartPre=/bin/erl -x\nExecReload=/bin/erl -y\nExecStart=/opt/app/bin/app start", &[]);
     check("ExecStart=/opt/app 'unclosed", &[]);
     check("ExecStart=", &[]);
-    let error = read(Format::SystemdUnit, "ExecStart=/bin/erl +P '5").expect_err("a fault");
+    let error = read(Format::SystemdUnit, "ExecStart=/bin/erl +P '5").expect_err("an unclosed quote");
     assert!(error.to_string().starts_with("1:23: this ' is never closed, so systemd"), "{error}");
 }
 
 #[test]
-fn compose_has_commands_as_lists_and_strings() {
+fn commands_of_compose_are_lists_or_strings() {
     let check = |text: &str, expect: &[&str]| {
         let file = format!("services:\n  a:\n{text}\n  b:\n    image: erl\n");
         check(Format::Compose, &file, expect);
@@ -287,7 +288,7 @@ fn compose_has_commands_as_lists_and_strings() {
 }
 
 #[test]
-fn kubernetes_has_a_command_with_arguments() {
+fn commands_of_kubernetes_are_found_with_their_arguments() {
     let check = |container: &str, expect: &[&str]| {
         let file = format!("kind: Pod\nspec:\n  containers:\n    - name: a\n{container}\n");
         check(Format::Kubernetes, &file, expect);
@@ -310,20 +311,20 @@ fn kubernetes_has_a_command_with_arguments() {
         "      command: [erl]\n      args: {{ toYaml .Values.args | nindent 8 }}",
         &["erl 50: ~{{ toYaml .Values.args | nindent 8 }}"],
     );
-    // The script of a pipeline.
+    // A command of several lines is the script of a pipeline.
     check("      command: |\n        erl -x\n        rebar3 ct", &[]);
     check("      entrypoint: [erl, -x]", &[]);
 }
 
 #[test]
-fn an_error_in_a_script_without_variables_does_not_hide_its_commands() {
+fn commands_before_an_error_are_found_if_the_script_sets_no_variables() {
     check(Format::Shell, "erl -x\necho \"it's\nerl -y\n", &["erl 50: -x"]);
     let text = "ERL_FLAGS=1\nerl -x\necho \"it's\n";
     assert!(matches!(read(Format::Shell, text), Err(SourceError::UnclosedQuote { .. })));
 }
 
 #[test]
-fn a_word_knows_its_bytes_in_the_file() {
+fn words_have_their_byte_range_in_the_file() {
     let check = |format: Format, text: &str, expect: &[&str]| {
         let fragments = read(format, text).expect(text);
         let words = fragments.iter().flat_map(|fragment| &fragment.words);
@@ -340,7 +341,7 @@ fn a_word_knows_its_bytes_in_the_file() {
     check(Format::Kubernetes, "command: [sh, -c, \"erl \\\"a b\\\" -x\"]", &["\\\"a b\\\"", "-x"]);
 }
 
-/// Applies one change to the last fragment; returns the new file.
+/// Applies one change to the last fragment, and returns the new file.
 fn changed(format: Format, text: &str, change: Change) -> Result<String, SourceError> {
     let fragments = read(format, text).expect(text);
     let fragment = fragments.last().expect("a command");
@@ -348,7 +349,7 @@ fn changed(format: Format, text: &str, change: Change) -> Result<String, SourceE
 }
 
 #[test]
-fn a_word_is_replaced_in_the_style_of_its_command() {
+fn words_are_replaced_in_the_style_of_the_command() {
     let check = |format: Format, text: &str, word: usize, new: &str, expect: &str| {
         let result = changed(format, text, Change::Replace { word, text: new.to_owned() });
         assert_eq!(result.unwrap_or_else(|error| panic!("{error}\n{text}")), expect);

@@ -1,5 +1,5 @@
-//! Compares commands in scripts with what a shell and `elixir` make of them: both are run with an `erl` that only records its arguments.
-//! Also compares the commands of the corpus with their hand-written expectations.
+//! Compares the words that the reader of scripts finds in commands with those that a shell and `elixir` pass to `erl`. Both are run with
+//! an `erl` that only records its arguments. Also compares the commands of the corpus with hand-written expectations.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "tests")]
 
@@ -15,7 +15,7 @@ use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use serde::Deserialize;
 
-/// A directory with fake `erl` programs that write their arguments to a file: a NUL after each, and a byte 1 after each call.
+/// A directory with fake `erl` programs that write their arguments to a file, with a NUL after each argument and a byte 1 after each call.
 struct FakeErl {
     folder: tempfile::TempDir,
 }
@@ -34,7 +34,7 @@ impl FakeErl {
         FakeErl { folder }
     }
 
-    /// The arguments of each call of `erl` by a command, which is run in an empty directory.
+    /// Runs a command in an empty directory, and returns the arguments of each call of `erl`.
     fn calls(&self, command: &mut Command) -> Vec<Vec<String>> {
         let calls = self.folder.path().join("calls");
         fs::write(&calls, "").expect("a file");
@@ -46,7 +46,7 @@ impl FakeErl {
             .env("CALLS", &calls)
             .env("BINDIR", self.folder.path().join("bin"))
             .output()
-            .expect("it runs");
+            .expect("the command runs");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let bytes = fs::read(&calls).expect("calls");
         let call = |call: &[u8]| {
@@ -68,7 +68,7 @@ impl FakeErl {
     }
 }
 
-/// The words that our reader finds in a script, one list per command. `$A` in a dynamic word is replaced by `alpha`.
+/// Returns the words that our reader finds in a script, one list per command. `$A` in a dynamic word is replaced by `alpha`.
 fn calls_by_our_reader(script: &str) -> Vec<Vec<String>> {
     let fragments = read(Format::Shell, script).unwrap_or_else(|error| panic!("{error}\n{script}"));
     let commands = fragments.iter().filter(|fragment| matches!(fragment.place, Place::CommandLine { .. }));
@@ -93,7 +93,7 @@ fn agree(fake: &FakeErl, script: &str) {
 }
 
 #[test]
-fn a_script_passes_to_erl_the_words_that_we_read() {
+fn scripts_pass_to_erl_the_words_that_the_reader_finds() {
     let fake = FakeErl::new();
     for script in [
         "erl +P 5000 -sname 'a b' \"c\"\\ d '' \"\"\n",
@@ -119,7 +119,7 @@ fn a_script_passes_to_erl_the_words_that_we_read() {
 }
 
 #[test]
-fn a_script_with_any_quotes_passes_to_erl_the_words_that_we_read() {
+fn scripts_with_random_quotes_pass_to_erl_the_words_that_the_reader_finds() {
     const PIECES: &[&str] = &[
         "a",
         "+P",
@@ -170,7 +170,7 @@ fn a_script_with_any_quotes_passes_to_erl_the_words_that_we_read() {
     let words = vec((select(BETWEEN), word), 0..6);
     let command = (select(BEFORE), words, select(AFTER)).prop_map(|(before, words, after)| {
         let words: String = words.iter().map(|(between, word)| format!("{between}{word}")).collect();
-        // No piece leaves a quote open, and a comment ends with its line.
+        // Every piece closes its quotes, and a comment ends at the end of its line.
         format!("(\n{before}erl -begin{words}{after}\n)\n")
     });
     let seed = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
@@ -184,7 +184,7 @@ fn a_script_with_any_quotes_passes_to_erl_the_words_that_we_read() {
     agree(&fake, &script);
 }
 
-/// The directories with scripts of installed Elixir versions: the host's own, and those next to the OTP releases of the tests.
+/// Returns the directories with the scripts of all installed Elixir versions: that of the host, and those in the chroots of OTP releases.
 fn elixirs() -> Vec<PathBuf> {
     let cache = std::env::var_os("XDG_CACHE_HOME")
         .map(PathBuf::from)
@@ -199,7 +199,7 @@ fn elixirs() -> Vec<PathBuf> {
     folders.filter(|folder| folder.join("elixir").exists()).collect()
 }
 
-/// Commands, each with an option that not all versions have.
+/// Commands, each with an option that some versions of Elixir lack; empty if all versions have all options.
 const OF_ELIXIR: &[(&str, &str)] = &[
     (
         "elixir --erl \"+P 5 -x '\\\"a b\\\"'\" --name \"$A@b\" --erl '+Q 1' --cookie 'c d' --hidden -pa x --no-halt -S mix run --erl +K",
@@ -218,7 +218,7 @@ const OF_ELIXIR: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn every_elixir_passes_to_erl_the_words_that_we_read() {
+fn every_elixir_passes_to_erl_the_words_that_the_reader_finds() {
     let elixirs = elixirs();
     if elixirs.is_empty() {
         println!("skipped, because elixir is not installed");
@@ -234,7 +234,7 @@ fn every_elixir_passes_to_erl_the_words_that_we_read() {
             let calls = fake.calls(Command::new("sh").args(["-c", script]));
             let [call] = calls.as_slice() else { panic!("{calls:?}\n{script}") };
             let flags = call.split(|word| word == "-extra").next().expect("flags");
-            // Elixir adds these itself, and `--hidden` if given; then come the words of `--erl` and its other options.
+            // Elixir first adds its own words, and `-hidden` if requested; the words of `--erl` and of other options follow.
             let is_own = |word: &str| {
                 let fixed = "-noshell -s elixir start_cli -user Elixir.IEx.CLI -pa -elixir ansi_enabled true -elixir_root -hidden";
                 fixed.split(' ').any(|own| own == word) || word.contains("/../lib")
@@ -250,7 +250,7 @@ fn every_elixir_passes_to_erl_the_words_that_we_read() {
     }
 }
 
-/// The hand-written expectations for what a file of the corpus gives to `erl`.
+/// The hand-written expectations of the words that a file of the corpus passes to `erl`.
 #[derive(Deserialize)]
 struct Expect {
     #[serde(default)]
@@ -264,7 +264,7 @@ struct Gets {
     words: Vec<String>,
 }
 
-/// Files whose expectations go beyond the readers, and why.
+/// Files whose expectations include words that the readers do not find, with the reason.
 const NOT_READ: &[(&str, &str)] = &[("shell/probe/check.sh", "the VM is a helper, in a substitution")];
 
 fn collect(folder: &Path, found: &mut Vec<PathBuf>) {
@@ -279,7 +279,7 @@ fn collect(folder: &Path, found: &mut Vec<PathBuf>) {
 }
 
 #[test]
-fn the_commands_of_the_corpus_match_their_expectations() {
+fn commands_of_the_corpus_match_their_expectations() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/args");
     let mut paths = Vec::new();
     collect(&root, &mut paths);
@@ -315,7 +315,7 @@ fn the_commands_of_the_corpus_match_their_expectations() {
             .collect();
         commands += found.len();
         if (found == expected) == NOT_READ.iter().any(|(file, _)| *file == name) {
-            wrong.push(format!("{name}:\n  read {found:#?}\n  written down {expected:#?}"));
+            wrong.push(format!("{name}:\n  found {found:#?}\n  expected {expected:#?}"));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

@@ -1,5 +1,5 @@
-//! Properties for any text: readers either succeed or return an error, spans are ordered, an edit changes only its own bytes, and a
-//! replaced word is parsed back.
+//! Properties for any text: readers return words or an error, spans are ordered, an edit changes only its own bytes, and a replaced word
+//! is found when the file is parsed again.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "tests")]
 
@@ -14,7 +14,7 @@ use proptest::sample::{Index, select};
 use formats::FORMATS;
 use work::assert_no_more_than_linear;
 
-/// Pieces with a meaning to one of the readers.
+/// Pieces that have a meaning for one of the readers.
 const PIECES: &[&str] = &[
     "ERL_FLAGS",
     "=",
@@ -114,7 +114,7 @@ const PIECES: &[&str] = &[
     "args:\n  - ",
 ];
 
-/// Starts of a value in the formats.
+/// Texts that start a value in the different formats.
 const BEGINS: &[&str] = &[
     "",
     "ERL_FLAGS=",
@@ -148,7 +148,7 @@ const BEGINS: &[&str] = &[
 ];
 
 fn any_text() -> impl Strategy<Value = String> {
-    // Many texts with a value are valid only with a proper end.
+    // Many texts with a value are valid only if a quote is closed.
     let ends = select(&["", "\"", "'", "\"\n", "'\n", "\n"][..]);
     let pieces = vec(select(PIECES), 0..12);
     prop_oneof![
@@ -158,7 +158,7 @@ fn any_text() -> impl Strategy<Value = String> {
     ]
 }
 
-/// A typical word, or an unusual one.
+/// Generates typical and unusual words.
 fn any_word() -> impl Strategy<Value = String> {
     prop_oneof![
         "[+-][A-Za-z]{1,6}",
@@ -167,8 +167,8 @@ fn any_word() -> impl Strategy<Value = String> {
     ]
 }
 
-/// A file of a format with these words in one place and other text around them. The words may contain anything that `quoted` can
-/// write.
+/// Writes a file of a format with these words in one place and other text around them. The words may contain anything that can be
+/// quoted.
 fn file_with(format: Format, words: &[String]) -> String {
     let line: Vec<String> = words.iter().map(|word| in_quotes(word)).collect();
     let line = line.join(" ");
@@ -202,7 +202,7 @@ fn file_with(format: Format, words: &[String]) -> String {
     }
 }
 
-/// A command with these words behind `erl -begin`, in the formats that have commands.
+/// Writes a command with these words after `erl -begin`, in the formats that have commands.
 fn command_with(format: Format, words: &[String]) -> Option<String> {
     let escaped = |text: &str, also: &str| -> String {
         let escape = |c: char| [Some('\\').filter(|_| "\\\"".contains(c) || also.contains(c)), Some(c)];
@@ -243,7 +243,7 @@ fn command_with(format: Format, words: &[String]) -> Option<String> {
 /// Opening delimiters of templates and substitutions.
 const MARKS: [&str; 6] = ["<%", "{{", "{%", "{#", "${", "$("];
 
-/// The word quoted for the launcher.
+/// Quotes a word for the launcher.
 fn in_quotes(word: &str) -> String {
     if !word.contains('"') {
         return format!("\"{word}\"");
@@ -308,7 +308,7 @@ proptest! {
     }
 
     #[test]
-    fn the_words_written_to_a_file_are_parsed_back(words in vec(any_word(), 1..5)) {
+    fn words_that_are_written_to_a_file_are_found_again(words in vec(any_word(), 1..5)) {
         for format in FORMATS {
             if MARKS.iter().any(|mark| words.iter().any(|word| word.contains(mark))) {
                 continue;
@@ -321,7 +321,7 @@ proptest! {
     }
 
     #[test]
-    fn a_replaced_word_is_parsed_back_and_all_others_stay(
+    fn replaced_word_is_found_again_and_all_others_are_unchanged(
         words in vec(any_word(), 1..5),
         which in any::<Index>(),
         new in any_word(),
@@ -349,12 +349,12 @@ proptest! {
     }
 
     #[test]
-    fn a_command_is_parsed_back_and_changed_as_requested(
+    fn words_of_a_command_are_found_again_and_changed_as_requested(
         words in vec(any_word(), 1..5),
         which in any::<Index>(),
         new in any_word(),
     ) {
-        // With these the VM is a helper, or the command is split.
+        // With these words, the VM is a helper, or the command is split into two fragments.
         const OTHERS: [&str; 5] = ["+V", "-make", "-man", "-extra", "-remsh"];
         let is_odd = |word: &String| OTHERS.contains(&word.as_str()) || MARKS.iter().any(|mark| word.contains(mark));
         if words.iter().chain([&new]).any(is_odd) {
@@ -388,7 +388,7 @@ proptest! {
     }
 
     #[test]
-    fn a_change_of_any_text_succeeds_or_is_rejected(text in any_text(), new in any_word(), which in any::<Index>()) {
+    fn change_of_any_text_succeeds_or_is_rejected(text in any_text(), new in any_word(), which in any::<Index>()) {
         for format in FORMATS {
             let Ok(fragments) = read(format, &text) else { continue };
             for (index, fragment) in fragments.iter().enumerate() {
@@ -420,7 +420,7 @@ proptest! {
     }
 }
 
-/// A reader that scans the file once for each of its parts would take most of the time here.
+/// The texts repeat pieces for which a reader that scans the file once per piece would take quadratic time.
 #[test]
 fn repetitions_take_linear_time() {
     const LENGTH: usize = 100_000;
@@ -491,7 +491,7 @@ fn repetitions_take_linear_time() {
 }
 
 #[test]
-fn a_line_of_ten_megabytes_is_read() {
+fn line_of_ten_megabytes_is_read() {
     let words = "+P 5000 ".repeat(1_250_000);
     for format in [
         Format::VmArgs,
@@ -507,7 +507,7 @@ fn a_line_of_ten_megabytes_is_read() {
 }
 
 #[test]
-fn a_command_too_long_for_the_kernel_is_skipped() {
+fn command_that_is_too_long_for_the_kernel_is_skipped() {
     let words = "+P 5000 ".repeat(300_000);
     let list = "\"+P\", ".repeat(300_000);
     for (format, text) in [
@@ -522,7 +522,7 @@ fn a_command_too_long_for_the_kernel_is_skipped() {
     }
 }
 
-/// A file with a single value.
+/// Writes a file with a single value.
 fn with_value(format: Format, value: &str) -> String {
     match format {
         Format::VmArgs | Format::VmArgsTemplate(_) => value.to_owned(),

@@ -7,11 +7,12 @@ use beamtune_model::{
 
 use super::{Happens, Listens, Node};
 
-/// The VM's monotonic time and the host's wall-clock time at the beginning of the recording, in nanoseconds.
+/// Monotonic time of the VM at the start of the recording, in nanoseconds.
 const VM_CLOCK: i64 = -576_460_751_000_000_000;
+/// Wall-clock time of the host at the start of the recording, in nanoseconds.
 const WALL_CLOCK: i64 = 1_700_000_000_000_000_000;
 
-/// Cores as nanoseconds of CPU time up to a second.
+/// Converts CPU use in cores to the nanoseconds of CPU time used until a second.
 fn ns(cores: f64, second: i64) -> i64 {
     (cores * (second * SECOND_NS) as f64) as i64
 }
@@ -203,7 +204,7 @@ impl Node {
             }
         }
         for number in 0..self.async_threads {
-            // CPU time of starting the thread remains in its counter.
+            // The counter includes the CPU time of starting the thread.
             put(&metrics::THREAD_CPU, &format!("async/{number}"), 200_000 + ns(self.async_cpu, s));
         }
         for (number, (cpu, _)) in self.poll_threads.iter().enumerate() {

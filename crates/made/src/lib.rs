@@ -1,8 +1,9 @@
-//! A synthetic node: two schedulers, ten seconds, healthy by default.
+//! Synthetic nodes: by default a healthy node with two schedulers, recorded for ten seconds.
 //!
-//! Rules are tested on it, and the evaluation of the labs records it to test rules whose fault cannot be reproduced on the available hosts.
+//! Rules are tested on synthetic nodes. `lab evaluate` also records them to test rules whose fault cannot be reproduced on the available
+//! hosts.
 
-#![allow(missing_docs, reason = "most fields are explained by their names")]
+#![allow(missing_docs, reason = "the names of most fields are self-explanatory")]
 
 mod fill;
 
@@ -12,7 +13,8 @@ use beamtune_model::{
     units::SECOND_NS,
 };
 
-/// What a node does per second. CPU and scheduler times are in cores unless noted.
+/// The behaviour of a node. CPU and scheduler times are in cores, and memory is in bytes, unless noted. Most fields with two values are
+/// an initial value and its growth per second.
 #[derive(Clone)]
 pub struct Node {
     pub seconds: i64,
@@ -20,32 +22,33 @@ pub struct Node {
     pub cpus: i64,
     /// Utilization of each normal scheduler (`scheduler_wall_time`).
     pub active: f64,
-    /// CPU time of each normal scheduler (operating system).
+    /// CPU time of each normal scheduler, as measured by the operating system.
     pub cpu: f64,
-    /// Run-queue delay of each normal scheduler.
+    /// Run-queue delay of each normal scheduler, in seconds per second.
     pub wait: f64,
-    /// GC share of each normal scheduler's time.
+    /// Share of the time of each normal scheduler that is spent in GC.
     pub gc: f64,
     pub voluntary_switches: i64,
     pub involuntary_switches: i64,
     pub active_tasks: i64,
     /// Context switches of processes per second.
     pub turns: i64,
+    /// Open file descriptors: (initial value, growth per second).
     pub open_files: (i64, i64),
-    /// Kinds of open files, and how many of each were sampled.
+    /// Kinds of open files, and the number of sampled files of each kind.
     pub open_kinds: Vec<(&'static str, i64)>,
     pub dirty_cpu_active: f64,
     pub dirty_io_active: f64,
     pub dirty_cpu_queue: i64,
     pub dirty_io_queue: i64,
-    /// CPU time of everything else on the host.
+    /// CPU time of other processes of the host.
     pub foreign: f64,
     pub steal: f64,
     /// CPU quota, in thousandths of a core.
     pub quota: Option<i64>,
     pub throttled_periods_of_10: i64,
     pub throttled: f64,
-    /// (initial value, growth per second)
+    /// Number of processes: (initial value, growth per second), as for ports, atoms and tables.
     pub processes: (i64, i64),
     pub ports: (i64, i64),
     pub atoms: (i64, i64),
@@ -53,40 +56,42 @@ pub struct Node {
     pub facts: Vec<(&'static str, String)>,
     pub epoll: bool,
     pub descriptors: i64,
-    /// For each poll thread: CPU time, and the share of its time in which it does not sleep.
+    /// For each poll thread: CPU time, and the share of the time in which it does not sleep.
     pub poll_threads: Vec<(f64, f64)>,
     pub total_reductions: i64,
-    /// Bytes received through ports per second, and the growth of that per second; `None` if not recorded.
+    /// Bytes received through ports per second, and the growth of this rate per second; `None` if not recorded.
     pub input: Option<(i64, i64)>,
     pub busiest: Vec<Busy>,
     pub spawns: Vec<SpawnRow>,
-    /// Process exits reported each second; `None` for recordings from before exits were recorded.
+    /// Process exits that are reported each second; `None` as in recordings of versions that did not record exits.
     pub exits: Option<Vec<ExitRow>>,
     /// Spawn rate per second.
     pub spawned: i64,
     /// Spawned processes per second that are still alive when sampled.
     pub seen_alive: i64,
-    /// Rows of ETS tables.
+    /// ETS tables that are recorded each second.
     pub ets: Vec<TableRow>,
     pub sockets: Vec<PortRow>,
     pub events: Vec<Happens>,
-    /// Resident memory, the part of it in huge pages, and memory used by the VM, in bytes.
+    /// Resident memory.
     pub resident: i64,
+    /// Resident memory in huge pages.
     pub huge: i64,
+    /// Initial total of `erlang:memory/0`.
     pub used: i64,
     pub swapped: i64,
     pub major_faults: i64,
     /// Share of time in which tasks of the host waited for memory (PSI).
     pub memory_pressure: f64,
-    /// Memory of the control group and its limit, in bytes.
+    /// Memory of the control group, and its limit.
     pub group_memory: Option<(i64, i64)>,
     /// Kernel CPU time of the process.
     pub system: f64,
     /// Drift of the VM's clock, in seconds per second.
     pub clock_gain: f64,
-    /// How far the VM's system time is ahead of the host's at the end, in seconds.
+    /// Difference between the system time of the VM and that of the host at the end, in seconds; positive if the VM is ahead.
     pub clock_ahead: f64,
-    /// Step of the host's time in the middle of the recording, in seconds.
+    /// Step of the host's clock in the middle of the recording, in seconds.
     pub clock_step: f64,
     /// First and last second of each incarnation of the VM; empty for a single one.
     pub lives: Vec<(i64, i64)>,
@@ -95,29 +100,29 @@ pub struct Node {
     pub allocators: Vec<Allocates>,
     /// Growth in blocks per second of the last allocator in [`Node::allocators`].
     pub block_growth: i64,
-    /// Binaries referenced by all processes, in bytes; `None` if not recorded.
+    /// Size of the binaries that processes refer to, summed over all processes; `None` if not recorded.
     pub referred: Option<i64>,
-    /// Memory in `fix_alloc` by kind, in bytes; empty as in older recordings.
+    /// Memory in `fix_alloc` by kind; empty as in older recordings.
     pub fixed: Vec<(&'static str, i64)>,
     /// Messages in all message queues.
     pub queued: i64,
     /// Words reclaimed by GC per second.
     pub reclaimed_words: i64,
-    /// (initial value, growth per second) of resident memory beyond [`Node::resident`].
+    /// Growth of the resident memory per second.
     pub resident_growth: i64,
     /// Additional resident memory in every fourth second.
     pub resident_swings: i64,
-    /// Kinds of `erlang:memory/0`: (name, initial value, growth per second), in bytes.
+    /// Kinds of memory of `erlang:memory/0`: (name, initial value, growth per second).
     pub kinds: Vec<(&'static str, i64, i64)>,
     /// Resident memory that was freed with `MADV_FREE` and not yet reclaimed.
     pub given_back: i64,
     /// Additional binary memory in every fourth second.
     pub binary_waves: i64,
-    /// Recognized contents of resident memory: (entity, resident, in use), in bytes. Empty if not examined.
+    /// Recognised contents of resident memory: (entity, resident, in use). Empty if pages were not examined.
     pub contents: Vec<(&'static str, i64, Option<i64>)>,
     /// mseg segments requested and mapped per second.
     pub segments: (i64, i64),
-    /// Mapped segments per second that are not unmapped again.
+    /// Mapped segments per second that are never unmapped.
     pub segments_kept: i64,
     /// Literal area: used and total.
     pub literals: (i64, i64),
@@ -129,32 +134,34 @@ pub struct Node {
     pub large_tables: Vec<(&'static str, i64, i64)>,
     /// GCs per second, and optional waves: (interval in milliseconds, additional GCs per wave).
     pub collections: (i64, Option<(i64, i64)>),
-    /// Duration of such a wave, in milliseconds.
+    /// Duration of a wave of GCs, in milliseconds.
     pub wave_ms: i64,
     pub memory_available: i64,
     /// Duration of lock counting, in nanoseconds; `None` without lock counting.
     pub locks_counted: Option<i64>,
-    /// Page faults without I/O per second.
+    /// Minor page faults per second.
     pub minor_faults: i64,
-    /// Maximum size of the first allocator's carriers, in bytes.
+    /// Maximum size of the carriers of the first allocator.
     pub carriers_peak: i64,
-    /// Scheduler utilization while microstate accounting was on; `None` for [`Node::active`].
+    /// Scheduler utilization while microstate accounting was enabled; if `None`, [`Node::active`].
     pub active_when_sampled: Option<f64>,
-    /// Share of that time in which each scheduler was busy waiting; `None` for the CPU time beyond `active`.
+    /// Share of the time in which each scheduler was busy waiting while microstate accounting was enabled; if `None`, CPU time minus
+    /// utilization.
     pub spinning_when_sampled: Option<f64>,
-    /// GC share of each dirty CPU scheduler's time.
+    /// Share of the time of each dirty CPU scheduler that is spent in GC.
     pub dirty_gc: f64,
-    /// Number of async threads, the CPU time of each, and the share of its time in which it works (msacc).
     pub async_threads: usize,
+    /// CPU time of each async thread.
     pub async_cpu: f64,
+    /// Share of the time in which each async thread does not sleep (msacc).
     pub async_awake: f64,
     /// Idle CPUs of the host.
     pub idle: f64,
-    /// Utilization and run queue length per scheduler; empty if all have [`Node::active`] and empty run queues.
+    /// Utilization and run-queue length of each scheduler; if empty, all have [`Node::active`] and empty run queues.
     pub uneven: Vec<(f64, i64)>,
     pub locks: Vec<LockRow>,
     pub waits: Vec<WaitRow>,
-    /// Current stacks of processes, in the first and the last second.
+    /// Call stacks of waiting processes, sampled in the first and the last second.
     pub stands: Vec<StandRow>,
     /// Sizes of received messages.
     pub messages: Vec<MessageRow>,
@@ -163,7 +170,7 @@ pub struct Node {
     pub connections: (i64, i64),
     /// Listening sockets of other programs in the VM's network namespace.
     pub foreign_listeners: i64,
-    /// The smallest limit of their accept queues, if known.
+    /// The smallest limit of the accept queues of other programs, if known.
     pub others_limit: Option<i64>,
     /// TCP connections.
     pub tcp: Vec<Connected>,
@@ -177,30 +184,31 @@ pub struct Node {
     pub programs_ended: i64,
     /// External programs by name.
     pub programs: Vec<Programs>,
-    /// Zombies that external programs have left behind.
+    /// Zombie processes of external programs.
     pub zombies: i64,
     /// Ports of external programs; `None` if not recorded.
     pub program_ports: Option<i64>,
-    /// Rare series: metric, entity, initial value and growth per second.
+    /// Additional series: metric, entity, initial value and growth per second.
     pub series: Vec<(&'static Metric, &'static str, i64, i64)>,
     /// Trace flags: entity, flag.
     pub trace_flags: Vec<(&'static str, &'static str)>,
+    /// Metrics that are not recorded.
     pub without: Vec<&'static Metric>,
 }
 
-/// External programs of one name.
+/// External programs with the same name.
 #[derive(Clone)]
 pub struct Programs {
     pub name: &'static str,
-    /// (initial value, growth per second)
+    /// Number of running programs: (initial value, growth per second).
     pub alive: (i64, i64),
-    /// How many of them are orphans.
+    /// Number of orphans among these programs.
     pub orphans: i64,
-    /// CPU time of all of them, in cores.
+    /// CPU time of all these programs, in cores.
     pub cpu: f64,
-    /// Resident memory of each, in bytes.
+    /// Resident memory of each program, in bytes.
     pub resident: i64,
-    /// Age of the oldest, in seconds.
+    /// Age of the oldest program at the start, in seconds.
     pub oldest: i64,
 }
 
@@ -208,21 +216,22 @@ pub struct Programs {
 #[derive(Clone)]
 pub struct Listens {
     pub address: &'static str,
-    /// Connections in the accept queue per second, repeated cyclically.
+    /// Connections in the accept queue in each second, repeated cyclically.
     pub waiting: &'static [i64],
+    /// Limit of the accept queue, if known.
     pub limit: Option<i64>,
 }
 
 /// TCP connections of a listening socket, or to a peer.
 #[derive(Clone)]
 pub struct Connected {
-    /// `0.0.0.0:8080`, or `to 10.0.0.9:5432`.
+    /// The listening socket or the peer: `0.0.0.0:8080`, or `to 10.0.0.9:5432`.
     pub group: &'static str,
-    /// Number of connections per second, repeated cyclically; empty for peers.
+    /// Number of connections in each second, repeated cyclically; empty for peers.
     pub connections: &'static [i64],
-    /// Connections with unread bytes.
+    /// Number of connections with unread bytes.
     pub unread: i64,
-    /// Sampled connections: remote end, unread bytes, and bytes received and read per second, `None` if unknown.
+    /// Sampled connections: remote end, unread bytes, and received bytes per second (`None` if unknown).
     pub followed: &'static [(&'static str, i64, Option<i64>)],
 }
 
@@ -230,12 +239,13 @@ pub struct Connected {
 #[derive(Clone)]
 pub struct Allocates {
     pub name: &'static str,
-    /// Number and size of carriers, number and size of blocks.
+    /// Multiblock carriers: number and size of carriers, number and size of blocks; as for the pool and singleblock carriers.
     pub mbcs: [i64; 4],
     pub pool: [i64; 4],
     pub sbcs: [i64; 4],
-    /// Maximum size of carriers and of blocks.
+    /// Maximum sizes of carriers and of blocks.
     pub peak: (i64, i64),
+    /// Requested mseg segments per second.
     pub segments_asked: i64,
 }
 
@@ -253,7 +263,7 @@ impl Default for Allocates {
 }
 
 impl Allocates {
-    /// A few hundred small blocks, in well utilized carriers.
+    /// Returns an allocator with a few hundred small blocks in well utilized carriers.
     pub fn small() -> Self {
         let mbcs = [1, 100 << 10, 400, 96 << 10];
         Allocates { mbcs, peak: (mbcs[1], mbcs[3]), ..Allocates::default() }
@@ -267,30 +277,31 @@ pub struct Channel {
     pub output: i64,
 }
 
-/// A process with a row of its own.
+/// A process that is recorded each second.
 #[derive(Clone)]
 pub struct Busy {
     pub pid: &'static str,
     pub reductions: i64,
     /// Growth of the reductions per second.
     pub more: i64,
+    /// Message queue length: (initial value, growth per second).
     pub queue: (i64, i64),
-    /// In how many of ten samples it is runnable.
+    /// Number of samples in which the process is runnable, of ten.
     pub runnable_of_10: i64,
     pub row: ProcessRow,
-    /// Its stack while it waits within an operation, each second; empty if it never does.
+    /// Call stack while the process waits within a call, recorded each second; empty if it never waits.
     pub stood: Vec<String>,
-    /// The last second with a row, if that is not the end.
+    /// The last second in which the process is recorded; `None` if it is recorded until the end.
     pub until: Option<i64>,
 }
 
-/// A system monitor event in each second.
+/// A system monitor event that occurs once per second.
 #[derive(Clone)]
 pub struct Happens {
     pub kind: &'static str,
     pub milliseconds: i64,
     pub subject: &'static str,
-    /// The first second.
+    /// The second of the first event.
     pub from: i64,
 }
 
@@ -432,7 +443,7 @@ pub fn node() -> Node {
     }
 }
 
-/// A lock or lock class with contention.
+/// Returns a contended lock (if `id` is given) or lock class.
 pub fn lock(class: &str, id: Option<&str>) -> LockRow {
     LockRow {
         class: class.to_owned(),
@@ -444,7 +455,7 @@ pub fn lock(class: &str, id: Option<&str>) -> LockRow {
     }
 }
 
-/// `count` of a hundred processes that wait with this stack and monitor the processes in `on`.
+/// Returns the call stack of `count` of a hundred sampled processes, which wait and monitor the processes in `on`.
 pub fn stand(count: i64, stack: &[&str], on: &[(&str, i64)]) -> StandRow {
     StandRow {
         status: "waiting".to_owned(),
@@ -462,7 +473,7 @@ impl Node {
         self
     }
 
-    /// One sample per second, with the facts in the first one, and the table of series.
+    /// Returns one sample per second, with the facts in the first sample, and the table of series.
     pub fn samples(&self) -> (Vec<Sample>, SeriesTable) {
         let mut table = SeriesTable::default();
         let mut samples = Vec::new();
@@ -480,7 +491,7 @@ impl Node {
                 out.sample.messages =
                     self.messages.iter().map(|row| MessageRow { t, ..row.clone() }).collect();
                 out.sample.stands = self.stands.iter().map(|row| StandRow { t, ..row.clone() }).collect();
-                // Processes that ran, none of them more often than others.
+                // These processes were running, each in one sample.
                 out.sample.ran.extend((0..10).map(|number| RanRow {
                     t,
                     stack: vec![format!("shop_{number}:run/1")],
@@ -494,13 +505,13 @@ impl Node {
         (samples, table)
     }
 
-    /// The period of its samples.
+    /// Returns the period of the node's samples.
     pub fn period(&self) -> Period {
         let (samples, table) = self.samples();
         self.period_of(&samples, &table)
     }
 
-    /// The period of modified samples.
+    /// Returns the period of samples that a test has modified.
     pub fn period_of(&self, samples: &[Sample], table: &SeriesTable) -> Period {
         let mut builder = PeriodBuilder::new(None, self.facts(), 1);
         samples.iter().for_each(|sample| builder.sample(sample, table));

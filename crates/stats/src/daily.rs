@@ -1,19 +1,19 @@
-//! Daily patterns: how much of the variance the hour of the day explains.
+//! Daily patterns: detects series whose variance is largely explained by the hour of the day.
 //!
-//! A one-way analysis of variance over the 24 hours, after the linear trend is removed. The effect size is ε² (Kelley, PNAS 21 (1935)
-//! 554): the share of the variance that the hourly means explain, corrected for what 24 means explain of pure noise. The hourly means
-//! must also agree between the first and the second half of the days, because slow noise has hourly means of its own.
+//! This is a one-way analysis of variance over the 24 hours, after the linear trend is removed. The effect size is ε² (Kelley, PNAS 21
+//! (1935) 554): the share of the variance that the hourly means explain, minus the share that 24 means would explain of pure noise.
+//! Slow noise also has hourly means that differ, so the means of the first and the second half of the days must agree.
 
 use crate::trend::trend;
 
 const DAY_S: f64 = 86_400.0;
 const HOURS: usize = 24;
 
-/// A pattern needs at least two days to repeat.
+/// Minimum length: a pattern can repeat only within two days or more.
 const MIN_DAYS: f64 = 2.0;
-/// Share of the variance that the hours must explain (judgement).
+/// Minimum share of the variance that the hours must explain (chosen by judgement).
 const MIN_SHARE: f64 = 0.5;
-/// Correlation between the hourly means of the first and of the second half of the days (judgement).
+/// Minimum correlation between the hourly means of the first and the second half of the days (chosen by judgement).
 const MIN_AGREEMENT: f64 = 0.5;
 
 /// A pattern that repeats each day.
@@ -21,16 +21,16 @@ const MIN_AGREEMENT: f64 = 0.5;
 pub struct Daily {
     /// Difference between the highest and the lowest hourly mean, in units of y.
     pub swing: f64,
-    /// The hour with the highest mean, 0 to 23, in the time zone of x.
+    /// The hour with the highest mean, from 0 to 23, in the time zone of x.
     pub peak_hour: u32,
-    /// The hour with the lowest mean, 0 to 23.
+    /// The hour with the lowest mean, from 0 to 23, in the time zone of x.
     pub low_hour: u32,
-    /// Share of the variance that the hours explain, 0 to 1.
+    /// Share of the variance that the hours explain, from 0 to 1.
     pub share: f64,
 }
 
-/// The daily pattern of points `(x, y)`, x in seconds since a midnight; `None` for less than two days, if an hour of the day has no
-/// point, or without a pattern.
+/// Finds the daily pattern of points `(x, y)`, with x in seconds since a midnight. `None` if there is no pattern, if the points span
+/// less than two days, or if an hour of the day has no points.
 pub fn daily(points: &[(f64, f64)]) -> Option<Daily> {
     let (first, last) = (points.first()?.0, points.last()?.0);
     if last - first < MIN_DAYS * DAY_S || points.len() < 2 * HOURS {
@@ -88,7 +88,7 @@ impl HourlySums {
     }
 }
 
-/// Pearson's correlation of the hourly means, over the hours that both have.
+/// Returns Pearson's correlation of the hourly means, over the hours that both halves have.
 fn correlation(a: &HourlySums, b: &HourlySums) -> Option<f64> {
     let pairs: Vec<(f64, f64)> = a
         .means()
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_daily_pattern_is_found_under_a_linear_trend() {
+    fn daily_pattern_is_found_despite_a_linear_trend() {
         let found = daily(&days(3, |x| 100.0 + x / 1_000.0 + 50.0 * ((x / DAY_S - 0.25) * TAU).sin()));
         let found = found.expect("a pattern");
         assert!(found.share > 0.9, "{found:?}");
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_unusual_day_is_no_pattern() {
+    fn single_unusual_day_is_not_a_pattern() {
         assert_eq!(daily(&days(4, |x| if (100_000.0..120_000.0).contains(&x) { 1.0 } else { 0.0 })), None);
     }
 }

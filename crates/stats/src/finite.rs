@@ -1,12 +1,12 @@
-//! The total of a finite population, estimated from a random sample without replacement.
+//! Estimates the total of a finite population from a random sample without replacement.
 //!
-//! No distribution is assumed: amounts of memory have long tails, for which a normal interval is too narrow. Only an upper bound for
-//! a single value must be known.
+//! No distribution is assumed, because sizes of memory have long tails, for which a normal interval is too narrow. Only an upper bound
+//! of the single values must be known.
 //!
-//! Bardenet and Maillard, Bernoulli 21 (2015) 1361: the empirical Bernstein-Serfling inequality (theorem 4.3), applied to each side
-//! at 2.5 %.
+//! Source: Bardenet and Maillard, Bernoulli 21 (2015) 1361, the empirical Bernstein-Serfling inequality (theorem 4.3), applied to each
+//! side of the interval at 2.5 %.
 
-/// Error probability of each side of the interval.
+/// Error probability on each side of the interval.
 const DELTA: f64 = 0.025;
 
 /// The estimated total of a population, with its 95 % confidence interval.
@@ -16,12 +16,13 @@ pub struct Total {
     pub estimate: f64,
     /// Lower end; at least the sum of the sample.
     pub low: f64,
-    /// Upper end; at most the total if every value outside the sample had the maximum.
+    /// Upper end; at most the total that would result if every value outside the sample were the maximum.
     pub high: f64,
 }
 
-/// Estimates the total of `population` values between 0 and `max` from a sample of `drawn` values with this `sum` and sum of
-/// `squares`. `None` if nothing was drawn from a population that is not empty, or if an argument is negative or not finite.
+/// Estimates the total of a population from a sample. The population has `population` values between 0 and `max`; the sample has
+/// `drawn` values with the sum `sum` and the sum of squares `squares`. `None` if the sample of a non-empty population is empty, or if
+/// an argument is negative or not finite.
 pub fn total(population: f64, drawn: f64, sum: f64, squares: f64, max: f64) -> Option<Total> {
     let numbers = [population, drawn, sum, squares, max];
     if numbers.iter().any(|number| !number.is_finite() || *number < 0.0) {
@@ -35,7 +36,7 @@ pub fn total(population: f64, drawn: f64, sum: f64, squares: f64, max: f64) -> O
     }
     let mean = sum / drawn;
     let deviation = (squares / drawn - mean * mean).max(0.0).sqrt();
-    // Shrinks towards 0 as the sample approaches the whole population.
+    // This factor shrinks towards 0 as the sample approaches the whole population.
     let unknown = if drawn <= population / 2.0 {
         1.0 - (drawn - 1.0) / population
     } else {
@@ -59,7 +60,7 @@ mod tests {
 
     use super::*;
 
-    /// Uniform numbers in [0, 1) by xorshift.
+    /// A generator of uniform numbers in [0, 1), by xorshift.
     struct Random(u64);
 
     impl Random {
@@ -71,7 +72,7 @@ mod tests {
         }
     }
 
-    /// Estimates the total of `amounts` from `drawn` of them, without replacement.
+    /// Estimates the total of `amounts` from a random sample of `drawn` amounts.
     fn draw(amounts: &[f64], drawn: usize, random: &mut Random) -> Total {
         let mut order = amounts.to_vec();
         for place in 0..drawn {
@@ -85,10 +86,10 @@ mod tests {
     }
 
     #[test]
-    fn the_interval_covers_the_total_as_often_as_promised_even_with_long_tails() {
+    fn interval_has_its_nominal_coverage_even_with_long_tails() {
         let mut random = Random(88_172_645_463_325_252);
         let populations: [Box<dyn Fn(f64) -> f64>; 4] = [
-            // Nearly equal values; 1 % large values; a long tail; half of the values zero.
+            // Nearly equal values; 1 % large values; a long tail; half of the values are zero.
             Box::new(|x| 600_000.0 + 1_000.0 * x),
             Box::new(|x| if x < 0.01 { 1e6 } else { 0.0 }),
             Box::new(|x| 1_000.0 / (x + 1e-3)),
@@ -122,14 +123,14 @@ mod tests {
     }
 
     #[test]
-    fn an_all_zero_sample_leaves_room_for_values_that_were_not_drawn() {
+    fn interval_of_an_all_zero_sample_has_a_positive_upper_end() {
         let none = total(100_000.0, 750.0, 0.0, 0.0, 20_000.0).unwrap();
         assert_eq!((none.estimate, none.low), (0.0, 0.0));
         assert!(none.high > 10e6 && none.high < 100e6, "{none:?}");
     }
 
     #[test]
-    fn bad_arguments_give_no_estimate() {
+    fn invalid_arguments_give_no_estimate() {
         for (population, drawn, sum) in
             [(10.0, 0.0, 0.0), (f64::NAN, 1.0, 1.0), (10.0, -1.0, 1.0), (10.0, 2.0, -1.0)]
         {

@@ -1,14 +1,14 @@
-//! Gaussian process regression: predicts the value at a point that was not measured from measurements at nearby points.
+//! Gaussian process regression: predicts the value at one point from measurements at nearby points.
 //!
-//! Rasmussen and Williams, Gaussian Processes for Machine Learning (MIT Press 2006), algorithm 2.1. The caller supplies the
-//! covariances, and with them the notion of "nearby".
+//! Source: Rasmussen and Williams, Gaussian Processes for Machine Learning (MIT Press 2006), algorithm 2.1. The caller supplies the
+//! covariances, which define how near points are.
 
 /// The posterior distribution after some measurements.
 #[derive(Debug, Clone)]
 pub struct Posterior {
-    /// Cholesky factor of the measurements' covariance matrix: lower triangle, by rows.
+    /// Cholesky factor of the covariance matrix of the measurements: lower triangle, by rows.
     factor: Vec<Vec<f64>>,
-    /// Inverse covariance matrix times the measurements.
+    /// The inverse covariance matrix multiplied by the measurements.
     weights: Vec<f64>,
     log_likelihood: f64,
 }
@@ -18,12 +18,12 @@ pub struct Posterior {
 pub struct Prediction {
     /// Mean.
     pub mean: f64,
-    /// Standard deviation, measurement noise not included.
+    /// Standard deviation, without measurement noise.
     pub sd: f64,
 }
 
 impl Prediction {
-    /// Probability that the value is below this limit.
+    /// Returns the probability that the value is below a limit.
     pub fn probability_below(&self, limit: f64) -> f64 {
         match self.sd > 0.0 {
             true => normal_cdf((limit - self.mean) / self.sd),
@@ -31,8 +31,8 @@ impl Prediction {
         }
     }
 
-    /// Expected improvement over this limit: the mean amount by which the value is below it, values above it counting as 0
-    /// (Močkus 1975; Jones, Schonlau and Welch, J. Global Optim. 13 (1998) 455).
+    /// Returns the expected improvement over a limit: the mean amount by which the value is below the limit, where values above the
+    /// limit count as 0 (Močkus 1975; Jones, Schonlau and Welch, J. Global Optim. 13 (1998) 455).
     pub fn expected_improvement(&self, limit: f64) -> f64 {
         let gain = limit - self.mean;
         if self.sd <= 0.0 {
@@ -50,9 +50,9 @@ pub fn normal_cdf(z: f64) -> f64 {
 }
 
 impl Posterior {
-    /// Conditions on `values`, from which their prior mean has been subtracted. `covariances` is their covariance matrix with the
-    /// noise variance added to its diagonal; only the lower triangle is read. `None` if the matrix is not positive definite, not
-    /// finite, or does not have the size of `values`.
+    /// Computes the posterior from measurements. `values` are the measurements minus their prior means. `covariances` is their covariance
+    /// matrix with the noise variance added to the diagonal; only the lower triangle is read. `None` if the matrix is not positive
+    /// definite, not finite, or does not have the size of `values`.
     pub fn new(mut covariances: Vec<Vec<f64>>, values: &[f64]) -> Option<Posterior> {
         let n = values.len();
         if covariances.len() != n || covariances.iter().enumerate().any(|(row, entries)| entries.len() <= row)
@@ -80,12 +80,13 @@ impl Posterior {
         log_likelihood.is_finite().then_some(Posterior { factor, weights, log_likelihood })
     }
 
-    /// Natural logarithm of the measurements' density under these covariances.
+    /// Returns the natural logarithm of the density of the measurements under these covariances.
     pub fn log_likelihood(&self) -> f64 {
         self.log_likelihood
     }
 
-    /// Predicts the value at a point, minus its prior mean, from its covariances with the measurements and its prior variance.
+    /// Predicts the value at a point, minus its prior mean. `with_measured` contains the covariances with the measurements; `variance`
+    /// is the prior variance at the point.
     pub fn predict(&self, with_measured: &[f64], variance: f64) -> Prediction {
         let mean = with_measured.iter().zip(&self.weights).map(|(a, b)| a * b).sum();
         let known: f64 = forward(&self.factor, with_measured).iter().map(|value| value * value).sum();
@@ -133,9 +134,9 @@ mod tests {
         posterior.predict(&points.iter().map(|point| near(*point, at)).collect::<Vec<_>>(), 1.0)
     }
 
-    /// By hand: one measurement of 2 with noise variance 1 at a point of variance 1 moves the mean halfway, to 1.
+    /// A measurement of 2 with noise variance 1, at a point with prior variance 1, moves the mean halfway from 0 to 2.
     #[test]
-    fn one_measurement_agrees_with_a_calculation_by_hand() {
+    fn posterior_of_one_measurement_agrees_with_a_manual_calculation() {
         let posterior = fit(&[0.0], &[2.0], 1.0);
         let found = predict(&posterior, &[0.0], 0.0);
         assert!((found.mean - 1.0).abs() < 1e-12 && (found.sd - 0.5_f64.sqrt()).abs() < 1e-12, "{found:?}");
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn predictions_are_the_prior_far_away_and_the_value_at_a_measurement() {
+    fn prediction_is_the_value_at_a_measurement_and_the_prior_far_away() {
         let points = [0.0, 1.0, 2.5];
         let posterior = fit(&points, &[1.0, -1.0, 0.5], 1e-9);
         for (point, value) in points.iter().zip([1.0, -1.0, 0.5]) {
@@ -156,14 +157,14 @@ mod tests {
     }
 
     #[test]
-    fn invalid_covariances_are_refused() {
+    fn invalid_covariances_are_rejected() {
         assert!(Posterior::new(vec![vec![1.0], vec![2.0, 1.0]], &[0.0, 0.0]).is_none());
         assert!(Posterior::new(vec![vec![f64::NAN]], &[0.0]).is_none());
         assert!(Posterior::new(vec![vec![1.0]], &[0.0, 1.0]).is_none());
         assert!(Posterior::new(vec![vec![1.0], vec![0.0]], &[0.0, 1.0]).is_none());
     }
 
-    /// Values from tables of the standard normal distribution.
+    /// The expected values are from tables of the standard normal distribution.
     #[test]
     fn probabilities_agree_with_tables() {
         for (z, share) in [(0.0, 0.5), (1.0, 0.841_344_746), (1.959_963_985, 0.975), (-3.0, 0.001_349_898)] {
@@ -180,7 +181,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn another_measurement_never_increases_the_standard_deviation(points in prop::collection::vec(-3.0..3.0_f64, 2..12), at in -3.0..3.0_f64) {
+        fn more_measurements_never_increase_the_deviation(points in prop::collection::vec(-3.0..3.0_f64, 2..12), at in -3.0..3.0_f64) {
             let values: Vec<f64> = points.iter().map(|point| point.sin()).collect();
             let all = fit(&points, &values, 0.1);
             let (fewer, rest) = (&points[1..], &values[1..]);
@@ -189,7 +190,7 @@ mod tests {
         }
 
         #[test]
-        fn the_weights_solve_the_covariance_system(points in prop::collection::vec(-3.0..3.0_f64, 1..12)) {
+        fn weights_solve_the_covariance_system(points in prop::collection::vec(-3.0..3.0_f64, 1..12)) {
             let values: Vec<f64> = points.iter().map(|point| point.cos()).collect();
             let posterior = fit(&points, &values, 0.1);
             for (i, point) in points.iter().enumerate() {

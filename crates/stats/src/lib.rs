@@ -1,7 +1,7 @@
-//! Estimators, confidence intervals and tests: the statistics behind beamtune's answers.
+//! The statistical methods of beamtune: estimators, confidence intervals and tests.
 //!
-//! A method is here if no maintained crate has it in the form that beamtune needs. Each module cites its paper
-//! and is tested by properties or by simulation. The crate knows nothing of the BEAM.
+//! A method is implemented here if no maintained crate has it in the form that beamtune needs. Each module cites the
+//! paper with the method and is tested by properties or by simulation. The crate does not depend on the BEAM.
 
 pub mod daily;
 pub mod finite;

@@ -1,16 +1,16 @@
-//! The difference between two settings, from pairs of measurements: the Hodges-Lehmann estimate with the exact
-//! interval of Wilcoxon's signed-rank test.
+//! Estimates the difference between two settings from pairs of measurements, by the Hodges-Lehmann estimate with the
+//! exact interval of Wilcoxon's signed-rank test.
 //!
 //! Measuring in pairs and in random order cancels drift; ranks limit the influence of spikes. The interval is the
-//! set of all shifts that the test does not reject. Its level is exact for any number of pairs if the differences
-//! are distributed symmetrically around the effect. They are if both measurements of a pair have the same noise,
-//! however skewed that noise is.
+//! set of all shifts that the test does not reject. Its level is exact for any number of pairs if the distribution of
+//! the differences is symmetric around the effect. This is the case if both measurements of a pair have the same
+//! noise, even if that noise is skewed.
 //!
-//! Ties and zero differences need no special treatment: an interval with closed ends covers at least as often as
-//! promised (Noether 1967).
+//! Ties and zero differences need no special treatment: the coverage of an interval with closed ends is at least the
+//! nominal one (Noether 1967).
 //!
-//! Hodges and Lehmann, Ann. Math. Stat. 34 (1963) 598, the estimate; Wilcoxon, Biometrics Bull. 1 (1945) 80, the
-//! test; Tukey's form of the interval in Lehmann, Ann. Math. Stat. 34 (1963) 1507; Noether, J. Am. Stat. Assoc. 62
+//! Sources: Hodges and Lehmann, Ann. Math. Stat. 34 (1963) 598, the estimate; Wilcoxon, Biometrics Bull. 1 (1945) 80,
+//! the test; Lehmann, Ann. Math. Stat. 34 (1963) 1507, Tukey's form of the interval; Noether, J. Am. Stat. Assoc. 62
 //! (1967) 184, ties.
 
 /// An estimated difference with its confidence interval.
@@ -22,42 +22,42 @@ pub struct Effect {
     pub low: f64,
     /// Upper end of the interval.
     pub high: f64,
-    /// The exact level of the interval, 0 to 1: the smallest possible one that is at least the requested level.
+    /// The exact level of the interval, from 0 to 1: the smallest possible level that is not below the requested one.
     pub confidence: f64,
 }
 
 impl Effect {
-    /// Half the width of the interval.
+    /// Returns half the width of the interval.
     pub fn half_width(&self) -> f64 {
         (self.high - self.low) / 2.0
     }
 }
 
-/// Estimates the effect from differences (one per pair), with an interval of at least this confidence (0.95 for 95 %).
+/// Estimates the effect from differences, one per pair, with an interval of at least this confidence (0.95 for 95 %).
 ///
-/// `None` if there are too few pairs for such an interval (at 95 %: fewer than 6), or if a value is not finite. Time is cubic in the
-/// number of pairs; a study has some dozens.
+/// `None` if there are too few pairs for such an interval (fewer than 6 for 95 %), or if a value is not finite. Time is cubic in the
+/// number of pairs; a study has a few dozen pairs.
 pub fn effect(differences: &[f64], confidence: f64) -> Option<Effect> {
     RankInterval::new(differences.len(), confidence)?.estimate(differences)
 }
 
-/// Prediction interval for the estimate of an independent repetition with `new_pairs` pairs, where `found` is the estimate from
-/// `pairs` pairs. Its level is that of `found`.
+/// Computes the prediction interval for the estimate of an independent repetition with `new_pairs` pairs. `found` is the estimate from
+/// `pairs` pairs. The interval has the level of `found`.
 ///
-/// Both estimates have an error of some σ/√n, so each side of the interval grows by √(1 + pairs/new_pairs) (Hahn and Meeker,
-/// Statistical Intervals, 1991, on the mean of a future sample).
+/// The error of both estimates is about σ/√n, so each side of the interval grows by a factor of √(1 + pairs/new_pairs) (Hahn and
+/// Meeker, Statistical Intervals, 1991, on the mean of a future sample).
 pub fn predict_repetition(found: Effect, pairs: usize, new_pairs: usize) -> Effect {
     let growth = (1.0 + pairs as f64 / new_pairs.max(1) as f64).sqrt();
     let side = |end: f64| found.estimate + (end - found.estimate) * growth;
     Effect { low: side(found.low), high: side(found.high), ..found }
 }
 
-/// The ranks at which the interval of a given number of pairs ends. They do not depend on the differences.
+/// The ranks at which the interval for a number of pairs ends. They do not depend on the differences.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RankInterval {
-    /// Position of each end among the sorted Walsh averages, counted from the outermost, which is 1.
+    /// Position of each end among the sorted Walsh averages, counted from the outermost average, which has position 1.
     rank: usize,
-    /// Probability beyond each end.
+    /// Error probability beyond each end.
     tail: f64,
 }
 
@@ -84,7 +84,7 @@ impl RankInterval {
     }
 }
 
-/// The p value of Wilcoxon's exact two-sided signed-rank test. Zeros count for the smaller side, so ties never make p smaller.
+/// Computes the p value of Wilcoxon's exact two-sided signed-rank test. Zeros count for the smaller side, so that ties never reduce p.
 ///
 /// `None` if there are no differences, or if a value is not finite.
 pub fn p_value(differences: &[f64]) -> Option<f64> {
@@ -99,7 +99,7 @@ pub fn p_value(differences: &[f64]) -> Option<f64> {
     Some((2.0 * tail).min(1.0))
 }
 
-/// Means of all pairs of values, each value with itself included, sorted.
+/// Returns the means of all pairs of values, including pairs of a value with itself, sorted.
 fn walsh_averages(values: &[f64]) -> Vec<f64> {
     let pairs = values.iter().enumerate().flat_map(|(i, a)| values[i..].iter().map(|b| a.midpoint(*b)));
     let mut averages: Vec<f64> = pairs.collect();
@@ -107,7 +107,7 @@ fn walsh_averages(values: &[f64]) -> Vec<f64> {
     averages
 }
 
-/// Null distribution of Wilcoxon's statistic: the probability of each sum of ranks from 0 to n(n+1)/2.
+/// Computes the null distribution of Wilcoxon's statistic: the probability of each sum of ranks from 0 to n(n+1)/2.
 fn rank_sums(n: usize) -> Vec<f64> {
     let mut probabilities = vec![0.0; n * (n + 1) / 2 + 1];
     probabilities[0] = 1.0;
@@ -120,7 +120,8 @@ fn rank_sums(n: usize) -> Vec<f64> {
     probabilities
 }
 
-/// How many sums, from 0 on, have a total probability of at most `max_tail`, and that probability. `None` if not even 0 has.
+/// Returns the number of sums, from 0 on, whose total probability is at most `max_tail`, and that probability. `None` if even the
+/// probability of the sum 0 is larger.
 fn critical_rank(probabilities: &[f64], max_tail: f64) -> Option<(usize, f64)> {
     let (mut rank, mut tail) = (0, 0.0);
     for probability in &probabilities[..probabilities.len() / 2] {
@@ -137,8 +138,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Critical values of the two-sided test at 5 %: the largest sum of ranks that is significant (Wilcoxon 1945;
-    /// in every collection of tables).
+    /// Critical values of the two-sided test at 5 %: the largest significant sum of ranks (Wilcoxon 1945, and statistical
+    /// tables).
     #[test]
     fn critical_values_agree_with_published_tables() {
         let check = |n: usize, critical: usize| {
@@ -153,9 +154,9 @@ mod tests {
         }
     }
 
-    /// Simulates 2,000 repetitions: the share inside the prediction interval is within three standard errors of its level.
+    /// In 2,000 simulated repetitions, the share within the prediction interval is within three standard errors of the level.
     #[test]
-    fn a_repetition_lies_in_the_prediction_interval_as_often_as_promised() {
+    fn prediction_interval_has_its_nominal_coverage() {
         let mut random = fastrand::Rng::with_seed(20_261_122);
         for (first, second) in [(8, 8), (16, 8), (12, 30)] {
             let mut inside = 0;
@@ -181,9 +182,9 @@ mod tests {
         assert_eq!(effect(&[1.0, 2.0, 3.0, 4.0, 5.0, f64::NAN], 0.95), None);
     }
 
-    /// By hand: with six pairs the 95 % interval reaches from the smallest difference to the largest.
+    /// The 95 % interval of six pairs is from the smallest to the largest difference.
     #[test]
-    fn the_interval_of_six_pairs_agrees_with_a_calculation_by_hand() {
+    fn interval_of_six_pairs_agrees_with_a_manual_calculation() {
         let found = effect(&[3.0, 1.0, 2.0, 9.0, 4.0, 5.0], 0.95).expect("enough pairs");
         assert_eq!((found.low, found.high), (1.0, 9.0));
         assert_eq!(found.confidence, 1.0 - 2.0 / 64.0);
@@ -206,14 +207,14 @@ mod tests {
             (self.0 >> 11) as f64 / (1_u64 << 53) as f64
         }
 
-        /// Noise as measurements have it: a lower bound, a long tail, and in 5 % of the cases a spike.
+        /// Draws noise like that of measurements, with a lower bound, a long tail, and a spike in 5 % of the cases.
         fn skewed(&mut self) -> f64 {
             let spike = if self.uniform() < 0.05 { 10.0 } else { 0.0 };
             spike - (1.0 - self.uniform()).ln()
         }
     }
 
-    /// How often the interval of 12 pairs covers the truth, and how often a value that differs from it by `off`.
+    /// Returns how often the interval of 12 pairs covers the true effect, and how often a value that differs from it by `off`.
     fn coverage(off: f64) -> (f64, f64) {
         let (truth, runs) = (0.7, 4_000);
         let (mut noise, mut right, mut wrong) = (Noise(2_026), 0, 0);
@@ -236,11 +237,11 @@ mod tests {
     }
 
     #[test]
-    fn the_interval_of_twelve_skewed_pairs_covers_as_often_as_promised() {
+    fn interval_of_twelve_skewed_pairs_has_its_nominal_coverage() {
         let (right, wrong) = coverage(3.0);
-        // Exact: 95.75 %.
-        assert!((0.945..0.97).contains(&right), "covers the truth in {right} of the runs");
-        assert!(wrong < 0.15, "covers a wrong value in {wrong} of the runs");
+        // The exact level is 95.75 %.
+        assert!((0.945..0.97).contains(&right), "covers the true effect in a share of {right} of the runs");
+        assert!(wrong < 0.15, "covers a wrong effect in a share of {wrong} of the runs");
     }
 
     fn differences() -> impl Strategy<Value = Vec<f64>> {
@@ -248,7 +249,7 @@ mod tests {
         prop::collection::vec((-40_i32..40).prop_map(f64::from), 6..40)
     }
 
-    /// Sums of the ranks of positive and of negative values, for values without ties and zeros.
+    /// Returns the sums of the ranks of positive and of negative values, for values without ties and zeros.
     fn signed_ranks(values: &[f64]) -> (usize, usize) {
         let mut sorted = values.to_vec();
         sorted.sort_by(|a, b| a.abs().total_cmp(&b.abs()));
@@ -261,14 +262,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_estimate_lies_within_the_interval(values in differences()) {
+        fn estimate_is_within_the_interval(values in differences()) {
             let found = effect(&values, 0.95).expect("enough pairs");
             prop_assert!(found.low <= found.estimate && found.estimate <= found.high, "{found:?}");
             prop_assert!((0.95..1.0).contains(&found.confidence), "{found:?}");
         }
 
         #[test]
-        fn the_interval_moves_with_a_shift_and_mirrors_with_the_sign(values in differences(), shift in -100..100_i32) {
+        fn interval_follows_a_shift_and_a_change_of_sign(values in differences(), shift in -100..100_i32) {
             let shift = f64::from(shift);
             let found = effect(&values, 0.95).expect("enough pairs");
             let moved: Vec<f64> = values.iter().rev().map(|value| value + shift).collect();
@@ -287,7 +288,7 @@ mod tests {
         }
 
         #[test]
-        fn the_test_rejects_zero_exactly_if_the_interval_excludes_it(values in differences(), level in 0.001..0.3_f64) {
+        fn test_rejects_zero_exactly_if_the_interval_excludes_it(values in differences(), level in 0.001..0.3_f64) {
             let p = p_value(&values).expect("differences");
             if let Some(found) = effect(&values, 1.0 - level) {
                 let leaves_out = found.low > 0.0 || found.high < 0.0;
@@ -297,9 +298,9 @@ mod tests {
             }
         }
 
-        /// The definition of the interval.
+        /// This is the definition of the interval.
         #[test]
-        fn the_interval_holds_the_shifts_that_the_test_does_not_reject(values in prop::collection::vec(-1e3..1e3_f64, 6..25), shift in -1e3..1e3_f64) {
+        fn interval_contains_shifts_that_are_not_rejected(values in prop::collection::vec(-1e3..1e3_f64, 6..25), shift in -1e3..1e3_f64) {
             let found = effect(&values, 0.95).expect("enough pairs");
             let (rank, _) = critical_rank(&rank_sums(values.len()), 0.025).expect("enough pairs");
             let shifted: Vec<f64> = values.iter().map(|value| value - shift).collect();

@@ -1,14 +1,15 @@
-//! Group-sequential testing: when a comparison may stop. There are a few planned interim analyses ("looks"), each with its own level.
+//! Group-sequential testing: decides when a comparison may stop. A few interim analyses ("looks") are planned, each with a level of
+//! its own.
 //!
-//! Testing after each pair and stopping at the first significant difference gives 17 % false positives. A few looks, at levels that
-//! add up to little more than the total level, keep the total level (Pocock, Biometrika 64 (1977) 191; O'Brien and Fleming,
-//! Biometrics 35 (1979) 549). The tests are rank tests, so the levels are among those that the number of pairs allows. The interval
-//! of each look is a repeated confidence interval: all of them together cover as often as the last one promises (Jennison and
-//! Turnbull, J. R. Stat. Soc. B 51 (1989) 305).
+//! Testing after each pair and stopping at the first significant difference gives 17 % false positives. A few looks, whose levels add
+//! up to little more than the total level, keep the total level (Pocock, Biometrika 64 (1977) 191; O'Brien and Fleming, Biometrics 35
+//! (1979) 549). The tests are rank tests, so only levels that the number of pairs allows are possible. The intervals of all looks are
+//! repeated confidence intervals: together they have the coverage of the last one (Jennison and Turnbull, J. R. Stat. Soc. B 51 (1989)
+//! 305).
 //!
-//! Guards are one-sided tests of non-inferiority: they show that something did not become worse by more than a margin, not that it
-//! did not change (Piaggio et al., JAMA 308 (2012) 2594). Several finalists are tested together by Holm's procedure (Scand. J.
-//! Stat. 6 (1979) 65).
+//! Constraints are checked by one-sided tests of non-inferiority. Such a test shows that a value did not become worse by more than a
+//! margin, not that it did not change (Piaggio et al., JAMA 308 (2012) 2594). Several finalists are tested together by Holm's procedure
+//! (Scand. J. Stat. 6 (1979) 65).
 
 use crate::median::median;
 use crate::paired::{Effect, RankInterval, effect};
@@ -16,18 +17,19 @@ use crate::paired::{Effect, RankInterval, effect};
 /// A planned interim analysis, at which the comparison may stop.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Look {
-    /// Number of pairs at which it takes place.
+    /// Number of pairs after which the analysis takes place.
     pub pairs: usize,
-    /// Level of its two-sided test.
+    /// Level of the two-sided test.
     pub level: f64,
 }
 
-/// The plan of a comparison: its looks, and the size below which a difference does not matter.
+/// The plan of a comparison: its looks, and the size below which a difference is negligible.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
-    /// Ordered by number of pairs.
+    /// The looks, ordered by number of pairs.
     looks: Vec<Look>,
-    /// Differences between minus this and this are negligible. In the unit of the differences: for logarithms of ratios, a logarithm.
+    /// Differences whose absolute value is below this size are negligible. In the unit of the differences: for logarithms of ratios, a
+    /// logarithm.
     same_within: f64,
 }
 
@@ -36,18 +38,18 @@ pub struct Plan {
 pub enum Decision {
     /// The next look needs this number of pairs in total.
     More(usize),
-    /// There is a difference.
+    /// There is a significant difference.
     Differs(Effect),
-    /// The difference is significant, but smaller than the smallest detectable one.
+    /// The difference is significant, but below the smallest detectable difference.
     TooSmall(Effect),
-    /// The difference, if any, is too small to matter.
+    /// The difference, if any, is negligible.
     Same(Effect),
     /// The last look was inconclusive.
     Undecided(Effect),
 }
 
 impl Decision {
-    /// The estimated effect; `None` if more pairs are needed.
+    /// Returns the estimated effect; `None` if more pairs are needed.
     pub fn effect(self) -> Option<Effect> {
         match self {
             Decision::More(_) => None,
@@ -66,35 +68,35 @@ enum Verdict {
     Same,
 }
 
-/// Comparisons that [`Plan::detectable`] simulates.
+/// Number of comparisons that [`Plan::detectable`] simulates.
 const SIMULATIONS: usize = 400;
 
 impl Plan {
-    /// Looks after 8, 12, 18 and 30 pairs. [`Plan::decide`] drops differences below the smallest detectable one
-    /// ([`Plan::detectable`]), which removes half of the false positives; so the levels are half as high again as they would be
-    /// without that. Simulated on the noise of real trials, 3 to 4 % of comparisons without a difference find one, and more than
-    /// 90 % of those with a difference of 5 % (docs/evaluation.md).
+    /// Creates the default plan, with looks after 8, 12, 18 and 30 pairs. [`Plan::decide`] ignores differences below the smallest
+    /// detectable one ([`Plan::detectable`]), which removes half of the false positives. The levels are therefore 1.5 times as high
+    /// as otherwise. In simulations with the noise of real trials, 3 to 4 % of the comparisons of equal settings report a
+    /// difference, and more than 90 % of the comparisons with a difference of 5 % (docs/evaluation.md).
     pub fn new() -> Self {
         let looks = [(8, 0.008), (12, 0.014), (18, 0.022), (30, 0.038)];
         let looks = looks.into_iter().map(|(pairs, level)| Look { pairs, level }).collect();
         Plan { looks, same_within: 0.01 }
     }
 
-    /// Only the looks with at most this number of pairs. `None` if that leaves none.
+    /// Keeps only the looks with at most this number of pairs. `None` if no look is left.
     pub fn within(mut self, pairs: usize) -> Option<Self> {
         self.looks.retain(|look| look.pairs <= pairs);
         (!self.looks.is_empty()).then_some(self)
     }
 
-    /// Divides the levels by the number of simultaneous questions (Bonferroni). A look with too few pairs for its new level moves
-    /// to the smallest number of pairs that allows it.
+    /// Divides the levels by the number of simultaneous questions (Bonferroni). A look with too few pairs for its new level is moved
+    /// to the smallest sufficient number of pairs.
     pub fn for_questions(mut self, questions: usize) -> Self {
         for look in &mut self.looks {
             look.level /= questions.max(1) as f64;
             look.pairs = look.pairs.max(min_pairs(look.level));
         }
         self.looks.dedup_by(|later, earlier| {
-            // The later look has the higher level.
+            // The later look has the higher level, which is kept.
             let same = later.pairs <= earlier.pairs;
             if same {
                 earlier.level = later.level;
@@ -104,21 +106,21 @@ impl Plan {
         self
     }
 
-    /// The looks, ordered by number of pairs.
+    /// Returns the looks, ordered by number of pairs.
     pub fn looks(&self) -> &[Look] {
         &self.looks
     }
 
-    /// Number of pairs at the last look.
+    /// Returns the number of pairs at the last look.
     pub fn max_pairs(&self) -> usize {
         self.looks.last().map_or(0, |look| look.pairs)
     }
 
-    /// Decides from the differences, one per pair in the order of measurement. Each planned look uses only the pairs that existed
-    /// at that look, so a study that is continued after its end, or read again, gives the same decision.
+    /// Decides from the differences, one per pair, in the order of measurement. Each look uses only the first pairs up to its planned
+    /// number, so further pairs do not change a decision.
     ///
     /// `min_detectable` returns the smallest difference that is detectable with the given pairs. A smaller difference does not stop
-    /// the comparison, because more pairs may make it detectable. `None` if a difference is not finite.
+    /// the comparison, because it may become detectable with more pairs. `None` if a difference is not finite.
     pub fn decide(&self, differences: &[f64], min_detectable: impl Fn(&[f64]) -> f64) -> Option<Decision> {
         let mut last = None;
         for look in &self.looks {
@@ -136,7 +138,7 @@ impl Plan {
         last
     }
 
-    /// The verdict of a confidence interval; `None` if it is inconclusive.
+    /// Returns the verdict of a confidence interval; `None` if the interval is inconclusive.
     fn verdict(&self, low: f64, high: f64) -> Option<Verdict> {
         if low > 0.0 || high < 0.0 {
             return Some(Verdict::Differs);
@@ -144,9 +146,10 @@ impl Plan {
         (low > -self.same_within && high < self.same_within).then_some(Verdict::Same)
     }
 
-    /// The smallest difference that this plan finds with probability `power`, if pairs vary as these differences do. Deterministic
-    /// for a given seed. A bootstrap: it resamples the differences, centred at their median and with random signs, so it is rough
-    /// for few of them. `None` for fewer than two differences, or if not even ten times their spread would be found.
+    /// Computes the smallest difference that this plan finds with probability `power`, if the noise is that of `differences`. This is
+    /// a bootstrap: it resamples the differences, centred at their median and with random signs, so the result is rough for few
+    /// differences. Deterministic for a given seed. `None` for fewer than two differences, or if even ten times their spread would
+    /// not be found.
     pub fn detectable(&self, differences: &[f64], power: f64, seed: u64) -> Option<f64> {
         if differences.len() < 2 || differences.iter().any(|difference| !difference.is_finite()) {
             return None;
@@ -154,8 +157,8 @@ impl Plan {
         let middle = median(differences)?;
         let noise: Vec<f64> = differences.iter().map(|difference| difference - middle).collect();
         let spread = noise.iter().fold(0.0_f64, |max, value| max.max(value.abs()));
-        // An effect shifts each interval by its size, so the same draws serve all sizes, and power grows with the size: the
-        // bisection below is valid.
+        // An effect shifts each interval by its size, so the same draws can be used for all sizes, and the power grows with the size.
+        // The bisection below is therefore valid.
         let intervals: Option<Vec<RankInterval>> =
             self.looks.iter().map(|look| RankInterval::new(look.pairs, 1.0 - look.level)).collect();
         let intervals = intervals?;
@@ -199,23 +202,23 @@ impl Default for Plan {
     }
 }
 
-/// The smallest number of pairs that allows this two-sided level: all n of one sign has probability 2 / 2^n.
+/// Returns the smallest number of pairs for a two-sided level. The probability that all n differences have the same sign is 2 / 2^n.
 fn min_pairs(level: f64) -> usize {
     (1..64).find(|pairs| 0.5_f64.powi(*pairs - 1) <= level).map_or(64, |pairs| pairs as usize)
 }
 
-/// Whether a value stayed within its margin.
+/// The result of checking a constraint, that is, whether a value is within its margin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guard {
-    /// Shown to be within the margin.
+    /// The value is significantly within the margin.
     Kept,
-    /// Shown to exceed the margin.
+    /// The value significantly exceeds the margin.
     Broken,
-    /// Inconclusive.
+    /// The test is inconclusive.
     Unknown,
 }
 
-/// Tests, one-sided at this level (0.05 for 5 %), whether the differences are below the margin.
+/// Tests whether the differences are below the margin: one-sided, at this level (0.05 for 5 %).
 pub fn guard(differences: &[f64], margin: f64, level: f64) -> Guard {
     match effect(differences, 1.0 - 2.0 * level) {
         Some(found) if found.high < margin => Guard::Kept,
@@ -224,7 +227,7 @@ pub fn guard(differences: &[f64], margin: f64, level: f64) -> Guard {
     }
 }
 
-/// Which of these p values are significant at this family-wise level, by Holm's procedure.
+/// Returns for each p value whether it is significant at this family-wise level, by Holm's procedure.
 pub fn holm(p_values: &[f64], level: f64) -> Vec<bool> {
     let mut order: Vec<usize> = (0..p_values.len()).collect();
     order.sort_by(|a, b| p_values[*a].total_cmp(&p_values[*b]));
@@ -243,20 +246,20 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Every difference is detectable.
+    /// The smallest detectable difference if every difference is detectable.
     fn any(_: &[f64]) -> f64 {
         0.0
     }
 
     #[test]
-    fn decisions_are_made_at_planned_looks_only() {
+    fn decisions_are_made_only_at_planned_looks() {
         let plan = Plan::new();
         let rising: Vec<f64> = (1..=30).map(f64::from).collect();
         assert_eq!(plan.decide(&rising[..7], any), Some(Decision::More(8)));
         let Some(Decision::Differs(first)) = plan.decide(&rising[..8], any) else {
             panic!("eight of one sign")
         };
-        // A difference below the smallest detectable one decides nothing before the last look.
+        // A difference below the smallest detectable one does not stop the comparison before the last look.
         let high = |_: &[f64]| 100.0;
         assert_eq!(plan.decide(&rising[..8], high), Some(Decision::More(12)));
         assert!(matches!(plan.decide(&rising, high), Some(Decision::TooSmall(_))));
@@ -272,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_keeps_the_looks_that_fit_into_the_pairs() {
+    fn plan_keeps_the_looks_within_the_number_of_pairs() {
         assert_eq!(Plan::new().within(7), None);
         assert_eq!(Plan::new().within(20).map(|plan| plan.max_pairs()), Some(18));
         let three = Plan::new().for_questions(3);
@@ -286,7 +289,8 @@ mod tests {
         );
     }
 
-    /// Noise as it was observed between pairs of runs: 4 % of drift in both, 2 % in each, and a spike in 5 % of the runs.
+    /// Draws a difference with noise as observed in pairs of runs: 2 % in each run, and a spike in 5 % of the runs. Drift, which both
+    /// runs of a pair share, cancels.
     fn pair(random: &mut fastrand::Rng, effect: f64) -> f64 {
         let normal = |random: &mut fastrand::Rng| (0..12).map(|_| random.f64()).sum::<f64>() - 6.0;
         let one = |random: &mut fastrand::Rng| {
@@ -307,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn false_positives_are_rare_and_real_differences_are_found() {
+    fn false_positives_are_rare_and_true_differences_are_found() {
         let differs = |decision| matches!(decision, Decision::Differs(_));
         let alarms = share(0.0, 3_000, differs);
         assert!(alarms < 0.06, "{alarms}");
@@ -316,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_detectable_difference_grows_with_the_noise() {
+    fn smallest_detectable_difference_grows_with_the_noise() {
         let plan = Plan::new();
         let mut random = fastrand::Rng::with_seed(7);
         let noise: Vec<f64> = (0..20).map(|_| pair(&mut random, 0.0)).collect();
@@ -329,12 +333,12 @@ mod tests {
         assert_eq!(
             plan.detectable(&[0.0; 8], 0.9, 1),
             None,
-            "without any noise there is nothing to draw from"
+            "without noise, no difference can be simulated"
         );
     }
 
     #[test]
-    fn guards_are_kept_broken_or_unknown() {
+    fn constraints_are_kept_broken_or_unknown() {
         let around =
             |middle: f64| (0..10).map(move |n| middle + 0.01 * (f64::from(n) - 4.5)).collect::<Vec<_>>();
         assert_eq!(guard(&around(0.0), 0.05, 0.05), Guard::Kept);
@@ -343,7 +347,7 @@ mod tests {
         assert_eq!(guard(&[0.0; 3], 0.05, 0.05), Guard::Unknown);
     }
 
-    /// The textbook example of four hypotheses at 5 %.
+    /// The textbook example with four hypotheses at 5 %.
     #[test]
     fn holm_agrees_with_the_textbook_example() {
         assert_eq!(holm(&[0.01, 0.04, 0.03, 0.005], 0.05), [true, false, false, true]);
@@ -352,7 +356,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn holm_lies_between_bonferroni_and_no_correction(p_values in prop::collection::vec(0.0..0.2_f64, 1..8)) {
+        fn holm_is_between_bonferroni_and_no_correction(p_values in prop::collection::vec(0.0..0.2_f64, 1..8)) {
             let found = holm(&p_values, 0.05);
             for (p, significant) in p_values.iter().zip(found) {
                 prop_assert!(!significant || *p <= 0.05);

@@ -1,9 +1,9 @@
-//! Change points: the moment at which a level changed, by Pettitt's test.
+//! Change points: finds the time at which the level of a series changed, by Pettitt's test.
 //!
-//! A rank test: one spike has little influence, and no noise distribution is assumed. The test also finds a change point in the
-//! middle of steady growth, so a step is only reported where two levels fit the points better than a line.
+//! This is a rank test: one spike has little influence, and no noise distribution is assumed. The test also finds a change point in
+//! the middle of steady growth, so a step is reported only if two levels fit the points better than a line.
 //!
-//! Pettitt, Applied Statistics 28 (1979) 126.
+//! Source: Pettitt, Applied Statistics 28 (1979) 126.
 
 use crate::median::median;
 use crate::trend::{self, trend};
@@ -11,27 +11,27 @@ use crate::trend::{self, trend};
 /// A change from one level to another.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Step {
-    /// x of the first point after the change.
+    /// The x of the first point after the change.
     pub at: f64,
     /// Median of the points before the change.
     pub before: f64,
     /// Median of the points after the change.
     pub after: f64,
-    /// Two-sided p value of "no change", by Pettitt's approximation.
+    /// Two-sided p value of the hypothesis "no change", by Pettitt's approximation.
     pub p: f64,
 }
 
-/// The residuals of the two levels must be below this share of the residuals of a line (judgement).
+/// Maximum residuals of the two levels, as a share of the residuals of a line (chosen by judgement).
 const MAX_RESIDUAL_SHARE: f64 = 0.5;
 
-/// The step in points `(x, y)`, ordered by x; `None` for fewer than [`trend::MIN_POINTS`], if the change is not significant at 1 %,
-/// if a line fits nearly as well, or for values that are not finite.
+/// Finds the step in points `(x, y)`, ordered by x. `None` if there are fewer than [`trend::MIN_POINTS`] points, if the change is not
+/// significant at 1 %, if a line fits nearly as well, or if a value is not finite.
 pub fn step(points: &[(f64, f64)]) -> Option<Step> {
     let n = points.len();
     if n < trend::MIN_POINTS || points.iter().any(|(x, y)| !x.is_finite() || !y.is_finite()) {
         return None;
     }
-    // U(k) = 2 R(k) − k (n + 1), with R(k) the sum of the first k ranks.
+    // U(k) = 2 R(k) − k (n + 1), where R(k) is the sum of the first k ranks.
     let ranks = ranks(points);
     let (mut sum, mut best, mut at) = (0.0_f64, 0.0_f64, 0);
     for (index, rank) in ranks.iter().enumerate().take(n - 1) {
@@ -58,7 +58,7 @@ pub fn step(points: &[(f64, f64)]) -> Option<Step> {
     })
 }
 
-/// Ranks from 1; tied values have the mean of their ranks.
+/// Returns the ranks of the values, from 1; tied values have the mean of their ranks.
 fn ranks(points: &[(f64, f64)]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..points.len()).collect();
     order.sort_by(|a, b| points[*a].1.total_cmp(&points[*b].1));
@@ -72,7 +72,7 @@ fn ranks(points: &[(f64, f64)]) -> Vec<f64> {
     ranks
 }
 
-/// Sum of the absolute residuals of the Theil-Sen line.
+/// Returns the sum of the absolute residuals of the Theil-Sen line.
 fn residual_of_line(points: &[(f64, f64)]) -> Option<f64> {
     let slope = trend(points)?.slope;
     let offsets: Vec<f64> = points.iter().map(|(x, y)| y - slope * x).collect();
@@ -89,7 +89,7 @@ mod tests {
         values.into_iter().enumerate().map(|(x, y)| (x as f64, y)).collect()
     }
 
-    /// Pseudo-random numbers from -0.5 to 0.5.
+    /// Returns pseudo-random numbers from -0.5 to 0.5.
     fn noise(n: usize) -> impl Iterator<Item = f64> {
         (0..n).scan(7_u64, |state, _| {
             *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_is_found_where_it_is() {
+    fn step_is_found_at_its_position() {
         let found = step(&points(noise(60).enumerate().map(|(x, y)| y + if x < 25 { 10.0 } else { 20.0 })));
         let found = found.expect("a step");
         assert_eq!(found.at, 25.0);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_noise_and_spikes_are_no_steps() {
+    fn lines_noise_and_spikes_are_not_steps() {
         assert_eq!(step(&points((0..60).map(f64::from))), None);
         assert_eq!(step(&points(noise(60))), None);
         assert_eq!(step(&points((0..60).map(|x| if x == 30 { 1e9 } else { 5.0 }))), None);
@@ -124,7 +124,7 @@ mod tests {
         }
 
         #[test]
-        fn the_step_is_invariant_under_shift_and_scale(shift in -1e6..1e6_f64, scale in 0.01..100.0_f64) {
+        fn position_of_a_step_is_invariant_under_shift_and_scale(shift in -1e6..1e6_f64, scale in 0.01..100.0_f64) {
             let values = noise(40).enumerate().map(|(x, y)| y + if x < 10 { 0.0 } else { 8.0 });
             let found = step(&points(values.map(|y| y * scale + shift))).expect("a step");
             prop_assert_eq!(found.at, 10.0);

@@ -1,11 +1,10 @@
-//! Trends: whether something grows, by the Mann-Kendall test, and how fast, by the Theil-Sen slope.
+//! Trends: whether a series grows (Mann-Kendall test), and how fast (Theil-Sen slope).
 //!
-//! Both are rank methods: one spike or one stall has little influence, and no noise distribution is assumed.
-//! Autocorrelated points (queue lengths, for example) make the p value too small, so callers also require a
-//! minimum growth.
+//! Both are rank methods: one spike or one stall has little influence, and no noise distribution is assumed. The p value
+//! is too small for autocorrelated points such as queue lengths, so callers also require a minimum growth.
 //!
-//! Mann, Econometrica 13 (1945) 245; Kendall, Rank Correlation Methods (1975), variance with ties;
-//! Sen, J. Am. Stat. Assoc. 63 (1968) 1379, slope and its interval.
+//! Sources: Mann, Econometrica 13 (1945) 245; Kendall, Rank Correlation Methods (1975), variance with ties; Sen, J. Am.
+//! Stat. Assoc. 63 (1968) 1379, slope and its interval.
 
 use crate::median::median_of_sorted;
 
@@ -16,20 +15,20 @@ pub struct Trend {
     pub slope: f64,
     /// Lower end of the slope's 95 % confidence interval.
     pub low: f64,
-    /// Upper end of the interval.
+    /// Upper end of the slope's 95 % confidence interval.
     pub high: f64,
-    /// Two-sided p value of "no trend", by the normal approximation (good from about 8 points on).
+    /// Two-sided p value of the hypothesis "no trend", by the normal approximation.
     pub p: f64,
 }
 
-/// The normal approximation needs at least this number of points (Kendall 1975).
+/// Minimum number of points for the normal approximation (Kendall 1975).
 pub const MIN_POINTS: usize = 8;
 
 /// 97.5 % quantile of the normal distribution.
 const Z_95: f64 = 1.959_963_985;
 
-/// The trend of points `(x, y)`; `None` for fewer than [`MIN_POINTS`] distinct x, or for values that are not finite.
-/// Time and memory are quadratic in the number of points.
+/// Computes the trend of points `(x, y)`. `None` if there are fewer than [`MIN_POINTS`] distinct x, or if a value is not
+/// finite. Time and memory are quadratic in the number of points.
 pub fn trend(points: &[(f64, f64)]) -> Option<Trend> {
     if points.iter().any(|(x, y)| !x.is_finite() || !y.is_finite()) {
         return None;
@@ -63,7 +62,7 @@ pub fn trend(points: &[(f64, f64)]) -> Option<Trend> {
     } else {
         1.0
     };
-    // Sen's interval: the slopes whose ranks lie this far from the middle.
+    // Sen's interval ends at the slopes whose ranks have this distance from the middle.
     let count = slopes.len() as f64;
     let reach = Z_95 * deviation;
     let rank = |r: f64| slopes[(r.max(0.0) as usize).min(slopes.len() - 1)];
@@ -75,7 +74,7 @@ pub fn trend(points: &[(f64, f64)]) -> Option<Trend> {
     })
 }
 
-/// Variance of Kendall's S under "no trend", with the correction for tied values.
+/// Returns the variance of Kendall's S if there is no trend, with the correction for tied values.
 fn variance_of_s(points: &[(f64, f64)]) -> f64 {
     let term = |n: f64| n * (n - 1.0) * (2.0 * n + 5.0);
     let mut values: Vec<f64> = points.iter().map(|p| p.1).collect();
@@ -84,7 +83,7 @@ fn variance_of_s(points: &[(f64, f64)]) -> f64 {
     ((term(points.len() as f64) - ties) / 18.0).max(0.0)
 }
 
-/// P(Z > z) for z ≥ 0: Abramowitz and Stegun 26.2.17, absolute error below 7.5e-8.
+/// Computes P(Z > z) for z ≥ 0 (Abramowitz and Stegun 26.2.17), with an absolute error below 7.5e-8.
 fn upper_tail(z: f64) -> f64 {
     let t = 1.0 / (1.0 + 0.231_641_9 * z);
     let poly = t
@@ -103,14 +102,14 @@ mod tests {
     }
 
     #[test]
-    fn a_straight_line_has_its_slope_as_an_exact_interval() {
+    fn interval_of_a_straight_line_contains_only_its_slope() {
         let trend = trend(&line(20, 3.0)).expect("enough points");
         assert_eq!((trend.slope, trend.low, trend.high), (3.0, 3.0, 3.0));
         assert!(trend.p < 1e-6, "{}", trend.p);
     }
 
     #[test]
-    fn one_spike_does_not_make_a_trend() {
+    fn single_spike_is_not_a_trend() {
         let mut points = line(20, 0.0);
         points[19].1 = 1e9;
         let trend = trend(&points).expect("enough points");
@@ -119,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_points_or_nan_give_no_trend() {
+    fn too_few_points_or_nan_have_no_trend() {
         assert_eq!(trend(&line(7, 1.0)), None);
         assert_eq!(trend(&vec![(1.0, 2.0); 30]), None, "one instant only");
         let mut points = line(10, 1.0);
@@ -128,23 +127,23 @@ mod tests {
     }
 
     #[test]
-    fn a_constant_has_no_trend() {
+    fn constant_series_has_no_trend() {
         let trend = trend(&line(30, 0.0)).expect("enough points");
         assert_eq!((trend.slope, trend.p), (0.0, 1.0));
     }
 
-    /// From tables: P(Z > 1.96) = 0.0250, P(Z > 2.5758) = 0.0050.
+    /// The expected values are from tables: P(Z > 1.96) = 0.0250, P(Z > 2.5758) = 0.0050.
     #[test]
-    fn the_tail_agrees_with_tables() {
+    fn upper_tail_agrees_with_tables() {
         for (z, expect) in [(0.0, 0.5), (1.0, 0.158_655), (1.959_964, 0.025), (2.575_829, 0.005)] {
             assert!((upper_tail(z) - expect).abs() < 1e-5, "P(Z > {z}) = {}", upper_tail(z));
         }
     }
 
-    /// Simulates error rate and coverage with 12 points, about as many as a diagnosis of ten seconds has.
+    /// Simulates error rate and coverage with 12 points, about as many as in a diagnosis of ten seconds.
     #[test]
-    fn noise_raises_no_more_alarms_than_promised() {
-        // A linear congruential generator (Knuth's MMIX constants) keeps the test repeatable.
+    fn false_positive_rate_and_coverage_are_nominal() {
+        // A linear congruential generator (Knuth's MMIX constants) makes the test repeatable.
         let mut state = 12_345_u64;
         let mut uniform = || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -160,13 +159,13 @@ mod tests {
             covered += u32::from(trend.low <= 0.3 && 0.3 <= trend.high);
         }
         let (alarms, covered) = (f64::from(alarms) / f64::from(runs), f64::from(covered) / f64::from(runs));
-        assert!(alarms < 0.065, "alarms in {alarms} of the runs");
-        assert!(covered > 0.93, "interval covers the slope in {covered} of the runs");
+        assert!(alarms < 0.065, "false positives in a share of {alarms} of the runs");
+        assert!(covered > 0.93, "interval contains the slope in a share of {covered} of the runs");
     }
 
     proptest! {
         #[test]
-        fn the_slope_lies_within_its_interval(ys in prop::collection::vec(-1e6..1e6_f64, 8..60)) {
+        fn slope_is_within_its_interval(ys in prop::collection::vec(-1e6..1e6_f64, 8..60)) {
             let points: Vec<_> = ys.iter().enumerate().map(|(i, y)| (i as f64, *y)).collect();
             let trend = trend(&points).expect("enough points");
             prop_assert!(trend.low <= trend.slope && trend.slope <= trend.high, "{trend:?}");

@@ -1,22 +1,23 @@
-//! Turns the findings about the unchanged target into the first candidates of a search.
+//! Derives the first candidates of a search from the findings about the unchanged target.
 
 use beamtune_flags::parse_emu_args;
 use beamtune_model::study::{Advised, CPU, CPU_PER_REQUEST, CPU_TIME, Knob, Quantity, RSS, RSS_PEAK};
 use beamtune_model::{Diagnosis, Finding, Outcome, Remedy};
 
-/// Expected effect of a remedy for a finding of severity 0, as the logarithm of a ratio …
+/// Expected effect of a remedy for a finding of severity 0, as the logarithm of a ratio.
 const MIN_EFFECT: f64 = 0.02;
-/// … and what severity 100 adds to it (judgement; trials correct it during the search).
+/// Increase of the expected effect for severity 100 (chosen by judgement; the trials of the search correct it).
 const EFFECT_OF_SEVERITY: f64 = 0.20;
 
-/// Tried early for CPU time even without a finding: on many loads the busy wait of idle schedulers takes most of the CPU time
-/// (docs/known-truths.md).
+/// Flags that are tried early for objectives of CPU time even without a finding. On many loads, the busy wait of idle schedulers takes
+/// most of the CPU time (docs/known-truths.md).
 const DEFAULT_ADVICE: &str = "+sbwt none";
 /// The objectives for which [`DEFAULT_ADVICE`] is tried.
 const CPU_OBJECTIVES: [Quantity; 3] = [CPU_PER_REQUEST, CPU, CPU_TIME];
 
-/// The advice for an objective, from the remedies of all findings. A remedy without a knob becomes a new knob. `is_for_memory` is true
-/// for the codes of rules whose remedies reduce resident memory; all other remedies are for the other objectives.
+/// Returns the advice for an objective, from the remedies of all findings. For a remedy without a matching knob, a knob is added.
+/// `is_for_memory` must return true for the codes of rules whose remedies reduce resident memory; all other remedies are used for the
+/// other objectives.
 pub fn advice(
     diagnosis: &Diagnosis,
     objective: &str,
@@ -40,7 +41,7 @@ pub fn advice(
             }
         }
     }
-    // The rules underestimate busy waiting where work arrives at short intervals.
+    // The rules underestimate busy waiting if work arrives at short intervals.
     let words: Vec<String> = DEFAULT_ADVICE.split_whitespace().map(str::to_owned).collect();
     if CPU_OBJECTIVES.iter().any(|quantity| quantity.name == objective)
         && let Some((knob, level)) = find(knobs, &words)
@@ -51,7 +52,7 @@ pub fn advice(
     advice
 }
 
-/// The words of a remedy that consists of known emulator flags only.
+/// Returns the words of a remedy if it consists only of known emulator flags.
 fn flags(remedy: &Remedy) -> Option<Vec<String>> {
     let words: Vec<String> = remedy.change.split_whitespace().map(str::to_owned).collect();
     let settings = parse_emu_args(&words);
@@ -60,7 +61,7 @@ fn flags(remedy: &Remedy) -> Option<Vec<String>> {
     (is_plain && settings.iter().all(|setting| setting.entry.is_some())).then_some(words)
 }
 
-/// The knob and level of a remedy; adds a knob if none matches.
+/// Returns the knob and level of a remedy; adds a knob if none matches.
 fn find_or_add(knobs: &mut Vec<Knob>, remedy: &Remedy, words: Vec<String>) -> (usize, usize) {
     find(knobs, &words).unwrap_or_else(|| {
         knobs.push(Knob { name: remedy.entry.clone(), levels: vec![Vec::new(), words], ordered: false });
@@ -68,7 +69,7 @@ fn find_or_add(knobs: &mut Vec<Knob>, remedy: &Remedy, words: Vec<String>) -> (u
     })
 }
 
-/// The knob and level that set these flags.
+/// Finds the knob and level that set these flags.
 fn find(knobs: &[Knob], words: &[String]) -> Option<(usize, usize)> {
     let levels = |(at, knob): (usize, &Knob)| {
         let level = knob.levels.iter().skip(1).position(|known| covers(known, words))?;
@@ -77,8 +78,8 @@ fn find(knobs: &[Knob], words: &[String]) -> Option<(usize, usize)> {
     knobs.iter().enumerate().find_map(levels)
 }
 
-/// Whether `known` sets all flags of `wanted`, in any order. It may set more: the level of a knob for `+sbwt none` also sets the busy
-/// wait of dirty schedulers.
+/// Whether `known` sets all flags of `wanted`, in any order. `known` may set more flags: the level of the knob with `+sbwt none` also
+/// sets the busy wait of dirty schedulers.
 fn covers(known: &[String], wanted: &[String]) -> bool {
     let known = parse_emu_args(known);
     parse_emu_args(wanted)
@@ -86,7 +87,7 @@ fn covers(known: &[String], wanted: &[String]) -> bool {
         .all(|wanted| known.iter().any(|known| (&known.flag, &known.value) == (&wanted.flag, &wanted.value)))
 }
 
-/// The expected effect of a remedy on the objective, as the logarithm of a ratio.
+/// Returns the expected effect of a remedy on the objective, as the logarithm of a ratio.
 fn effect(finding: &Finding, remedy: &Remedy, rss_bytes: Option<f64>) -> f64 {
     if let (Some(saves), Some(rss)) = (remedy.saves_bytes, rss_bytes)
         && saves < rss
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_memory_remedy_is_advised_for_rss_with_its_estimated_saving() {
+    fn memory_remedy_is_advised_for_rss_with_its_estimated_saving() {
         let (advice, knobs) = advise("rss");
         assert_eq!((advice.len(), knobs.len()), (1, 2));
         assert!((advice[0].effect - 0.4_f64.ln()).abs() < 1e-9, "{}", advice[0].effect);

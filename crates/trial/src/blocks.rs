@@ -1,7 +1,7 @@
-//! Blocks of trials that are compared with each other, and the pairs in them.
+//! Groups trials into blocks, and returns the pairs of trials to compare.
 //!
-//! A block holds one trial of each setting that it compares, in random order, so that drift affects all of them alike. If a trial does
-//! not count, its block is void and the whole block is run again.
+//! A block contains one trial of each setting to compare, in random order, so that drift affects all settings equally. If a trial is
+//! invalid, its block is void and the whole block is run again.
 
 use std::collections::BTreeMap;
 
@@ -9,21 +9,21 @@ use beamtune_model::study::{ERRORS, Margin, Measures, Phase, Quantity, Trial, Tr
 use beamtune_stats::median;
 use beamtune_stats::paired::effect;
 
-/// Minimum number of pairs of A with itself: fewer have no 95 % interval by ranks.
+/// Minimum number of pairs of A with itself. With fewer pairs, a rank test has no 95 % interval.
 pub const LEAST_SAME_PAIRS: usize = 6;
-/// If A differs from itself at this level, the number of pairs is doubled. (With six pairs: all differ in one direction, which happens
-/// by chance in 3 % of the cases.)
+/// Level of the first test of A against itself. If the two differ, the number of pairs is doubled. (Six pairs differ at this level only
+/// if all differ in the same direction, which happens by chance in 3 % of the cases.)
 const SAME_LEVEL: f64 = 0.05;
-/// If A still differs from itself at this level, it is not chance.
+/// Level of the second test of A against itself, with twice as many pairs. If the two still differ, this is not chance.
 const SECOND_SAME_LEVEL: f64 = 0.01;
-/// A setting with this number of failed trials does not work.
+/// Number of failed trials after which a setting is considered not to work.
 const MAX_FAILURES: usize = 2;
-/// Up to this number of void blocks is accepted in any study …
+/// Maximum number of void blocks that is accepted in any study.
 const TOLERATED_VOID_BLOCKS: usize = 4;
-/// … and above it up to this share of all blocks.
+/// Maximum share of void blocks, if there are more than [`TOLERATED_VOID_BLOCKS`].
 const MAX_VOID_SHARE: f64 = 1.0 / 3.0;
 
-/// One block: its trials by label.
+/// A block, with its trials by label.
 struct Block<'t> {
     phase: Phase,
     number: u32,
@@ -33,7 +33,7 @@ struct Block<'t> {
 /// All blocks of a study, in the order in which they began.
 pub(crate) struct Blocks<'t> {
     blocks: Vec<Block<'t>>,
-    /// Name of the quantity that decides. A trial without it is invalid.
+    /// Name of the quantity to optimize. A trial in which it was not measured is invalid.
     objective: &'t str,
 }
 
@@ -60,25 +60,26 @@ impl<'t> Blocks<'t> {
         }
     }
 
-    /// Whether all trials of a block so far count.
+    /// Whether all trials of a block are valid so far.
     fn is_valid(&self, block: &Block<'t>) -> bool {
         block.trials.keys().all(|label| self.measures(block, *label).is_some())
     }
 
-    /// The last block, if it is valid and incomplete: it is to be completed. `labels` is the number of trials in a block of a phase.
+    /// Returns phase and number of the last block if it is valid and incomplete, and must therefore be completed. `labels` returns the
+    /// number of trials in a block of a phase.
     pub(crate) fn incomplete(&self, labels: impl Fn(Phase) -> u32) -> Option<(Phase, u32)> {
         let last = self.blocks.last().filter(|last| self.is_valid(last))?;
         (last.trials.len() < labels(last.phase) as usize).then_some((last.phase, last.number))
     }
 
-    /// The number of a new block.
+    /// Returns the number of a new block.
     pub(crate) fn next_number(&self) -> u32 {
         self.blocks.last().map_or(0, |last| last.number + 1)
     }
 
-    /// The label of the next trial in a block of `labels` trials. Their order is random, but determined by seed and block number.
+    /// Returns the label of the next trial in a block of `labels` trials. The order is random, but determined by seed and block number.
     pub(crate) fn next_label(&self, seed: u64, number: u32, labels: u32) -> u32 {
-        // Multiplying keeps the seeds of consecutive blocks far apart.
+        // The multiplication makes the seeds of consecutive blocks very different.
         let mixed = seed ^ (u64::from(number) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mut order: Vec<u32> = (0..labels).collect();
         fastrand::Rng::with_seed(mixed).shuffle(&mut order);
@@ -87,20 +88,20 @@ impl<'t> Blocks<'t> {
         order.into_iter().find(|label| !has_run(label)).unwrap_or(0)
     }
 
-    /// The measures of two labels, one pair per valid block of a phase that has both.
+    /// Returns the measures of two labels, one pair per valid block of a phase that has both.
     pub(crate) fn pairs(&self, phase: Phase, labels: (u32, u32)) -> Vec<(&'t Measures, &'t Measures)> {
         let valid = self.blocks.iter().filter(|block| block.phase == phase && self.is_valid(block));
         valid.filter_map(|block| self.measures(block, labels.0).zip(self.measures(block, labels.1))).collect()
     }
 
-    /// Differences of the second label from the first in the objective, one per pair.
+    /// Returns the differences of the objective between the second and the first label, one per pair.
     pub(crate) fn differences(&self, phase: Phase, labels: (u32, u32)) -> Vec<f64> {
         differences(&self.pairs(phase, labels), self.objective)
     }
 
     /// Whether too many blocks are void to conclude anything.
     pub(crate) fn has_too_many_void_blocks(&self) -> bool {
-        // A failed trial is a result.
+        // A failed trial is a result and not invalid.
         let is_invalid = |trial: &&Trial| match &trial.outcome {
             TrialOutcome::Valid { measures } => measures.get(self.objective).is_none(),
             TrialOutcome::Invalid { .. } => true,
@@ -112,7 +113,7 @@ impl<'t> Blocks<'t> {
     }
 }
 
-/// Differences of a quantity, one per pair that has it: logarithms of ratios, but plain differences for shares of errors.
+/// Returns the differences of a quantity, one per pair that has it: logarithms of ratios, but plain differences for shares of errors.
 pub(crate) fn differences(pairs: &[(&Measures, &Measures)], quantity: &str) -> Vec<f64> {
     let difference = |a: f64, b: f64| match quantity == ERRORS.name {
         true => Some(b - a),
@@ -121,13 +122,13 @@ pub(crate) fn differences(pairs: &[(&Measures, &Measures)], quantity: &str) -> V
     pairs.iter().filter_map(|(a, b)| difference(a.get(quantity)?, b.get(quantity)?)).collect()
 }
 
-/// [`differences`] with the sign that makes positive values worse for every quantity.
+/// Returns [`differences`] with the sign for which positive values are worse, whatever the quantity.
 pub(crate) fn worse(pairs: &[(&Measures, &Measures)], quantity: &str) -> Vec<f64> {
     let sign = if more_is_better(quantity) { -1.0 } else { 1.0 };
     differences(pairs, quantity).into_iter().map(|difference| sign * difference).collect()
 }
 
-/// The limit of a margin on the scale of [`worse`].
+/// Returns the limit of a margin on the scale of [`worse`].
 pub(crate) fn limit(margin: &Margin) -> f64 {
     match (margin.quantity == ERRORS.name, more_is_better(&margin.quantity)) {
         (true, _) => margin.most,
@@ -136,12 +137,12 @@ pub(crate) fn limit(margin: &Margin) -> f64 {
     }
 }
 
-/// Whether more of a quantity is better.
+/// Whether larger values of a quantity are better.
 pub(crate) fn more_is_better(quantity: &str) -> bool {
     Quantity::find(quantity).is_some_and(|quantity| quantity.more_is_better)
 }
 
-/// Name of a setting that has failed [`MAX_FAILURES`] times, and the reason of its last failure.
+/// Returns the name of a setting that failed [`MAX_FAILURES`] times, and the reason of its last failure.
 pub(crate) fn failing_setting<'t>(trials: impl IntoIterator<Item = &'t Trial>) -> Option<(String, String)> {
     let mut failures: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for trial in trials {
@@ -153,7 +154,8 @@ pub(crate) fn failing_setting<'t>(trials: impl IntoIterator<Item = &'t Trial>) -
     Some((arm.to_owned(), reasons.last()?.to_string()))
 }
 
-/// Differences without an effect: those of a setting with itself, and others, each centred at its median.
+/// Returns differences from which the effect was removed, by centring each group at its median. `same` are the differences of a setting
+/// from itself, `others` those between two settings.
 pub(crate) fn noise(same: &[f64], others: &[f64]) -> Vec<f64> {
     let centred = |values: &[f64]| {
         let middle = median(values).unwrap_or(0.0);
@@ -169,12 +171,12 @@ pub(crate) enum SelfComparison {
     NeedsMore,
     /// No difference was found.
     Passed,
-    /// A false alarm: a difference between equal settings was found.
+    /// A false positive: a difference between equal settings was found.
     Failed,
 }
 
 impl SelfComparison {
-    /// Judges the differences once there are `first` pairs, and if these differ, again at twice as many.
+    /// Tests the differences of the first `first` pairs; if these differ, tests twice as many pairs.
     pub(crate) fn judge(first: usize, differences: &[f64]) -> SelfComparison {
         let differs = |pairs: &[f64], level: f64| {
             effect(pairs, 1.0 - level).is_some_and(|found| found.low > 0.0 || found.high < 0.0)

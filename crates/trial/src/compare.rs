@@ -1,11 +1,11 @@
-//! Compares two settings: does B differ from A, and by how much.
+//! Compares two settings: decides whether B differs from A, and by how much.
 //!
-//! First A is compared with itself. That measures the noise of this host, and ends the study if the method finds a difference
-//! between equal settings. Then pairs of A and B follow, in random order and each trial with a fresh VM, until a planned look decides
+//! First, A is compared with itself. This measures the noise of the host, and ends the comparison if a difference between equal settings
+//! is found. Then follow pairs of A and B, in random order and each trial with a fresh VM, until a planned look decides
 //! ([`beamtune_stats::sequential`]). A block with an invalid trial is run again.
 //!
-//! [`next`] and [`judge`] are functions of the question and of the trials that have ended, so an interrupted comparison continues as
-//! if it had not been interrupted.
+//! The results of [`next`] and [`judge`] depend only on the question and the trials that have ended, so a comparison can be interrupted
+//! and continued.
 
 use std::collections::BTreeMap;
 
@@ -20,12 +20,12 @@ use beamtune_stats::sequential::{self, Decision, Plan};
 pub use crate::blocks::LEAST_SAME_PAIRS;
 use crate::blocks::{self, Blocks, SelfComparison, differences, limit, more_is_better, noise, worse};
 
-/// A block has one trial of each of two settings.
+/// Number of trials in a block: one of each setting.
 const LABELS: u32 = 2;
 
-/// Power that defines the smallest detectable effect (Bloom, Evaluation Review 19 (1995) 547, and convention).
+/// Power at which an effect is called detectable (Bloom, Evaluation Review 19 (1995) 547, and convention).
 const POWER: f64 = 0.8;
-/// Level of a guard, one-sided.
+/// One-sided level of the tests of constraints.
 const GUARD_LEVEL: f64 = 0.05;
 
 /// The next step of a comparison.
@@ -37,7 +37,7 @@ pub enum Next {
     Done(Answer),
 }
 
-/// The ratio that belongs to a difference of logarithms.
+/// Converts a difference of logarithms to a ratio.
 pub(crate) fn ratio(effect: Effect) -> Ratio {
     Ratio {
         estimate: effect.estimate.exp(),
@@ -47,7 +47,7 @@ pub(crate) fn ratio(effect: Effect) -> Ratio {
     }
 }
 
-/// The next step, from the trials that have ended.
+/// Returns the next step, given the trials that have ended.
 pub fn next(question: &Question, trials: &[Trial]) -> Next {
     let blocks = Blocks::new(trials, &question.objective);
     let run = |phase, number| {
@@ -78,12 +78,13 @@ fn compare_with_itself(question: &Question, blocks: &Blocks<'_>) -> SelfComparis
     SelfComparison::judge(same_pairs(question), &blocks.differences(Phase::Same, (0, 1)))
 }
 
-/// The looks for which there is time. `None` if there is time for none.
+/// Returns the looks for which there is time; `None` if there is no time for any look.
 fn plan(question: &Question) -> Option<Plan> {
     Plan::new().within(question.most_pairs)
 }
 
-/// Minimum (the first look decides) and maximum number of trials, if all of them count. `None` if there is time for no look.
+/// Returns the minimum number of trials (if the first look decides) and the maximum number, provided that all trials are valid. `None` if
+/// there is no time for any look.
 pub fn trials(question: &Question) -> Option<(usize, usize)> {
     let plan = plan(question)?;
     let trials = |pairs: usize| 2 * (same_pairs(question) + pairs);
@@ -115,8 +116,7 @@ fn answer(question: &Question, trials: &[Trial], blocks: &Blocks<'_>, decided: O
     }
 }
 
-/// The decision of the pairs, in which a difference below the smallest detectable one does not count. `None` if there is time for no
-/// look.
+/// Decides from the pairs. A difference below the smallest detectable one does not decide. `None` if there is no time for any look.
 fn decide(question: &Question, blocks: &Blocks<'_>) -> Option<Decision> {
     let plan = plan(question)?;
     let [same, pairs] = [Phase::Same, Phase::Pair].map(|phase| blocks.differences(phase, (0, 1)));
@@ -125,7 +125,7 @@ fn decide(question: &Question, blocks: &Blocks<'_>) -> Option<Decision> {
     plan.decide(&pairs, min_detectable)
 }
 
-/// The verdict of the trials that have ended.
+/// Returns the verdict, given the trials that have ended.
 pub fn judge(question: &Question, trials: &[Trial]) -> Verdict {
     let blocks = Blocks::new(trials, &question.objective);
     let same = blocks.differences(Phase::Same, (0, 1));
@@ -160,7 +160,7 @@ pub fn judge(question: &Question, trials: &[Trial]) -> Verdict {
     }
 }
 
-/// The effects on all quantities and on their parts (`cpu-per-request/scheduler`).
+/// Returns the effects on all quantities and on their parts (`cpu-per-request/scheduler`).
 fn effects(
     question: &Question,
     decided: Option<Decision>,
@@ -191,7 +191,7 @@ fn one_effect(
     let found = if quantity == ERRORS.name {
         None
     } else {
-        // The objective has the interval of the look that decided.
+        // For the objective, this is the interval of the look that decided.
         let decided = decided.filter(|_| quantity == question.objective).and_then(Decision::effect);
         decided.or_else(|| effect(&differences(pairs, &quantity), 0.95))
     };

@@ -1,10 +1,10 @@
-//! Periods for unit tests.
+//! Creates periods for unit tests.
 
 use beamtune_model::units::SECOND_NS;
 use beamtune_model::{Metric, Period, SampleBuilder, SeriesTable, Span, Tick};
 use beamtune_recording::{Selection, Writer};
 
-/// A period with one value of each series per second.
+/// Creates a period with one value per second of each series.
 pub(crate) fn period(series: &[(&Metric, &str, &[i64])]) -> Period {
     let mut table = SeriesTable::default();
     let mut writer = Writer::in_memory().expect("memory");

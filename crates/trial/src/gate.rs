@@ -1,7 +1,7 @@
-//! Decides whether a trial counts: from the host, the load generator and the clock, never from its setting.
+//! Decides whether a trial is valid, based on the host, the load generator and the clock, but never on the setting.
 //!
-//! A busy neighbour can reverse the effect of a setting, significantly: without busy wait a VM used 52 % less CPU per request on a
-//! quiet machine and 12 % more on a crowded one (measured, OTP 25, 2 CPUs).
+//! A busy neighbour can reverse the effect of a setting: without busy wait, a VM used 52 % less CPU per request on a quiet host, but
+//! 12 % more on a busy host (measured on OTP 25, 2 CPUs; both effects were significant).
 
 use beamtune_model::study::{Invalid, InvalidKind};
 use beamtune_model::{Missing, Period, cpu, metrics};
@@ -9,39 +9,40 @@ use beamtune_model::{Missing, Period, cpu, metrics};
 use crate::measure::sum;
 use crate::steady::{Second, change};
 
-/// CPU use of other processes, as a share of all CPUs (of two CPUs: 0.2 cores; quiet runs saw less than 0.1).
+/// Maximum CPU use of other processes, as a share of all CPUs (0.2 cores of two CPUs; less than 0.1 in quiet runs).
 const MAX_FOREIGN_SHARE: f64 = 0.10;
-/// Other processes explain the run-queue delay of VM threads if they use at least this share of all CPUs.
+/// Minimum CPU use of other processes, as a share of all CPUs, that explains run-queue delay of VM threads.
 const MIN_FOREIGN_SHARE_FOR_DELAY: f64 = 0.03;
-/// Run-queue delay of the VM's threads in seconds per second of CPU time (quiet: 0.2; crowded: 12).
+/// Maximum run-queue delay of VM threads, in seconds per second of CPU time (quiet host: 0.2; busy host: 12).
 const MAX_DELAY_PER_CPU_SECOND: f64 = 0.5;
-/// Steal, as a share of all CPUs (judgement).
+/// Maximum steal, as a share of all CPUs (chosen by judgement).
 const MAX_STEAL_SHARE: f64 = 0.02;
-/// Share of the time in which tasks wait for memory or I/O, by PSI (judgement).
+/// Maximum share of the time in which tasks wait for memory or I/O, by PSI (chosen by judgement).
 const MAX_PRESSURE_SHARE: f64 = 0.10;
-/// Share of the seconds in which the generator is the limit. These seconds are excluded from the latencies, so some others must
-/// remain; CPU per request does not depend on a request being a millisecond late (judgement; a quiet virtual machine of two CPUs has
-/// some such seconds in every run, and more where the target lets its CPU sleep).
+/// Maximum share of the seconds in which the load generator is the limit. Such seconds are excluded from the latencies, so others must
+/// remain; CPU per request hardly depends on a request that is a millisecond late. (Chosen by judgement. A quiet virtual machine with two
+/// CPUs has some such seconds in every run, and more if the target lets its CPUs sleep.)
 const MAX_BOUND_SHARE: f64 = 0.8;
-/// Movement of the wall clock against the monotonic one: NTP slews by 0.5 ms per second, a suspension takes seconds.
+/// Maximum difference between the progress of the wall clock and of the monotonic clock. NTP slews by 0.5 ms per second, while a
+/// suspension takes seconds.
 const MAX_CLOCK_JUMP_S: f64 = 0.5;
 
 /// The conditions under which a trial ran.
 #[derive(Debug, Clone)]
 pub struct Seen<'a> {
-    /// The recorded window.
+    /// The recording of the window.
     pub period: &'a Period,
-    /// CPU of the trial outside the VM, in cores: the generator, beamtune, other processes of the target.
+    /// CPU use of the trial outside the VM, in cores: of the load generator, beamtune and other processes of the target.
     pub own_cores: f64,
-    /// The seconds of the window in which the generator was the limit: the reason for each.
+    /// The reasons why the load generator was the limit, one for each such second of the window.
     pub bound: &'a [String],
-    /// Seconds of the window in which the generator did not run.
+    /// Number of seconds of the window in which the load generator did not run.
     pub stood_still: u64,
-    /// The seconds of the window; empty if the load reports none.
+    /// The seconds of the window; empty if the load generator reports no values per second.
     pub seconds: &'a [Second],
 }
 
-/// The reasons why a trial is invalid; empty if it is valid.
+/// Returns the reasons why a trial is invalid; empty if the trial is valid.
 pub fn gate(seen: &Seen<'_>) -> Vec<Invalid> {
     let mut reasons = Vec::new();
     let mut invalid = |kind, why: String| reasons.push(Invalid { kind, why });
@@ -72,7 +73,7 @@ pub fn gate(seen: &Seen<'_>) -> Vec<Invalid> {
     reasons
 }
 
-/// The reason if the wall clock moved too far against the monotonic one, which stops while a machine is suspended.
+/// Returns a reason if the wall clock and the monotonic clock progressed differently. The monotonic clock stops while a host is suspended.
 pub fn clock(moved_s: f64) -> Option<Invalid> {
     (moved_s.abs() > MAX_CLOCK_JUMP_S).then(|| Invalid {
         kind: InvalidKind::Clock,
@@ -80,7 +81,7 @@ pub fn clock(moved_s: f64) -> Option<Invalid> {
     })
 }
 
-/// Interference by other processes and other guests, if it is too strong.
+/// Describes interference by other processes and other guests, if it is too strong.
 fn interference(seen: &Seen<'_>) -> Result<Option<String>, Missing> {
     let period = seen.period;
     let cpus = period.stat(&metrics::CPUS_ONLINE, "")?.mean();
@@ -98,7 +99,7 @@ fn interference(seen: &Seen<'_>) -> Result<Option<String>, Missing> {
             "run-queue delay of VM threads was {ratio:.1} s per second of CPU time, while other processes used {foreign:.2} cores"
         )));
     }
-    // A host without a hypervisor, or a kernel without PSI, lacks these counters.
+    // These counters are missing on a host without a hypervisor, or with a kernel without PSI.
     let share = |metric| period.cores(metric, "").ok();
     if let Some(steal) = share(&metrics::CPU_STEAL).filter(|steal| *steal > MAX_STEAL_SHARE * cpus) {
         return Ok(Some(format!("steal took {steal:.2} cores")));
@@ -120,7 +121,8 @@ mod tests {
 
     const S: i64 = SECOND_NS;
 
-    /// The reasons on a quiet machine of two CPUs, where the VM uses 0.4 cores and the generator 0.3, with some series changed.
+    /// Returns the reasons on a quiet host with two CPUs, where the VM uses 0.4 cores and the load generator 0.3, after changing some
+    /// series.
     fn judged(changes: &[(&Metric, &str, &[i64])], bound_seconds: usize) -> Vec<(InvalidKind, String)> {
         judged_with_stop(changes, bound_seconds, 0)
     }
@@ -151,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quiet_trial_counts() {
+    fn trial_on_a_quiet_host_is_valid() {
         assert_eq!(judged(&[], 0), []);
         assert_eq!(judged(&[], 8), []);
     }
@@ -179,12 +181,12 @@ mod tests {
 
     /// A setting with more threads than CPUs causes run-queue delay: that is its effect.
     #[test]
-    fn run_queue_delay_without_other_processes_is_no_interference() {
+    fn run_queue_delay_without_other_processes_is_not_interference() {
         assert_eq!(judged(&[(&metrics::THREAD_WAIT, "scheduler/1", &[0, S, 2 * S])], 0), []);
     }
 
     #[test]
-    fn a_bound_or_stopped_generator_makes_a_trial_invalid() {
+    fn overloaded_or_stopped_generator_makes_a_trial_invalid() {
         assert_eq!(
             judged(&[], 9),
             [(
@@ -197,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_jump_makes_a_trial_invalid() {
+    fn clock_jump_makes_a_trial_invalid() {
         assert_eq!(clock(0.1), None);
         let why = |moved_s| clock(moved_s).map(|reason| reason.why).unwrap_or_default();
         assert!(why(30.0).contains("by +30.0 s"), "{}", why(30.0));
@@ -205,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trial_without_host_metrics_does_not_count() {
+    fn trial_without_host_metrics_is_invalid() {
         let reasons = judged(&[(&metrics::CPU_BUSY, "", &[])], 0);
         assert_eq!(reasons.len(), 1, "{reasons:?}");
         assert_eq!(reasons[0].0, InvalidKind::NotMeasured);

@@ -1,8 +1,8 @@
 //! The knobs that a study can set for an OTP release and a number of CPUs, each with a few levels.
 //!
-//! A knob is one decision for the user; it may set several flags that only make sense together. The table holds the flags that are
-//! known to matter for some load. `beamtune_flags` decides whether a release accepts a value, so no trial is spent on a VM that would
-//! not start.
+//! A knob is one decision for the user and may set several flags that are useful only together. The table contains flags that are known
+//! to have an effect on some load. `beamtune_flags` decides whether a release accepts a value, so that no trial is wasted on a VM that
+//! would not start.
 
 use beamtune_flags::lint::{File, Level, Target, lint};
 use beamtune_flags::source::live_node;
@@ -11,7 +11,7 @@ use beamtune_model::study::{Fatal, Knob};
 
 use crate::space::{Parameter, Space};
 
-/// Name, whether the levels are ordered, and the levels besides the default.
+/// The knobs: name, whether the levels are ordered, and the levels in addition to the default.
 const KNOBS: &[(&str, bool, &[&str])] = &[
     (
         "busy wait",
@@ -35,7 +35,8 @@ const KNOBS: &[(&str, bool, &[&str])] = &[
     ("fullsweep interval", true, &["-env ERL_FULLSWEEP_AFTER 20", "-env ERL_FULLSWEEP_AFTER 5"]),
 ];
 
-/// The knobs of a release, with the levels that it accepts, and the number of schedulers if there is more than one CPU.
+/// Returns the knobs of a release with the levels that the release accepts. The number of schedulers is a knob if there is more than one
+/// CPU.
 pub fn knobs(otp: &OtpVersion, cpus: usize) -> Vec<Knob> {
     let mut knobs: Vec<Knob> = KNOBS
         .iter()
@@ -61,7 +62,7 @@ pub fn knobs(otp: &OtpVersion, cpus: usize) -> Vec<Knob> {
     knobs
 }
 
-/// Whether a release accepts all flags of a level and none is ignored. Arguments with a minus are for init, which accepts any.
+/// Whether a release accepts all flags of a level and ignores none. Arguments with a minus are for init, which accepts all arguments.
 fn is_accepted(words: &[String], otp: &OtpVersion) -> bool {
     if words.first().is_some_and(|word| word.starts_with('-')) {
         return true;
@@ -77,8 +78,8 @@ fn is_accepted(words: &[String], otp: &OtpVersion) -> bool {
     })
 }
 
-/// Levels, single or in pairs, with which a VM of this release is known not to start, to crash or to hang, given its present arguments
-/// `args`. They are never tried.
+/// Returns the levels and pairs of levels with which a VM of this release is known not to start, to crash or to hang, given its current
+/// arguments `args`. They are never tried.
 pub fn fatal(knobs: &[Knob], args: &[String], release: u32) -> Vec<Fatal> {
     let target = Target { releases: vec![release], machine: None };
     let errors = |more: &[&[String]]| {
@@ -86,7 +87,7 @@ pub fn fatal(knobs: &[Knob], args: &[String], release: u32) -> Vec<Fatal> {
         let found = lint(&[File { fragments: &[live_node(&args)] }], &target);
         found.into_iter().filter(|finding| finding.level == Level::Error).count()
     };
-    // Errors in the present arguments do not matter: the target runs with them.
+    // Errors in the current arguments are ignored, because the target runs with them.
     let before = errors(&[]);
     let levels: Vec<((usize, usize), &[String])> = knobs
         .iter()
@@ -106,7 +107,7 @@ pub fn fatal(knobs: &[Knob], args: &[String], release: u32) -> Vec<Fatal> {
     fatal
 }
 
-/// The search space of these knobs.
+/// Returns the search space of these knobs.
 pub fn space(knobs: &[Knob]) -> Space {
     let parameter = |knob: &Knob| Parameter {
         name: knob.name.clone(),
@@ -117,7 +118,7 @@ pub fn space(knobs: &[Knob]) -> Space {
     Space { parameters: knobs.iter().map(parameter).collect() }
 }
 
-/// The flags that a point sets.
+/// Returns the flags that a point sets.
 pub fn flags(knobs: &[Knob], point: &[usize]) -> Vec<String> {
     let levels = knobs.iter().zip(point).filter_map(|(knob, level)| knob.levels.get(*level));
     levels.flatten().cloned().collect()
@@ -136,18 +137,18 @@ mod tests {
     }
 
     #[test]
-    fn knobs_hold_only_what_the_release_accepts() {
+    fn knobs_have_only_levels_that_the_release_accepts() {
         let (old, new) = (knobs(&otp("23.3"), 1), knobs(&otp("27.2"), 1));
         assert_eq!((levels(&old, "dirty allocators"), levels(&new, "dirty allocators")), (0, 2));
         for knobs in [&old, &new] {
             assert_eq!(levels(knobs, "busy wait"), 3);
-            assert_eq!(levels(knobs, "schedulers"), 0, "one CPU has one scheduler already");
+            assert_eq!(levels(knobs, "schedulers"), 0, "with one CPU there is only one scheduler");
             assert!(knobs.iter().all(|knob| knob.levels[0].is_empty() && knob.levels.len() > 1));
         }
     }
 
     #[test]
-    fn a_recent_release_accepts_every_level_of_the_table() {
+    fn recent_release_accepts_every_level_of_the_table() {
         let all = knobs(&otp("27.2"), 1);
         for (name, _, table_levels) in KNOBS {
             assert_eq!(levels(&all, name), table_levels.len() + 1, "{name}");
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scheduler_levels_are_fewer_than_the_cpus() {
+    fn scheduler_levels_are_below_the_number_of_cpus() {
         let find = |cpus| knobs(&otp("27.2"), cpus).into_iter().find(|knob| knob.name == "schedulers");
         let levels =
             |cpus| find(cpus).map(|knob| knob.levels.iter().map(|words| words.join(" ")).collect::<Vec<_>>());
@@ -179,11 +180,11 @@ mod tests {
             knob("busy wait", &["+sbwt none"]),
         ];
         let found = fatal(&knobs, &words("+IOt 4 +ssrct -sname x"), 25);
-        assert_eq!(found, [vec![(2, 1)], vec![(0, 2), (1, 1)]], "no topology; more pollsets than threads");
+        assert_eq!(found, [vec![(2, 1)], vec![(0, 2), (1, 1)]], "binding without topology; more pollsets than threads");
     }
 
     #[test]
-    fn a_point_sets_the_flags_of_its_levels() {
+    fn point_sets_the_flags_of_its_levels() {
         let knobs = knobs(&otp("27.2"), 1);
         let mut point = space(&knobs).default_point();
         assert!(flags(&knobs, &point).is_empty());

@@ -1,8 +1,8 @@
-//! Studies: which trial to run next, which trials count, and the verdict.
+//! Studies: decides which trial to run next, which trials are valid, and what the verdict is.
 //!
-//! Nothing here starts a target or reads a clock. The next trial is a function of the question and of the trials that have ended
-//! ([`compare`], [`tune`]). The measures of a trial come from its recording ([`measure`]); whether it counts depends on the host, the
-//! load generator and the clock ([`gate`], [`steady`]).
+//! This crate does not start targets or read clocks. The next trial is a function of the question and of the trials that have ended
+//! ([`compare`], [`tune`]). The measures of a trial come from its recording ([`measure`]). Whether a trial is valid depends on the host,
+//! the load generator and the clock ([`gate`], [`steady`]).
 
 pub mod advice;
 mod blocks;

@@ -1,4 +1,4 @@
-//! The measures of a trial: from the recording of its window and from the answers that the load received in it.
+//! Computes the measures of a trial from the recording of its window and from the answers that the load generator received.
 
 use std::collections::BTreeMap;
 
@@ -6,22 +6,22 @@ use beamtune_model::study::{self, Measures};
 use beamtune_model::units::SECOND_NS;
 use beamtune_model::{Group, Metric, Period, cpu, metrics};
 
-/// The answers that a load received in the window.
+/// The answers that the load generator received in the window.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Answers {
-    /// Length of the window.
+    /// Length of the window in seconds.
     pub seconds: f64,
-    /// Correct answers.
+    /// Number of correct answers.
     pub done: u64,
-    /// Errors: wrong or missing answers.
+    /// Number of errors, that is, wrong or missing answers.
     pub errors: u64,
     /// Percentiles of the response times, by name (`p99`).
     pub percentiles_ns: BTreeMap<String, u64>,
-    /// Set if the window is the whole run of a job that ends on its own.
+    /// The run, if the window is the whole run of a job that ends by itself.
     pub run: Option<Run>,
 }
 
-/// The run of a job that ends on its own.
+/// The run of a job that ends by itself.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Run {
     /// Duration in nanoseconds.
@@ -31,17 +31,17 @@ pub struct Run {
 }
 
 impl Answers {
-    /// Correct answers per second.
+    /// Returns the number of correct answers per second.
     fn per_second(&self) -> f64 {
         self.done as f64 / self.seconds
     }
 }
 
-/// The measures of a window. Quantities without recorded series or without answers are absent.
+/// Computes the measures of a window. Quantities are absent if their series were not recorded or if there were no answers.
 pub fn measure(period: &Period, answers: &Answers) -> Measures {
     let mut found = Measures::default();
     let mut set = |quantity: study::Quantity, value: f64| found.set(quantity.name, value);
-    // Without answers this divides by zero; `Measures::set` drops values that are not finite.
+    // This divides by zero if there are no answers; `Measures::set` drops values that are not finite.
     let per_request = |per_second: f64| per_second / answers.per_second();
     if answers.run.is_none() {
         set(study::THROUGHPUT, answers.per_second());
@@ -84,12 +84,12 @@ pub fn measure(period: &Period, answers: &Answers) -> Measures {
     found
 }
 
-/// The threads' CPU time is used if it differs from the process's by at most this share; a larger difference means threads that ended
-/// or were not read.
+/// Maximum difference between the CPU time of all threads and of the process, as a share. A larger difference means that threads ended or
+/// were not read; the CPU time of the process is then used.
 const MAX_THREAD_CPU_DIFFERENCE: f64 = 0.1;
 
-/// CPU of the VM, in cores. Linux reports the CPU time of threads in nanoseconds, that of the process in clock ticks of 10 ms, which are
-/// some percent of a short window.
+/// Returns the CPU use of the VM, in cores. Linux reports the CPU time of threads in nanoseconds, but that of the process in clock ticks
+/// of 10 ms, which are several percent of a short window.
 fn vm_cores(period: &Period) -> Option<f64> {
     let process = cpu::process_cores(period).ok()?;
     let threads = sum(period, &metrics::THREAD_CPU).map(|rate| rate / SECOND_NS as f64);
@@ -100,14 +100,14 @@ fn vm_cores(period: &Period) -> Option<f64> {
     )
 }
 
-/// Sum of a counter over all threads, per second.
+/// Returns the sum of a counter over all threads, per second.
 pub(crate) fn sum(period: &Period, metric: &Metric) -> Option<f64> {
     let rates: Vec<f64> =
         period.entities(metric.group).iter().filter_map(|entity| period.rate(metric, entity).ok()).collect();
     (!rates.is_empty()).then(|| rates.iter().sum())
 }
 
-/// CPU by kind of thread, in cores.
+/// Returns the CPU use by kind of thread, in cores.
 fn by_kind(period: &Period) -> BTreeMap<&str, f64> {
     let mut kinds = BTreeMap::new();
     for entity in period.entities(Group::HostThread) {
@@ -125,7 +125,7 @@ mod tests {
     use crate::fixtures::period;
 
     #[test]
-    fn a_window_is_measured_per_answer() {
+    fn measures_of_a_window_are_per_answer() {
         let period = period(&[
             (&metrics::PROCESS_USER, "", &[0, 300_000_000, 600_000_000]),
             (&metrics::PROCESS_SYSTEM, "", &[0, 100_000_000, 200_000_000]),
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_is_read_from_the_threads_if_it_agrees_with_the_process() {
+    fn cpu_time_of_threads_is_used_if_it_agrees_with_the_process() {
         let cores = |of_thread: i64| {
             let period = period(&[
                 (&metrics::PROCESS_USER, "", &[0, 300_000_000]),
@@ -180,14 +180,14 @@ mod tests {
     }
 
     #[test]
-    fn a_run_has_duration_and_cpu_time_but_no_throughput() {
+    fn run_has_duration_and_cpu_time_but_no_throughput() {
         let run = Some(Run { took_ns: 5e9, cpu_ns: 7e9 });
         let found = measure(&period(&[]), &Answers { seconds: 5.0, run, ..Answers::default() });
         assert_eq!(found.iter().collect::<Vec<_>>(), [("cpu-time", 7e9), ("duration", 5e9)]);
     }
 
     #[test]
-    fn without_answers_there_are_no_measures_per_answer() {
+    fn measures_per_answer_are_absent_without_answers() {
         let period =
             period(&[(&metrics::PROCESS_USER, "", &[0, 1_000]), (&metrics::PROCESS_SYSTEM, "", &[0, 0])]);
         let found = measure(&period, &Answers { seconds: 1.0, ..Answers::default() });

@@ -1,19 +1,19 @@
-//! Bayesian optimization: which candidate to try next, and which candidates are best, after a few noisy trials.
+//! Bayesian optimization: chooses the next candidate and the best candidates after a few noisy trials.
 //!
-//! The default, each piece of the rules' advice alone, and all of it together are tried first. Then a model of the effects of all
-//! parameters decides: a Gaussian process whose covariance is a sum over parameters and, with less weight, over pairs of them
-//! (Duvenaud, Nickisch and Rasmussen, Additive Gaussian Processes, NIPS 2011), and whose prior mean is the effect that the rules
+//! The first candidates are the default, each piece of advice from the rules alone, and all advice together. Then a model of the effects
+//! of all parameters decides. It is a Gaussian process whose covariance is a sum over parameters and, with less weight, over pairs of
+//! parameters (Duvenaud, Nickisch and Rasmussen, Additive Gaussian Processes, NIPS 2011). The prior mean is the effect that the rules
 //! expect. The next candidate maximizes the expected improvement times the probability that all limits are kept (Gardner et al.,
-//! Bayesian Optimization with Inequality Constraints, ICML 2014). Candidates are ranked by the model, never by their trials: the best
-//! of many noisy trials looks better than it is.
+//! Bayesian Optimization with Inequality Constraints, ICML 2014). Candidates are ranked by the model and never by their measured values,
+//! because the best of many noisy trials looks better than it is.
 //!
-//! Everything is a function of the outcomes and the seed, so an interrupted study continues as if it had not been interrupted.
+//! All results depend only on the outcomes and the seed, so a study can be interrupted and continued without affecting its results.
 
 use beamtune_stats::gaussian::{Posterior, Prediction};
 
 use crate::space::{Point, Space};
 
-/// Advice of a rule: a level of a parameter that should reduce the objective.
+/// Advice from a rule: a level of a parameter that should reduce the objective.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Advice {
     /// Index of the parameter.
@@ -27,9 +27,9 @@ pub struct Advice {
 /// An upper limit for a value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limit {
-    /// The limit, as the logarithm of the ratio to the default's value.
+    /// The limit, as the logarithm of the ratio to the value of the default.
     pub max: f64,
-    /// Standard deviation of the value of one trial.
+    /// Standard deviation of the measured value in one trial.
     pub noise_sd: f64,
 }
 
@@ -38,20 +38,20 @@ pub struct Limit {
 pub struct Problem {
     /// The parameters.
     pub space: Space,
-    /// The advice of the rules.
+    /// The advice from the rules.
     pub advice: Vec<Advice>,
-    /// Standard deviation of the objective of one trial.
+    /// Standard deviation of the measured objective in one trial.
     pub noise_sd: f64,
-    /// Limits of the other values.
+    /// The limits of the other values.
     pub limits: Vec<Limit>,
-    /// Maximum number of parameters that a finalist sets: as many as the back-out can tell apart.
+    /// Maximum number of parameters that a finalist may set, because the back-out can distinguish only so many.
     pub max_set: usize,
     /// Combinations of (parameter, level) that are never tried.
     pub fatal: Vec<Vec<(usize, usize)>>,
 }
 
 impl Problem {
-    /// Whether a candidate sets at most [`EXTRA_PARTS`] more parameters than a finalist may, and no fatal combination.
+    /// Whether a candidate contains no fatal combination, and sets at most [`EXTRA_PARTS`] parameters more than a finalist may set.
     fn may_be_tried(&self, point: &[usize]) -> bool {
         let set = point.iter().zip(&self.space.parameters).filter(|(level, of)| **level != of.default);
         let has = |(parameter, level): &(usize, usize)| point.get(*parameter) == Some(level);
@@ -60,56 +60,57 @@ impl Problem {
     }
 }
 
-/// The outcome of a trial. Values are logarithms of ratios to the mean of the default's trials.
+/// The outcome of a trial. Values are logarithms of ratios to the mean of the trials of the default.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
     /// The candidate.
     pub point: Point,
-    /// The objective (less is better), then the values with limits, in the order of [`Problem::limits`]. `None` if the target did not
-    /// run to the end of the trial.
+    /// The objective (less is better), followed by the values with limits, in the order of [`Problem::limits`]. `None` if the target did
+    /// not run until the end of the trial.
     pub values: Option<Vec<f64>>,
 }
 
-/// What the model predicts for a candidate.
+/// The prediction of the model for a candidate.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Belief {
     /// The candidate.
     pub point: Point,
-    /// Its objective.
+    /// The predicted objective.
     pub objective: Prediction,
     /// Probability that all limits are kept.
     pub within_limits: f64,
 }
 
-/// Prior standard deviations of a parameter's effect, as logarithms of ratios. A model is fitted for each and weighted by its likelihood.
+/// Prior standard deviations of the effect of a parameter, as logarithms of ratios. For each of them, a model is fitted and weighted by
+/// its likelihood.
 const EFFECT_SDS: [f64; 4] = [0.01, 0.025, 0.06, 0.15];
-/// Prior variances of the interaction of two parameters, relative to the variance of their own effects.
+/// Prior variances of the interaction of two parameters, relative to the variance of their single effects.
 const PAIR_VARIANCES: [f64; 2] = [0.05, 0.3];
-/// Shares of the effect expected by the rules that the prior mean takes over.
+/// Weights of the effect that the rules expect in the prior mean.
 const ADVICE_WEIGHTS: [f64; 3] = [0.0, 0.5, 1.0];
-/// Prior variance of an advised level relative to others: advised levels have larger effects.
+/// Prior variance of an advised level relative to other levels, because advised levels have larger effects.
 const ADVISED_VARIANCE: f64 = 3.0;
 
-/// A finalist is better than the default with at least this probability …
+/// Minimum probability that a finalist is better than the default.
 const MIN_PROBABILITY_BETTER: f64 = 0.9;
-/// … and keeps the limits with at least this one.
+/// Minimum probability that a finalist keeps all limits.
 const MIN_PROBABILITY_WITHIN: f64 = 0.8;
 
-/// A part with a smaller predicted effect is dropped; logarithm of a ratio. Predictions are shrunk towards 0, so this is less than the
-/// smallest gain that pays (the best of 0, 0.4 and 1 percent on the surfaces of `make search`).
+/// Minimum predicted effect of a part that is kept, as the logarithm of a ratio. Predictions are shrunk towards 0, so this is less than
+/// the smallest worthwhile gain. (The best of 0, 0.4 and 1 percent on the surfaces of `make search`.)
 const MIN_EFFECT: f64 = 0.004;
-/// A candidate may set this number of parts more than a finalist: the effects of several parts are learnt sooner together (the best of
-/// 0, 2 and 4 on the same surfaces).
+/// Number of parts that a candidate may set in addition to those of a finalist, because the effects of several parts are learnt sooner
+/// together. (The best of 0, 2 and 4 on the surfaces of `make search`.)
 const EXTRA_PARTS: usize = 2;
 
-/// Random candidates per trial, besides the neighbours of good points.
+/// Number of random candidates per trial, in addition to the neighbours of good points.
 const RANDOM_POINTS: usize = 300;
-/// Candidates per trial that differ from a good point in two parameters.
+/// Number of candidates per trial that differ from a good point in two parameters.
 const PAIRS_OF_CHANGES: usize = 300;
 /// Number of good points whose neighbours are candidates.
 const MAX_PARENTS: usize = 5;
 
-/// The candidate to try next, determined by outcomes and seed. `None` if none is left.
+/// Returns the next candidate to try, determined by outcomes and seed. `None` if no candidate is left.
 pub fn next(problem: &Problem, outcomes: &[Outcome], seed: u64) -> Option<Point> {
     let is_new = |point: &Point| outcomes.iter().all(|outcome| outcome.point != *point);
     if let Some(first) = initial_points(problem).into_iter().find(|point| is_new(point)) {
@@ -132,8 +133,8 @@ pub fn next(problem: &Problem, outcomes: &[Outcome], seed: u64) -> Option<Point>
     chosen.map(|(_, point)| point)
 }
 
-/// At most `max` points that are probably better than the default and within the limits, best first. They are the points that were
-/// tried, without the parts that have too little effect, and with at most [`Problem::max_set`] parts.
+/// Returns at most `max` points that are probably better than the default and keep the limits, best first. These are the tried points
+/// without the parts that have too little effect, and with at most [`Problem::max_set`] parts.
 pub fn finalists(problem: &Problem, outcomes: &[Outcome], max: usize) -> Vec<Belief> {
     let models = Models::new(problem, outcomes);
     let pruned = models.tried().into_iter().map(|belief| models.pruned(belief.point));
@@ -151,13 +152,13 @@ pub fn finalists(problem: &Problem, outcomes: &[Outcome], max: usize) -> Vec<Bel
     beliefs
 }
 
-/// What the model predicts for these points, in their order.
+/// Returns the predictions of the model for these points, in the same order.
 pub fn believe(problem: &Problem, outcomes: &[Outcome], points: &[Point]) -> Vec<Belief> {
     let models = Models::new(problem, outcomes);
     points.iter().map(|point| models.belief(point)).collect()
 }
 
-/// The points that are tried before the model decides.
+/// Returns the points that are tried before the model decides.
 fn initial_points(problem: &Problem) -> Vec<Point> {
     let default = problem.space.default_point();
     let with = |mut point: Point, advice: &Advice| {
@@ -170,19 +171,19 @@ fn initial_points(problem: &Problem) -> Vec<Point> {
     by_effect.sort_by(|a, b| a.effect.total_cmp(&b.effect));
     let mut points = vec![default.clone()];
     points.extend(by_effect.iter().map(|advice| with(default.clone(), advice)));
-    // Of two advices for the same parameter the stronger one is applied last, so it wins.
+    // If two pieces of advice concern the same parameter, the stronger one is applied last and takes effect.
     points.push(by_effect.iter().rev().fold(default, |point, advice| with(point, advice)));
     points.retain(|point| problem.space.contains(point) && problem.may_be_tried(point));
     points
 }
 
-/// The smallest predicted mean of the tried points that probably keep the limits; the default, with 0, is one of them.
+/// Returns the smallest predicted mean of the tried points that probably keep the limits. The mean of the default is 0.
 fn best_known(tried: &[Belief]) -> f64 {
     let kept = tried.iter().filter(|belief| belief.within_limits >= MIN_PROBABILITY_WITHIN);
     kept.map(|belief| belief.objective.mean).fold(0.0, f64::min)
 }
 
-/// Candidates: neighbours of the best points, including points that failed, and random ones.
+/// Returns candidates: neighbours of the best points, including points whose trials failed, and random points.
 fn candidates(
     problem: &Problem,
     models: &Models<'_>,
@@ -294,8 +295,9 @@ impl<'a> Models<'a> {
         Belief { point: point.clone(), objective, within_limits }
     }
 
-    /// Drops the parts of a point one by one, the least effective first, as long as there are more than [`Problem::max_set`] or the
-    /// effect of the part, given the others, is below [`MIN_EFFECT`]. A part is kept if a limit would not be kept without it.
+    /// Drops the parts of a point one by one, the least effective first. A part is dropped if there are more than [`Problem::max_set`]
+    /// parts, or if its effect in addition to the other parts is below [`MIN_EFFECT`]. A part that is needed to keep a limit is not
+    /// dropped.
     fn pruned(&self, mut point: Point) -> Belief {
         loop {
             let belief = self.belief(&point);
@@ -325,8 +327,8 @@ impl<'a> Models<'a> {
         }
     }
 
-    /// Probability that a candidate runs at all. The cause of a failed trial is one of its levels that never ran in another trial, each
-    /// with equal probability; if all of them did, it is their combination.
+    /// Returns the probability that the target runs with a candidate. The cause of a failed trial is assumed to be one of its levels that
+    /// never ran in another trial, each with equal probability. If all its levels did, the cause is their combination.
     fn run_probability(&self, point: &Point) -> f64 {
         let has_run = |at: usize, level: usize| self.points.iter().any(|ran| ran[at] == level);
         let probability = |broken: &&Point| {
@@ -343,13 +345,13 @@ impl<'a> Models<'a> {
         self.broken.iter().map(probability).product()
     }
 
-    /// The belief about the point of each trial that ran.
+    /// Returns the prediction for the point of each trial that ran.
     fn tried(&self) -> Vec<Belief> {
         self.points.iter().map(|point| self.belief(point)).collect()
     }
 }
 
-/// The effect that the rules expect of a point.
+/// Returns the effect that the rules expect of a point.
 fn expected_effect(problem: &Problem, point: &[usize]) -> f64 {
     let followed = problem.advice.iter().filter(|advice| point.get(advice.parameter) == Some(&advice.level));
     followed.map(|advice| advice.effect).sum()
@@ -358,9 +360,9 @@ fn expected_effect(problem: &Problem, point: &[usize]) -> f64 {
 /// Similarity of two points: the covariance of their effects at unit variance.
 #[derive(Debug, Clone, Copy)]
 struct Similarity {
-    /// Sum over the parameters.
+    /// The sum over the parameters.
     single: f64,
-    /// Sum over the pairs of parameters.
+    /// The sum over the pairs of parameters.
     pairs: f64,
 }
 
@@ -376,7 +378,7 @@ impl Similarity {
             single += similarity;
             squares += similarity * similarity;
         }
-        // The sum over all pairs follows from the square of the sum.
+        // The sum of the products of all pairs is derived from the square of the sum.
         Similarity { single, pairs: (single * single - squares) / 2.0 }
     }
 
@@ -385,7 +387,7 @@ impl Similarity {
     }
 }
 
-/// The similarities of all measured points: a lower triangle.
+/// The similarities of all measured points, as a lower triangular matrix.
 struct Similarities(Vec<Vec<Similarity>>);
 
 impl Similarities {
@@ -449,7 +451,7 @@ impl ModelAverage {
         ModelAverage(models)
     }
 
-    /// The weighted mean of all models. Its variance is that within the models plus that between them.
+    /// Predicts by the weighted mean of all models. The variance is the sum of the variances within and between the models.
     fn predict(&self, cross: &[Similarity], own: Similarity, expected: f64) -> Prediction {
         let predictions: Vec<(f64, Prediction)> = self
             .0

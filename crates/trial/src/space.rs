@@ -9,25 +9,25 @@ pub struct Parameter {
     pub levels: usize,
     /// The level of an unchanged target.
     pub default: usize,
-    /// Whether adjacent levels have similar effects, as sizes and numbers have. Names do not.
+    /// Whether adjacent levels have similar effects, as for sizes and numbers, but not for names.
     pub ordered: bool,
 }
 
-/// One level of each parameter, in their order.
+/// One level of each parameter, in the order of the parameters.
 pub type Point = Vec<usize>;
 
 /// All parameters of a study.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Space {
-    /// In the order of a [`Point`].
+    /// The parameters, in the order of a [`Point`].
     pub parameters: Vec<Parameter>,
 }
 
-/// Length scale of ordered levels, as a share of their range: at 1, the correlation of the first and the last level is 1/e.
+/// Length scale of ordered levels, as a share of their range: for 1, the correlation of the first and the last level is 1/e.
 const ORDERED_LENGTH: f64 = 1.0;
 
 impl Space {
-    /// The point with all parameters at their defaults.
+    /// Returns the point with all parameters at their defaults.
     pub fn default_point(&self) -> Point {
         self.parameters.iter().map(|parameter| parameter.default).collect()
     }
@@ -38,8 +38,8 @@ impl Space {
         point.len() == self.parameters.len() && point.iter().zip(&self.parameters).all(fits)
     }
 
-    /// Prior correlation of the effects of two levels, from 0 to 1. An effect is a difference from the default, so that of the default
-    /// is 0 and correlates with none.
+    /// Returns the prior correlation of the effects of two levels, from 0 to 1. An effect is a difference from the default. The effect of
+    /// the default itself is therefore 0, and does not correlate with other effects.
     pub(crate) fn correlation(&self, parameter: usize, a: usize, b: usize) -> f64 {
         let Some(Parameter { levels, default, ordered, .. }) = self.parameters.get(parameter) else {
             return 0.0;
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_correlates_with_no_level_and_each_level_with_itself() {
+    fn each_level_correlates_with_itself_and_the_default_with_none() {
         let space = Space { parameters: vec![parameter(3, 1, false), parameter(5, 0, true)] };
         for (at, Parameter { levels, default, .. }) in space.parameters.iter().enumerate() {
             for level in 0..*levels {
@@ -76,14 +76,14 @@ mod tests {
                 assert_eq!(space.correlation(at, level, *default), 0.0);
             }
         }
-        // Two names differ from the default in different ways; neighbouring sizes differ in nearly the same way.
+        // The effects of two names are partly independent; those of neighbouring sizes are nearly the same.
         assert!((space.correlation(0, 0, 2) - 0.5).abs() < 1e-12);
         assert!(space.correlation(1, 3, 4) > space.correlation(1, 1, 4) && space.correlation(1, 3, 4) > 0.8);
         assert_eq!(space.correlation(7, 0, 1), 0.0);
     }
 
     #[test]
-    fn a_point_has_an_existing_level_for_each_parameter() {
+    fn point_must_have_an_existing_level_for_each_parameter() {
         let space = Space { parameters: vec![parameter(2, 1, false), parameter(3, 0, true)] };
         assert_eq!(space.default_point(), [1, 0]);
         assert!(

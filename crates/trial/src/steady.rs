@@ -1,23 +1,23 @@
 //! Steady state: whether the target has warmed up.
 //!
-//! Virtual machines do not always reach a steady state, and their behaviour before it does not predict their behaviour in it (Barrett
-//! et al., Virtual Machine Warmup Blows Hot and Cold, OOPSLA 2017). So the warm-up has no fixed length: it ends when both halves of the
-//! last seconds have the same level. A window whose halves differ does not count. A level is a median; two levels differ if the
-//! difference matters and exceeds the noise. Rank tests (Pettitt, Mann-Kendall) find nothing in ten seconds, however far apart the
-//! halves are.
+//! Virtual machines do not always reach a steady state, and their behaviour during the warm-up does not predict their steady state
+//! (Barrett et al., Virtual Machine Warmup Blows Hot and Cold, OOPSLA 2017). The warm-up therefore has no fixed length: it ends when both
+//! halves of the last seconds have the same level. A window whose halves differ is invalid. A level is a median; two levels differ if
+//! the difference is relevant and exceeds the noise. Rank tests (Pettitt, Mann-Kendall) cannot find a change in ten points, even if the
+//! halves are far apart.
 
 use beamtune_stats::{SD_OF_MAD, median};
 
 /// The warm-up ends after this number of seconds without a change.
 pub const STEADY_SECONDS: usize = 10;
-/// Relative change of CPU time per answer between the halves (judgement: a third of the smallest effect that people ask for is 3 %,
-/// and seconds are ten times as noisy as windows).
+/// Maximum relative change of CPU time per answer between the halves (chosen by judgement: a third of the smallest effect of interest is
+/// 3 %, and single seconds are ten times as noisy as windows).
 const MAX_CPU_CHANGE: f64 = 0.10;
-/// The same for resident memory, which is less noisy, and in many targets never stops growing.
+/// Maximum relative change of resident memory, which is less noisy and, in many targets, never stops growing.
 const MAX_MEMORY_CHANGE: f64 = 0.05;
-/// A difference exceeds the noise from this number of standard errors on: one steady window in 370 is rejected.
+/// Minimum number of standard errors of a difference that exceeds the noise: one steady window in 370 is rejected.
 const MIN_STANDARD_ERRORS: f64 = 3.0;
-/// Standard error of the median of n values, in standard deviations divided by √n.
+/// Standard error of the median of n values, in units of the standard deviation divided by √n.
 const ERROR_OF_MEDIAN: f64 = 1.2533;
 
 /// One second of a load.
@@ -31,19 +31,19 @@ pub struct Second {
     pub rss_bytes: f64,
 }
 
-/// Whether the last [`STEADY_SECONDS`] are steady; `false` if there are fewer.
+/// Whether the last [`STEADY_SECONDS`] are steady; `false` if there are fewer seconds.
 pub fn is_steady(seconds: &[Second]) -> bool {
     let Some(begin) = seconds.len().checked_sub(STEADY_SECONDS) else { return false };
     change(&seconds[begin..]).is_none()
 }
 
-/// What changed within these seconds, as a sentence; `None` if nothing did.
+/// Describes what changed within these seconds; `None` if nothing changed.
 pub fn change(seconds: &[Second]) -> Option<String> {
     let answered = seconds.iter().filter(|second| second.done > 0).count();
     if answered * 2 < seconds.len() {
         return Some(format!("{} of {} seconds had no answer", seconds.len() - answered, seconds.len()));
     }
-    // Shorter halves are all noise.
+    // With fewer seconds, the medians of the halves are too noisy.
     if seconds.len() < STEADY_SECONDS {
         return None;
     }
@@ -58,7 +58,7 @@ pub fn change(seconds: &[Second]) -> Option<String> {
     relative_change(&memory, MAX_MEMORY_CHANGE).map(|by| describe("resident memory", by))
 }
 
-/// Relative change from the first to the second half, if it exceeds both `max_change` and the noise.
+/// Returns the relative change from the first to the second half, if it exceeds both `max_change` and the noise.
 fn relative_change(values: &[f64], max_change: f64) -> Option<f64> {
     let (first, second) = values.split_at(values.len() / 2);
     let (before, after) = (median(first)?, median(second)?);
@@ -86,9 +86,9 @@ mod tests {
     }
 
     #[test]
-    fn noise_is_steady_and_a_change_is_not() {
+    fn noise_is_steady_but_a_change_is_not() {
         assert!(is_steady(&seconds(noise, |_| 1.0, 12)));
-        assert!(!is_steady(&seconds(noise, |_| 1.0, STEADY_SECONDS - 1)), "too few seconds to tell");
+        assert!(!is_steady(&seconds(noise, |_| 1.0, STEADY_SECONDS - 1)), "too few seconds");
         let check = |seconds: &[Second], expect: &str| {
             let found = change(seconds).unwrap_or_default();
             assert!(found.contains(expect), "{found:?}, not {expect:?}");
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_without_answers_is_not_steady() {
+    fn target_without_answers_is_not_steady() {
         let mut silent = seconds(noise, |_| 1.0, 12);
         silent.iter_mut().take(7).for_each(|second| second.done = 0);
         assert_eq!(change(&silent).as_deref(), Some("7 of 12 seconds had no answer"));

@@ -1,4 +1,4 @@
-//! Turns the result of another load generator into the answers of a window.
+//! Converts the result of another load generator to the answers of a window.
 
 use std::collections::BTreeMap;
 
@@ -8,20 +8,20 @@ use beamtune_stats::median;
 
 use crate::measure::Answers;
 
-/// The part of a result that counts.
+/// The part of a result that is evaluated.
 #[derive(Debug, PartialEq)]
 pub enum Told<'r> {
-    /// The whole run: the result has no seconds.
+    /// The whole run, because the result has no values per second.
     Whole,
-    /// The last seconds, without the one in which the run ended.
+    /// The last seconds, without the second in which the run ended.
     Seconds(&'r [LoadSecond]),
-    /// The result has only this number of seconds, fewer than the window.
+    /// The result has only this number of complete seconds, which is less than the window.
     TooFew(usize),
 }
 
-/// The last `window_s` seconds of a result.
+/// Returns the last `window_s` complete seconds of a result.
 pub fn last_seconds(result: &LoadResult, window_s: u32) -> Told<'_> {
-    // Seconds before 0 only open connections; seconds after the end only receive late answers.
+    // Before second 0, connections are only opened; after the end, only late answers are received.
     let is_within =
         |second: &LoadSecond| second.second >= 0 && (second.second + 1) as f64 <= result.length_s + 0.5;
     let begin = result.seconds.iter().position(is_within).unwrap_or(0);
@@ -33,13 +33,13 @@ pub fn last_seconds(result: &LoadResult, window_s: u32) -> Told<'_> {
     }
 }
 
-/// The answers of these seconds of a result.
+/// Returns the answers of these seconds of a result.
 pub fn of_seconds(seconds: &[LoadSecond]) -> Answers {
-    // The percentiles of the whole run would include its warm-up.
+    // The percentiles of the whole run are not used, because they include its warm-up.
     let mut percentiles_ns = BTreeMap::new();
     let mut set_median = |quantity: study::Quantity, value: fn(&LoadSecond) -> Option<u64>| {
         let values: Vec<f64> = seconds.iter().filter_map(value).map(|value| value as f64).collect();
-        // Percentiles cannot be merged, so the median of the seconds is taken.
+        // Percentiles cannot be merged, so the median over the seconds is used.
         if let Some(value) = median(&values) {
             percentiles_ns.insert(quantity.name.to_owned(), value as u64);
         }
@@ -57,13 +57,13 @@ pub fn of_seconds(seconds: &[LoadSecond]) -> Answers {
     }
 }
 
-/// The answers of a whole run of this duration.
+/// Returns the answers of a whole run of this duration.
 pub fn of_run(result: &LoadResult, seconds: f64) -> Answers {
     let percentiles_ns = percentiles(result);
     Answers { seconds, done: result.done(), errors: result.errors(), percentiles_ns, run: None }
 }
 
-/// Percentiles of the whole run, from its most frequent step: percentiles of several steps cannot be merged.
+/// Returns the percentiles of the step with the most answers, because percentiles of several steps cannot be merged.
 fn percentiles(result: &LoadResult) -> BTreeMap<String, u64> {
     let times = result.steps.iter().filter(|step| step.counts()).filter_map(|step| {
         let times = step.response.as_ref().or(step.service.as_ref())?;
@@ -76,7 +76,7 @@ fn percentiles(result: &LoadResult) -> BTreeMap<String, u64> {
 mod tests {
     use super::*;
 
-    /// Ten seconds with ten answers each, and a p99 that rises by a microsecond each second.
+    /// A result of ten seconds with ten answers each, and a p99 that rises by a microsecond per second.
     fn result() -> LoadResult {
         let second = |second: i64| LoadSecond {
             p99_ns: Some(1_000 * second.unsigned_abs()),
@@ -84,14 +84,14 @@ mod tests {
         };
         LoadResult {
             length_s: 10.0,
-            // Two seconds before the run and one after it.
+            // There are two more seconds before the run and one after it.
             seconds: (-2..=10).map(second).collect(),
             ..LoadResult::blank("test")
         }
     }
 
     #[test]
-    fn the_last_complete_seconds_count() {
+    fn last_complete_seconds_are_evaluated() {
         let window = |window_s| match last_seconds(&result(), window_s) {
             Told::Seconds(seconds) => (seconds[0].second, seconds.len()),
             other => panic!("{other:?}"),
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_of_seconds_are_summed_and_their_percentiles_are_medians() {
+    fn answers_are_summed_and_percentiles_are_medians_over_the_seconds() {
         let result = result();
         let answers = of_seconds(&result.seconds[8..11]);
         assert_eq!((answers.seconds, answers.done, answers.errors), (3.0, 30, 3));

@@ -1,15 +1,15 @@
-//! Finds the best setting: search, confirmation on fresh trials, and removal of the parts that do not pay.
+//! Finds the best setting: searches, confirms on fresh trials, and removes parts without a worthwhile gain.
 //!
-//! There are four stages. Each is a function of the trials that have ended, so an interrupted study continues as if it had not been
-//! interrupted:
+//! There are four stages. All decisions depend only on the trials that have ended, so a study can be interrupted and continued:
 //!
-//! 1. *Same*: the unchanged target against itself, as in a [comparison](crate::compare). Measures the noise of trials, and ends the
-//!    study if the machine changes while it is measured.
-//! 2. *Search*: single trials, the advice of the rules first ([`search`]). They only select finalists: the best of many noisy trials
-//!    looks better than it is.
-//! 3. *Confirm*: blocks of the unchanged target and up to two finalists, tested together (Holm). A finalist that breaks a guard loses.
-//! 4. *Back out*: blocks of the unchanged target, the winner, and the winner without each of its parts. A part that is shown not to pay
-//!    is removed; an undecided part is kept and marked as undecided.
+//! 1. *Same*: runs the unchanged target against itself, as in a [comparison](crate::compare). This stage measures the noise of trials,
+//!    and ends the study if equal settings differ, for example because the host changes meanwhile.
+//! 2. *Search*: runs single trials, starting with the advice from the rules ([`search`]). They only select finalists, because the best of
+//!    many noisy trials looks better than it is.
+//! 3. *Confirm*: runs blocks of the unchanged target and up to two finalists, which are tested together (Holm). A finalist that violates a
+//!    constraint is rejected.
+//! 4. *Back out*: runs blocks of the unchanged target, the winner, and the winner without each of its parts. A part whose gain is shown
+//!    to be negligible is removed; an undecided part is kept and marked as undecided.
 
 use std::cell::OnceCell;
 
@@ -36,30 +36,31 @@ const CONFIRM_SHARE: f64 = 0.3;
 const BACK_OUT_SHARE: f64 = 0.25;
 /// Maximum number of finalists.
 const MAX_FINALISTS: usize = 2;
-/// Minimum number of blocks: rank tests of two finalists at 5 % (by Holm the first at 2.5 %) need seven.
+/// Minimum number of blocks of the confirmation. Rank tests of two finalists at 5 % (by Holm, the first at 2.5 %) need seven.
 const MIN_CONFIRM_BLOCKS: usize = 8;
-/// Minimum number of blocks for a 95 % interval by ranks.
+/// Minimum number of blocks of the back-out: rank tests have no 95 % interval with fewer.
 const MIN_BACK_OUT_BLOCKS: usize = 6;
-/// Trials that back out a setting of two parts. A setting of one part needs none, but most tuned settings have several.
+/// Minimum number of trials of the back-out, which suffices for a setting of two parts. A setting of one part needs none, but most tuned
+/// settings have several parts.
 const MIN_BACK_OUT_TRIALS: usize = MIN_BACK_OUT_BLOCKS * 4;
 /// Maximum number of parts that are removed one by one.
 const MAX_PARTS: usize = 4;
-/// Minimum number of trials of a search: the unchanged target and a few candidates.
+/// Minimum number of trials of the search: the unchanged target and a few candidates.
 const MIN_SEARCH_TRIALS: usize = 6;
-/// Extra trials that replace trials that do not count, as a share of their phase. Each of those voids a whole block, and too few blocks
-/// show nothing.
+/// Maximum number of extra trials that replace invalid trials, as a share of the trials of the phase. Each invalid trial voids a whole
+/// block, and with too few blocks nothing is significant.
 const REPLACEMENT_SHARE: f64 = 0.25;
-/// Family-wise level of all finalists.
+/// Family-wise level of the tests of all finalists.
 const LEVEL: f64 = 0.05;
-/// A part that gains less than this does not pay: one percent.
+/// Minimum gain of a part that is worthwhile: one percent.
 const MIN_GAIN: f64 = 0.01;
 /// Lower bound of the estimated noise of a trial (a few pairs may agree by chance).
 const MIN_NOISE_SD: f64 = 0.005;
 
-/// Factor by which a study may exceed its time budget if it could not conclude anything otherwise.
+/// Maximum duration of a study, as a multiple of its time budget, if the budget is too short for any conclusion.
 const MAX_OVERRUN: f64 = 1.25;
 
-/// Pairs of the first look of a comparison: the repetition for which an effect is predicted.
+/// Number of pairs of a repetition for which an effect is predicted: that of the first look of a comparison.
 const REPETITION_PAIRS: usize = 8;
 /// Half-width of a 95 % interval, in standard deviations.
 const BELIEF_SDS: f64 = 1.96;
@@ -69,13 +70,13 @@ const FRONT: [Quantity; 3] = [CPU_PER_REQUEST, P99, RSS];
 /// Number of trials of each stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stages {
-    /// The target against itself, minimum.
+    /// Minimum number of trials of the target against itself.
     pub same: usize,
-    /// Search.
+    /// Number of trials of the search.
     pub search: usize,
-    /// Confirmation.
+    /// Number of trials of the confirmation.
     pub confirm: usize,
-    /// Back-out.
+    /// Number of trials of the back-out.
     pub back_out: usize,
 }
 
@@ -94,24 +95,25 @@ impl Stages {
         (search >= MIN_SEARCH_TRIALS).then_some(Stages { same, search, confirm, back_out })
     }
 
-    /// Minimum number of trials of a study.
+    /// Returns the minimum number of trials of a study.
     pub fn least() -> usize {
-        // Terminates: the search's part grows with the number of trials.
+        // This terminates, because the trials of the search grow with the total number.
         (1..).find(|trials| Stages::try_divide(*trials).is_some()).unwrap_or(usize::MAX)
     }
 }
 
-/// The model of the search scales the margin of errors to this, because its priors are effects of some percent: a margin of 0.1 % would
-/// be within the prior of any untried flag.
+/// The value to which the margin of errors is scaled for the model of the search. The priors of the model are effects of several percent:
+/// any untried flag would be expected to exceed a margin of 0.1 %.
 const ERRORS_EQUIVALENT: f64 = 0.05;
 
-/// Factor for a guard's values and margin in the model of the search.
+/// Returns the factor by which values and margin of a constraint are scaled for the model of the search.
 fn guard_scale(margin: &Margin) -> f64 {
     if margin.quantity == ERRORS.name { ERRORS_EQUIVALENT / limit(margin) } else { 1.0 }
 }
 
-/// Number of trials for which there is time: the planned number until the first trials have shown how long a trial takes. If that number
-/// is below the minimum and the minimum exceeds the budget by at most [`MAX_OVERRUN`], the minimum.
+/// Returns the number of trials for which there is time. Until the first trials have shown the duration of a trial, this is the planned
+/// number. If there is time for fewer trials than the minimum, but the minimum takes at most [`MAX_OVERRUN`] times the budget, it is the
+/// minimum.
 pub fn within(budget_s: f64, planned: usize, trials: &[Trial]) -> usize {
     let same = trials.iter().filter(|trial| trial.order.phase == Phase::Same);
     let same: Vec<f64> = same.map(|trial| trial.took_s).collect();
@@ -123,8 +125,8 @@ pub fn within(budget_s: f64, planned: usize, trials: &[Trial]) -> usize {
     if fit < min && min as f64 * took_s <= budget_s * MAX_OVERRUN { min } else { fit }
 }
 
-/// Progress of the search for display: the objective of its last and of its best trial, as ratios to the median of the unchanged target.
-/// Single trials decide nothing.
+/// Returns the progress of the search, for display: the objective of the last and of the best trial, as ratios to the median of the
+/// unchanged target. Single trials do not affect the verdict.
 pub fn so_far(objective: &str, trials: &[Trial]) -> Option<(f64, f64)> {
     let values = |phase: Phase| {
         let of_phase = trials.iter().filter(move |trial| trial.order.phase == phase);
@@ -148,7 +150,7 @@ pub enum Next {
     Done(Ending),
 }
 
-/// The next step, from the trials that have ended.
+/// Returns the next step, given the trials that have ended.
 pub fn next(tuning: &Tuning, trials: &[Trial]) -> Next {
     let stages = match Stages::divide(tuning.trials) {
         Ok(stages) => stages,
@@ -157,7 +159,7 @@ pub fn next(tuning: &Tuning, trials: &[Trial]) -> Next {
     Study::new(tuning, stages, trials).next()
 }
 
-/// The verdict of the trials that have ended.
+/// Returns the verdict, given the trials that have ended.
 pub fn judge(tuning: &Tuning, trials: &[Trial]) -> TuningVerdict {
     let stages = match Stages::divide(tuning.trials) {
         Ok(stages) => stages,
@@ -191,7 +193,7 @@ pub fn judge(tuning: &Tuning, trials: &[Trial]) -> TuningVerdict {
                 *level = 0;
             }
         }
-        // The back-out's trials may break a guard that the confirmation did not.
+        // The trials of the back-out may show a violated constraint that the confirmation did not show.
         let guards = verdict.gain.iter().flat_map(|gain| &gain.guards);
         if verdict.ending == Some(Ending::Found) && guards.into_iter().any(|guard| guard.verdict == "broken")
         {
@@ -203,7 +205,7 @@ pub fn judge(tuning: &Tuning, trials: &[Trial]) -> TuningVerdict {
     verdict
 }
 
-/// The Pareto front of the search in CPU per answer, p99 and resident memory: indexes of its trials.
+/// Returns the Pareto front of the search for CPU per answer, p99 and resident memory, as indices of trials.
 fn front(trials: &[Trial]) -> Vec<usize> {
     let values = |trial: &Trial| match &trial.outcome {
         TrialOutcome::Valid { measures } if trial.order.phase == Phase::Search => {
@@ -224,7 +226,7 @@ struct Study<'t> {
     stages: Stages,
     trials: &'t [Trial],
     blocks: Blocks<'t>,
-    /// Cached, because it takes a model of all trials of the search.
+    /// The finalists. They are cached, because they are computed from a model of all trials of the search.
     finalists: OnceCell<Vec<Point>>,
 }
 
@@ -271,19 +273,19 @@ impl<'t> Study<'t> {
         Next::Done(Ending::Found)
     }
 
-    /// Number of trials of a phase, including those that do not count: they take time as well.
+    /// Returns the number of trials of a phase, including invalid ones, which take time, too.
     fn count_trials(&self, phase: Phase) -> usize {
         self.trials.iter().filter(|trial| trial.order.phase == phase).count()
     }
 
-    /// [`Study::phase_continues`] for the single trials of the search.
+    /// Whether another trial of the search is to be run, as [`Study::phase_continues`] for blocks.
     fn search_continues(&self) -> bool {
         let (counted, all) = (self.outcomes().len(), self.count_trials(Phase::Search));
         counted < self.stages.search && (all as f64) < self.stages.search as f64 * (1.0 + REPLACEMENT_SHARE)
     }
 
-    /// Whether another block of a phase is to be run: until the blocks that count fill its trials. Void blocks are replaced, up to
-    /// [`REPLACEMENT_SHARE`] more trials.
+    /// Whether another block of a phase is to be run, because the valid blocks have fewer trials than planned. Void blocks are replaced
+    /// by at most [`REPLACEMENT_SHARE`] more trials.
     fn phase_continues(&self, phase: Phase, trials: usize) -> bool {
         let labels = self.labels(phase) as usize;
         let counted = labels * self.blocks.pairs(phase, (0, 1)).len();
@@ -291,7 +293,7 @@ impl<'t> Study<'t> {
         counted + labels <= trials && all as f64 <= trials as f64 * (1.0 + REPLACEMENT_SHARE)
     }
 
-    /// Number of trials in a block.
+    /// Returns the number of trials in a block of a phase.
     fn labels(&self, phase: Phase) -> u32 {
         match phase {
             Phase::Same | Phase::Pair => 2,
@@ -301,7 +303,7 @@ impl<'t> Study<'t> {
         }
     }
 
-    /// The next trial of a block. Label 0 is the unchanged target.
+    /// Returns the next trial of a block. Label 0 is the unchanged target.
     fn run(&self, phase: Phase, number: u32) -> Next {
         let label = self.blocks.next_label(self.tuning.seed, number, self.labels(phase));
         let default = vec![0; self.tuning.knobs.len()];
@@ -327,7 +329,7 @@ impl<'t> Study<'t> {
         Order { phase, block, label, arm: Arm { name, flags, ..Arm::default() }, point }
     }
 
-    /// The problem of the search, with the noise of the target against itself.
+    /// Returns the problem of the search. The noise is that of the target against itself.
     fn problem(&self) -> Problem {
         let pairs = self.blocks.pairs(Phase::Same, (0, 1));
         let noise_sd = |quantity: &str| {
@@ -356,14 +358,14 @@ impl<'t> Study<'t> {
         }
     }
 
-    /// The outcomes of the search's trials, relative to the unchanged target.
+    /// Returns the outcomes of the trials of the search, relative to the unchanged target.
     fn outcomes(&self) -> Vec<Outcome> {
         let reference = self.reference();
         let values = |measures: &Measures| {
             let mut values = worse(&[(&reference, measures)], &self.tuning.objective);
             values.truncate(1);
             values.extend(self.tuning.guards.iter().map(|margin| {
-                // A quantity that was not measured counts as unchanged.
+                // A quantity that was not measured is treated as unchanged.
                 let found = worse(&[(&reference, measures)], &margin.quantity).pop().unwrap_or(0.0);
                 guard_scale(margin) * found
             }));
@@ -379,7 +381,7 @@ impl<'t> Study<'t> {
         self.trials.iter().filter(|trial| trial.order.phase == Phase::Search).filter_map(outcome).collect()
     }
 
-    /// The unchanged target: medians of the measures of its trials against itself.
+    /// Returns the measures of the unchanged target: medians over its trials against itself.
     fn reference(&self) -> Measures {
         let pairs = self.blocks.pairs(Phase::Same, (0, 1));
         let all: Vec<&Measures> = pairs.iter().flat_map(|(a, b)| [*a, *b]).collect();
@@ -399,7 +401,7 @@ impl<'t> Study<'t> {
 
     fn finalists(&self) -> &[Point] {
         self.finalists.get_or_init(|| {
-            // As many as there are blocks for.
+            // The number of finalists is limited by the number of blocks.
             let max = (self.stages.confirm / MIN_CONFIRM_BLOCKS).saturating_sub(1).clamp(1, MAX_FINALISTS);
             let beliefs = search::finalists(&self.problem(), &self.outcomes(), max);
             let is_set = |point: &Point| point.iter().any(|level| *level > 0);
@@ -407,7 +409,7 @@ impl<'t> Study<'t> {
         })
     }
 
-    /// The finalists with their results on fresh trials.
+    /// Returns the finalists with their results on fresh trials.
     fn confirmed(&self) -> Vec<Finalist> {
         let objective = &self.tuning.objective;
         let sign = if more_is_better(objective) { -1.0 } else { 1.0 };
@@ -442,7 +444,7 @@ impl<'t> Study<'t> {
             .collect()
     }
 
-    /// The best finalist that is shown to be better and breaks no guard.
+    /// Returns the best finalist that is significantly better and violates no constraint.
     fn winner<'f>(&self, finalists: &'f [Finalist]) -> Option<&'f Finalist> {
         let objective = &self.tuning.objective;
         let gain = |finalist: &Finalist| {
@@ -459,29 +461,29 @@ impl<'t> Study<'t> {
         self.winner(&confirmed).map_or_else(default, |winner| winner.point.clone())
     }
 
-    /// The knobs that a point sets.
+    /// Returns the knobs that a point sets.
     fn set_knobs(&self, point: &[usize]) -> Vec<usize> {
         (0..point.len()).filter(|knob| point.get(*knob).is_some_and(|level| *level > 0)).collect()
     }
 
-    /// Maximum number of parts of a setting: as many as the trials of the back-out can remove one by one.
+    /// Returns the maximum number of parts of a setting, which is limited by the trials of the back-out.
     fn max_parts(&self) -> usize {
         (self.stages.back_out / MIN_BACK_OUT_BLOCKS).saturating_sub(2).clamp(1, MAX_PARTS)
     }
 
-    /// The knobs that the winner sets; the back-out removes them one by one.
+    /// Returns the knobs that the winner sets; the back-out removes them one by one.
     fn winner_parts(&self) -> Vec<usize> {
         self.set_knobs(&self.winner_point())
     }
 
-    /// The effect of each part of the winner.
+    /// Returns the effect of each part of the winner.
     fn parts(&self, winner: &[usize]) -> Vec<Part> {
         let set = self.set_knobs(winner);
         let is_single = set.len() == 1;
         let part = |(index, knob): (usize, usize)| {
             let level = winner.get(knob).copied().unwrap_or(0);
             let pairs = match is_single {
-                // The confirmation has measured a single part already.
+                // The confirmation has already measured the effect of a single part.
                 true => self.winner_pairs(),
                 false => self.blocks.pairs(Phase::BackOut, (index as u32 + 2, 1)),
             };
@@ -506,8 +508,8 @@ impl<'t> Study<'t> {
         set.into_iter().enumerate().map(part).collect()
     }
 
-    /// The gain of the winner without the `removed` knobs; `None` if there are several, because that setting was not tried. Measured on
-    /// the trials of the back-out, which did not take part in the choice, if there are enough of them.
+    /// Returns the gain of the winner without the `removed` knobs; `None` if there are several, because that setting was not tried. The
+    /// gain is measured on the trials of the back-out, which were not used to select the winner, if there are enough of them.
     fn gain(&self, removed: &[usize]) -> Option<Gain> {
         let backed_out = |index: usize| self.blocks.pairs(Phase::BackOut, (0, index as u32 + 1));
         let fresh = match removed {
@@ -528,7 +530,7 @@ impl<'t> Study<'t> {
         })
     }
 
-    /// What the search has learnt about each level.
+    /// Returns the results of the search for each level.
     fn learnt_levels(&self) -> Vec<Learnt> {
         let (problem, outcomes) = (self.problem(), self.outcomes());
         let mut learnt = Vec::new();
@@ -568,7 +570,7 @@ impl<'t> Study<'t> {
         learnt
     }
 
-    /// Pairs of the unchanged target and the winner, from the confirmation.
+    /// Returns the pairs of the unchanged target and the winner in the confirmation.
     fn winner_pairs(&self) -> Vec<(&Measures, &Measures)> {
         let winner = self.winner_point();
         let index = self.finalists().iter().position(|point| *point == winner).unwrap_or(0);

@@ -13,11 +13,11 @@ use super::flag_change::{Wish, one_flag, quoted};
 use super::walk::{ensure_one_node, flag_uses, reaches_node};
 use super::{ArgsError, Given, Input, Shape, place_name};
 
-/// The file with the change applied. `comment` has lines to put above a flag that is new or has a new value, if the format allows
-/// comments there; `#` is added. A flag that already has the value is left unchanged.
+/// Applies a change to a file. Adds the lines of `comment`, each after `#`, above a flag that is new or has a new value, if the format
+/// allows comments there. A flag that already has the requested value is left unchanged.
 ///
 /// # Errors
-/// If the file does not allow the change: see [`ArgsError`].
+/// If the file does not allow the change; see [`ArgsError`].
 pub fn change(input: &Input, request: &Wish, comment: &[String]) -> Result<Input, ArgsError> {
     ensure_one_node(input)?;
     match request {
@@ -63,7 +63,7 @@ fn set(input: &Input, flag: &str, words: &[String], comment: &[String]) -> Resul
     }
 }
 
-/// The problem if a flag lacks its value. The word in its place is meant for something else and must not be replaced.
+/// Describes the problem if a flag lacks its value. The next word is then probably another flag and must not be replaced.
 fn lacks_value(input: &Input, given: &Given) -> Option<String> {
     if given.entry?.argument != Some(Argument::Required) {
         return None;
@@ -79,7 +79,7 @@ fn lacks_value(input: &Input, given: &Given) -> Option<String> {
     Some(format!("{} at {at} {what}; add a value first", given.flag))
 }
 
-/// The text with the value replaced; `None` if the new value does not fit in place of the old one.
+/// Replaces the value of a flag; `None` if the new value cannot take the place of the old one.
 fn replace(input: &Input, old: &Given, wanted: &Given) -> Result<Option<String>, ArgsError> {
     let Some(fragment) = input.fragments.get(old.fragment) else { return Ok(None) };
     let each = |first: usize| -> Vec<Change> {
@@ -101,16 +101,16 @@ fn replace(input: &Input, old: &Given, wanted: &Given) -> Result<Option<String>,
     };
     match fragment.change(&changes) {
         Ok(edits) => Ok(Some(apply(&input.text, &edits))),
-        // The format of a single-value variable may not allow this value; a later flag can override it.
+        // The format may not allow the new value in a variable that sets this flag; a later flag can override the variable.
         Err(_) if matches!(old.shape, Shape::OfVariable { .. }) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
 
-/// The file with the flag appended after everything that it has to override.
+/// Appends the flag after everything that it must override.
 fn append(input: &Input, winner: Option<&Given>, words: &[String]) -> Result<Input, ArgsError> {
     if let Some(winner) = winner.filter(|given| !given.flag.starts_with('+')) {
-        // A repeated init flag does not override the first, so the old one is removed before.
+        // A second init flag does not override the first one, so the existing flag is removed first.
         let without = unset(input, &winner.flag)?;
         return append(&without, None, words);
     }
@@ -144,9 +144,9 @@ fn no_room(input: &Input, winner: Option<&Given>) -> ArgsError {
     }
 }
 
-/// The fragment to add a flag to: the one that has the effective value, otherwise the most obvious one.
+/// Finds the fragment to which a flag is added: the one that contains the effective value, otherwise the most suitable one.
 fn place(input: &Input, winner: Option<&Given>) -> Option<usize> {
-    /// Variables for additional flags; other variables of products replace the product's own defaults.
+    /// Variables for additional flags. Other variables of products replace the flags that the product sets by default.
     const ADDITIONAL: [&str; 4] =
         ["ERL_FLAGS", "ERL_OPTIONS", "SERVER_ADDITIONAL_ERL_ARGS", "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS"];
     let reaches_node = reaches_node(input);
@@ -171,7 +171,7 @@ fn place(input: &Input, winner: Option<&Given>) -> Option<usize> {
     candidates.max_by_key(|(index, fragment)| worth(*index, &fragment.place)).map(|(index, _)| index)
 }
 
-/// The file with an empty variable for flags.
+/// Adds an empty variable for flags to a file.
 fn new_place(input: &Input) -> Result<Input, ArgsError> {
     let text = &input.text;
     let eol = if text.contains("\r\n") { "\r\n" } else { "\n" };
@@ -192,7 +192,7 @@ fn new_place(input: &Input) -> Result<Input, ArgsError> {
             format!("{before}Environment=\"ERL_FLAGS=\"{eol}{after}")
         }
         Format::Shell => {
-            // Before any command, but after the leading comments.
+            // The variable must precede all commands, but follow the leading comments.
             let top: usize =
                 text.split_inclusive('\n').take_while(|line| line.starts_with('#')).map(str::len).sum();
             let (before, after) = text.split_at(top);
@@ -207,7 +207,7 @@ fn new_place(input: &Input) -> Result<Input, ArgsError> {
     Ok(input.with_text(new)?)
 }
 
-/// The text up to and including the first such line, and the rest.
+/// Splits the text after the first line that equals one of `lines`.
 fn behind_line<'t>(text: &'t str, lines: &[&str]) -> Option<(&'t str, &'t str)> {
     let mut end = 0;
     for line in text.split_inclusive('\n') {
@@ -227,7 +227,7 @@ fn unset(input: &Input, flag: &str) -> Result<Input, ArgsError> {
     let all = flag_uses(&result, 0);
     let mut left = all.iter().filter(|given| given.flag == flag).count();
     if left == 0 {
-        // `-kernel` for `-kernel net_ticktime`.
+        // The user requested `-kernel` instead of `-kernel net_ticktime`.
         if let Some(given) = all.iter().find(|given| given.flag.split(' ').next() == Some(flag)) {
             return Err(ArgsError::NoParameter { flag: flag.to_owned(), example: given.flag.clone() });
         }
@@ -235,7 +235,7 @@ fn unset(input: &Input, flag: &str) -> Result<Input, ArgsError> {
     }
     while left > 0 {
         let all = flag_uses(&result, 0);
-        // From the back, so that places in errors match the original file.
+        // The last occurrence is removed first, so that positions in errors refer to the original file.
         let Some(given) = all.iter().rfind(|given| given.flag == flag) else { break };
         let words = match &given.shape {
             Shape::Apart(range) => range.clone(),
@@ -253,7 +253,7 @@ fn unset(input: &Input, flag: &str) -> Result<Input, ArgsError> {
     Ok(result)
 }
 
-/// Ensures that a flag has the requested values and all other flags keep theirs.
+/// Ensures that a flag has the requested values and that all other flags are unchanged.
 fn ensure_only_changed(
     before: &Input,
     after: &Input,
@@ -265,11 +265,11 @@ fn ensure_only_changed(
     let now = after.get(flag).and_then(|list| list.last());
     if now.map(Vec::as_slice) != wanted {
         let now = match now {
-            None => "absent".to_owned(),
-            Some(_) if holds_secret(flag) => "another one".to_owned(),
-            Some(values) => format!("`{}`", values.join(" ")),
+            None => "the flag would be absent".to_owned(),
+            Some(_) if holds_secret(flag) => "the flag would have a different value".to_owned(),
+            Some(values) => format!("the value would be `{}`", values.join(" ")),
         };
-        return Err(not_held(format!("it would be {now}; check the text around it")));
+        return Err(not_held(format!("{now}; check the text around it")));
     }
     let others = |map: &BTreeMap<String, Vec<Vec<String>>>| -> BTreeMap<String, Vec<Vec<String>>> {
         map.iter()
@@ -286,7 +286,7 @@ fn ensure_only_changed(
     }
 }
 
-/// All values of each flag, in the order of effect.
+/// Returns all values of each flag, in the order of effect.
 fn values(input: &Input) -> BTreeMap<String, Vec<Vec<String>>> {
     let mut values: BTreeMap<String, Vec<Vec<String>>> = BTreeMap::new();
     for given in flag_uses(input, 0) {
@@ -331,7 +331,7 @@ mod tests {
     const EEX: Format = Format::VmArgsTemplate(Template::Eex);
 
     #[test]
-    fn a_new_flag_is_added_with_its_comment() {
+    fn new_flag_is_added_with_its_comment() {
         set(Format::VmArgs, "", "+sbwt none", "# why\n+sbwt none\n");
         set(Format::VmArgs, "# limits\n+P 5000\n", "+sbwt none", "# limits\n+P 5000\n# why\n+sbwt none\n");
         set(Format::VmArgs, "+P 5000 -extra x\n", "+sbwt none", "# why\n+P 5000 +sbwt none -extra x\n");
@@ -380,10 +380,10 @@ mod tests {
     }
 
     #[test]
-    fn a_place_for_flags_is_added_if_there_is_none() {
+    fn variable_for_flags_is_added_if_the_file_has_none() {
         set(Format::EnvFile, "A=b", "+sbwt none", "A=b\n# why\nERL_FLAGS=\"+sbwt none\"\n");
         set(Format::Dockerfile, "FROM x\n", "+sbwt none", "FROM x\n# why\nENV ERL_FLAGS=\"+sbwt none\"\n");
-        // A build stage is not a place for flags.
+        // Flags in a build stage have no effect.
         set(
             Format::Dockerfile,
             "FROM x AS build\nENV ERL_FLAGS=\"+P 1\"\nFROM y\n",
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_replaced_where_it_takes_effect() {
+    fn effective_value_is_replaced() {
         set(
             Format::VmArgs,
             "+P 1000 # old\n+P 2000\n+Q 1\n",
@@ -457,42 +457,42 @@ mod tests {
             "FROM x\nCMD [\"erl\", \"-s\", \"a\", \"+P\", \"5000\"]\n",
         );
         set(Format::Kubernetes, "args: [erl, +P, '1']\n", "+P 5000", "args: [erl, +P, \"5000\"]\n");
-        // A variable that sets several flags is left unchanged.
+        // A variable that sets several flags is not changed; a flag that overrides it is added.
         set(
             Format::RabbitmqEnv,
             "SCHEDULER_BUSY_WAIT_THRESHOLD=none\nSERVER_ADDITIONAL_ERL_ARGS='+P 1'\n",
             "+sbwt long",
             "SCHEDULER_BUSY_WAIT_THRESHOLD=none\n# why\nSERVER_ADDITIONAL_ERL_ARGS='+P 1 +sbwt long'\n",
         );
-        // So is a flag whose words do not fit the value.
+        // The same applies to a flag that is written without a value.
         set(Format::VmArgs, "+c\n+P 1\n", "+c false", "+c\n+P 1\n# why\n+c false\n");
     }
 
     #[test]
-    fn a_flag_with_the_requested_value_is_left_unchanged() {
+    fn flag_with_the_requested_value_is_left_unchanged() {
         for text in ["+P 5000\n", "+P 1\n+P5000\n"] {
             set(Format::VmArgs, text, "+P 5000", text);
         }
-        // The same comment is not added twice.
+        // A comment that is already there is not added again.
         set(Format::VmArgs, "# why\n+P 1\n", "+P 5000", "# why\n+P 5000\n");
     }
 
     #[test]
-    fn templates_stay_and_a_later_flag_overrides_conditions() {
+    fn templates_are_kept_and_conditional_flags_are_overridden() {
         let text = "<%= if big do %>\n+P 5000\n<% else %>\n+P 1000\n<% end %>\n+sbwt <%= x %>\n";
         set(EEX, text, "+P 8000", &format!("{text}# why\n+P 8000\n"));
         set(EEX, text, "+sbwt none", &text.replace("+sbwt <%= x %>", "# why\n+sbwt none"));
     }
 
     #[test]
-    fn a_comment_is_omitted_where_it_would_not_be_a_comment() {
+    fn comment_is_omitted_where_the_syntax_allows_none() {
         set(
             Format::Compose,
             "a:\n  ERL_FLAGS: >-\n    +P 1\n    +Q 2\n",
             "+Q 4096",
             "a:\n  # why\n  ERL_FLAGS: >-\n    +P 1\n    +Q 4096\n",
         );
-        // Inside of quotes that span lines.
+        // The line above is part of a quoted word.
         set(Format::VmArgs, "-x 'a\nb' +P 1\n", "+P 5000", "-x 'a\nb' +P 5000\n");
         set(
             Format::Shell,
@@ -504,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_is_removed_with_its_value_everywhere() {
+    fn all_occurrences_of_a_flag_are_removed_with_their_values() {
         unset(
             Format::VmArgs,
             "# kernel poll\n+K true\n+P 5000\n+K false\n",
@@ -524,8 +524,8 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_would_affect_other_flags_is_rejected() {
-        // The flag before lacks its value and would take the new flag as its value.
+    fn change_that_would_affect_other_flags_is_rejected() {
+        // The existing flag lacks its value and would take the new flag as its value.
         let error = refused(Format::VmArgs, "+P", Wish::set("+sbwt none").expect("a change"));
         assert!(error.contains("check the text around it"), "{error}");
         // The flag lacks its value and takes the next flag as its value.
@@ -535,7 +535,7 @@ mod tests {
             Wish::set("+sbwt none").expect("a change"),
         );
         assert!(error.contains("at 2:1 takes `+sbwtdcpu` as its value"), "{error}");
-        // If it is uncertain that the old value takes effect, the new one must come after it.
+        // The new value must override the conditional one in ERL_ZFLAGS, but only ERL_FLAGS can be added, which is weaker.
         let conditional = "if x; then\n  ERL_ZFLAGS='+P 2048'\nfi\n";
         let error = refused(Format::Shell, conditional, Wish::set("+P 4096").expect("a change"));
         assert!(error.contains("from ERL_ZFLAGS at 2:15"), "{error}");
@@ -546,7 +546,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_changed_file_has_the_requested_value(
+        fn changed_file_has_the_requested_value(
             lines in proptest::collection::vec(
                 prop_oneof![
                     Just("# a comment 'with a quote"), Just(""), Just("+P 5000"), Just("+sbwt short # why"), Just("+S4:4"),
@@ -571,7 +571,7 @@ mod tests {
                 Ok(changed) => {
                     let (wanted, _) = one_flag(&quoted(words)).expect("a flag");
                     let all = flag_uses(&changed, 0);
-                    let last = all.iter().rfind(|given| given.flag == request.flag()).expect("it is there");
+                    let last = all.iter().rfind(|given| given.flag == request.flag()).expect("the flag is in the file");
                     prop_assert_eq!(&last.values, &wanted.values);
                     // All comments are kept in order.
                     let comments = |text: &str| -> Vec<String> {
@@ -579,7 +579,8 @@ mod tests {
                     };
                     prop_assert_eq!(comments(&text), comments(&changed.text));
                     // The flag can be removed again.
-                    let without = change(&changed, &Wish::Unset { flag: request.flag().to_owned() }, &[]).expect("it is there");
+                    let unset = Wish::Unset { flag: request.flag().to_owned() };
+                    let without = change(&changed, &unset, &[]).expect("the flag is in the file");
                     prop_assert!(flag_uses(&without, 0).iter().all(|given| given.flag != request.flag()));
                 }
                 Err(ArgsError::Twice { .. }) => {}

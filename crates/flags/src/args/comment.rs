@@ -1,21 +1,21 @@
 //! Puts a comment above the line of a flag.
 //!
-//! All supported formats have comments that begin with `#` on a line of their own, but not on every line: not inside of quotes, not
-//! within a continued line, not in the text of a YAML block. Where it is uncertain that the text would be a comment, none is added.
+//! In all supported formats, a comment is a line that starts with `#`. This is not true within quotes, continued lines and YAML
+//! blocks. If it is uncertain that the text would be parsed as a comment, no comment is added.
 
 use crate::source::{Place, line_begin};
 
 use super::{Given, Input, place_name};
 
-/// How far above the first flag the name of its variable may be, in lines.
+/// Maximum number of lines between the name of a variable and its first flag.
 const MAX_LINES_ABOVE: usize = 20;
 
-/// What may precede the name of a variable on its line.
+/// Text that may precede the name of a variable on its line.
 const BEFORE_NAME: &[&str] =
     &["", "export", "-", "- name:", "name:", "ENV", "env", "Environment=", "Environment ="];
 
-/// The file with the comment above a flag or its variable; `None` if there is no room for one. A comment that is already there is not
-/// repeated.
+/// Adds a comment above a flag or its variable; `None` if the syntax does not allow a comment there. A comment that is already there is
+/// not repeated.
 pub(super) fn insert_above(input: &Input, given: &Given, comment: &[String]) -> Option<Input> {
     let text = &input.text;
     let begin = line_of_comment(input, given)?;
@@ -30,7 +30,7 @@ pub(super) fn insert_above(input: &Input, given: &Given, comment: &[String]) -> 
     same_words(input, &new).then_some(new)
 }
 
-/// Start of the line that the comment goes above.
+/// Returns the start of the line above which the comment is inserted.
 fn line_of_comment(input: &Input, given: &Given) -> Option<usize> {
     let text = &input.text;
     let fragment = input.fragments.get(given.fragment)?;
@@ -68,7 +68,7 @@ fn line_of_comment(input: &Input, given: &Given) -> Option<usize> {
     (!inside_a_word).then_some(begin)
 }
 
-/// Without control characters, and without the delimiters of any template language: templates are expanded even in comments.
+/// Removes control characters and the delimiters of all template languages, because templates are expanded even in comments.
 fn sanitized(text: &str) -> String {
     let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let mut result = text.trim().to_owned();
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_comment_contains_no_template_tags() {
+    fn comments_contain_no_template_tags() {
         let check = |text: &str, expect: &str| assert_eq!(sanitized(text), expect);
         check("finding BT001 on 2026-11-20", "finding BT001 on 2026-11-20");
         check("a\nb\u{1b}[31m", "a b [31m");

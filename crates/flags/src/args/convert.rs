@@ -1,7 +1,7 @@
-//! Writes the flags of a file in another format.
+//! Converts the flags of a file to another format.
 //!
-//! Flags keep their order of effect, and the comments of an args file are kept. What only the old format can express, such as the tags
-//! of a template, is rejected with its place.
+//! The order of effect and the comments of an args file are kept. Parts that the new format cannot express, such as template tags, are
+//! rejected with their position.
 
 use crate::arguments::{Origin, Setting};
 use crate::entry::Argument;
@@ -11,20 +11,20 @@ use crate::source::{Change, Format, Fragment, Order, Place, Role, SourceError, T
 use super::walk::{ensure_one_node, flag_uses, reaches_node};
 use super::{ArgsError, Given, Input, Shape};
 
-/// A target format.
+/// The format to which a file is converted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
     /// `vm.args`.
     VmArgs,
     /// `vm.args.eex` of Mix releases.
     Eex,
-    /// `.env` with `ERL_FLAGS`.
+    /// An `.env` file with `ERL_FLAGS`.
     Env,
     /// `ENV ERL_FLAGS` of a Dockerfile.
     Dockerfile,
     /// A ConfigMap with `ERL_FLAGS`, for `envFrom`.
     Kubernetes,
-    /// A drop-in of a systemd unit with `ERL_FLAGS`.
+    /// A systemd drop-in unit with `ERL_FLAGS`.
     Systemd,
     /// `rabbitmq-env.conf`.
     Rabbitmq,
@@ -33,7 +33,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// The format with which a written file is parsed.
+    /// Returns the format of the converted file.
     pub fn format(self) -> Format {
         match self {
             Target::VmArgs => Format::VmArgs,
@@ -47,8 +47,8 @@ impl Target {
         }
     }
 
-    /// The text above the comments, the line with the empty variable, and the indentation of comments and variable. `None` for args
-    /// files, which have no variable.
+    /// Returns the text above the comments, the line with the empty variable, and the indentation of comments and variable. `None`
+    /// for args files, which have no variable.
     fn frame(self) -> Option<(&'static str, &'static str, &'static str)> {
         match self {
             Target::VmArgs | Target::Eex => None,
@@ -69,16 +69,16 @@ impl Target {
 /// A flag with its values and the comments before it.
 #[derive(Debug, Default)]
 struct Item {
-    /// Its start in the old file, in bytes.
+    /// The byte offset in the old file.
     at: usize,
     comments: Vec<String>,
     words: Vec<String>,
 }
 
-/// The flags of `input`, with its comments if it is an args file, as a new file in another format.
+/// Converts the flags of `input` to another format. Comments are kept if `input` is an args file.
 ///
 /// # Errors
-/// [`ArgsError::NotConvertible`] for what the other format cannot express, [`ArgsError::SeveralNodes`].
+/// [`ArgsError::NotConvertible`] if the other format cannot express a part of the file; [`ArgsError::SeveralNodes`].
 pub fn convert(input: &Input, target: Target) -> Result<Input, ArgsError> {
     ensure_one_node(input)?;
     let format = target.format();
@@ -89,7 +89,7 @@ pub fn convert(input: &Input, target: Target) -> Result<Input, ArgsError> {
     let words: Vec<&String> = items.iter().flat_map(|item| &item.words).collect();
     let conversion_error = |nth: usize, why: &'static str| conversion_error(input, &items, nth, why);
     let result = written(&items, target).map_err(|error| match &error {
-        // The error has a place in the new file, which the user has not seen.
+        // The error refers to a position in the new file, which the user has not seen.
         ArgsError::Source(SourceError::CannotWrite { reason, .. }) => {
             let alone = |word: &str| Item { words: vec![word.to_owned()], ..Item::default() };
             let nth = words.iter().position(|word| written(&[alone(word)], target).is_err());
@@ -108,7 +108,7 @@ pub fn convert(input: &Input, target: Target) -> Result<Input, ArgsError> {
     }
 }
 
-/// A file with these flags.
+/// Writes a file with these flags.
 fn written(items: &[Item], target: Target) -> Result<Input, ArgsError> {
     let format = target.format();
     let Some((head, variable, indent)) = target.frame() else { return lines(format, items) };
@@ -122,7 +122,7 @@ fn written(items: &[Item], target: Target) -> Result<Input, ArgsError> {
     append(Input::read(format, text)?, &words, &[])
 }
 
-/// An error about the flag that the nth word of all items belongs to, with its place in the old file.
+/// Creates an error about the flag to which the nth word of all items belongs, with the position of the flag in the old file.
 fn conversion_error(input: &Input, items: &[Item], nth: usize, why: &'static str) -> ArgsError {
     let mut count = 0;
     let holds = |item: &&Item| {
@@ -138,7 +138,7 @@ fn conversion_error(input: &Input, items: &[Item], nth: usize, why: &'static str
     ArgsError::NotConvertible { at: input.at(at), text: shown.collect::<Vec<_>>().join(" "), why }
 }
 
-/// The flags that a node was started with, as an args file: each once, with its effective value.
+/// Writes the flags with which a node was started as an args file: each flag once, with its effective value.
 ///
 /// # Errors
 /// If an args file cannot express a value.
@@ -162,7 +162,7 @@ fn is_args_file(format: Format) -> bool {
     matches!(format, Format::VmArgs | Format::VmArgsTemplate(_))
 }
 
-/// Converts between args files: the text stays the same, if its meaning does.
+/// Converts between kinds of args files: the text is kept if it has the same meaning in the new format.
 fn same_text(input: &Input, format: Format) -> Result<Input, ArgsError> {
     if let Some(word) = dynamic(input) {
         return if format == input.format {
@@ -186,7 +186,7 @@ fn not_convertible(input: &Input, word: &Word, why: &'static str) -> ArgsError {
     ArgsError::NotConvertible { at: input.at(word.span.start), text: word.text.clone(), why }
 }
 
-/// All flags that reach the node, in the order of effect; `-extra` and the words after it come last.
+/// Returns all flags that reach the node, in the order of effect; `-extra` and the words after it come last.
 fn items(input: &Input) -> Result<Vec<Item>, ArgsError> {
     let reaches_node = reaches_node(input);
     let mut fragments: Vec<(usize, &Fragment)> = input
@@ -222,7 +222,7 @@ fn items(input: &Input) -> Result<Vec<Item>, ArgsError> {
             if is_extra { extra.push(item) } else { items.push(item) }
         }
     }
-    // Only one `-extra` is kept; a second would be an argument.
+    // Only one `-extra` is kept; a second one would be an argument of the Erlang program.
     for item in extra.iter_mut().skip(1) {
         item.words.remove(0);
     }
@@ -230,18 +230,18 @@ fn items(input: &Input) -> Result<Vec<Item>, ArgsError> {
     Ok(items)
 }
 
-/// The flags that a variable with a single value stands for.
+/// Returns the flag that is equivalent to a variable.
 fn of_variable(given: &Given) -> Item {
     let mut words = vec![given.flag.clone()];
     if !given.flag.starts_with(['+', '-']) {
-        // The VM reads its environment after `-env` has set it.
+        // `-env` sets the variable before the VM reads it.
         words.insert(0, "-env".to_owned());
     }
     words.extend(given.values.iter().cloned());
     Item { at: given.span.start, words, ..Item::default() }
 }
 
-/// The flags of a fragment, each with the stray words after it.
+/// Returns the flags of a fragment, each with the stray words after it.
 fn of_words<'g>(
     input: &Input,
     fragment: &Fragment,
@@ -281,7 +281,7 @@ fn of_words<'g>(
     Ok(items)
 }
 
-/// The comments between two words.
+/// Returns the comments in a range of bytes between two words.
 fn comments(input: &Input, between: std::ops::Range<usize>) -> Result<Vec<String>, ArgsError> {
     let mut comments = Vec::new();
     let mut at = between.start;
@@ -305,7 +305,7 @@ fn comments(input: &Input, between: std::ops::Range<usize>) -> Result<Vec<String
     Ok(comments)
 }
 
-/// An args file with a line for each flag.
+/// Writes an args file with one line for each flag.
 fn lines(format: Format, items: &[Item]) -> Result<Input, ArgsError> {
     let mut result = Input::read(format, "")?;
     for item in items {
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn an_args_file_is_converted_to_every_format() {
+    fn args_file_is_converted_to_every_format() {
         let text = "## Limits\n+P 5000 # many\n\n# Name\n-setcookie 'a b'\n# end\n";
         check(Format::VmArgs, text, Target::Eex, text);
         check(
@@ -390,14 +390,14 @@ mod tests {
         );
         check(Format::VmArgs, "+P 5000\n", Target::Rabbitmq, "SERVER_ADDITIONAL_ERL_ARGS=\"+P 5000\"\n");
         check(Format::VmArgs, "+P 5000\n", Target::Ejabberd, "ERL_OPTIONS=\"+P 5000\"\n");
-        // These two split their flags only at white space.
+        // RabbitMQ and ejabberd split flags only at white space and do not support quotes.
         let error = converted(Format::VmArgs, text, Target::Rabbitmq).expect_err("white space");
         assert!(error.to_string().contains("splits"), "{error}");
         assert!(error.to_string().starts_with("5:1: `-setcookie *` cannot be written"), "{error}");
     }
 
     #[test]
-    fn variables_become_an_args_file_in_the_order_of_effect() {
+    fn variables_are_converted_to_an_args_file_in_the_order_of_effect() {
         check(
             Format::EnvFile,
             "ERL_ZFLAGS=+Q 9\nERL_AFLAGS=+sbwt none -extra a\nERL_MAX_PORTS=4096\nERL_CRASH_DUMP=/tmp/x\n",
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn a_running_node_becomes_an_args_file() {
+    fn flags_of_a_running_node_are_written_as_an_args_file() {
         let args =
             ["-P", "1000", "-sbwtnone", "-fnuw", "-P", "5000", "-MBas", "aobf", "-d"].map(str::to_owned);
         let input = of_node(&crate::parse_emu_args(&args)).expect("an args file");
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_the_old_format_can_express_is_rejected_with_its_place() {
+    fn parts_that_the_new_format_cannot_express_are_rejected() {
         let eex = Format::VmArgsTemplate(Template::Eex);
         let refused = |format: Format, text: &str, target: Target, place: &str| {
             let error = converted(format, text, target).expect_err(text).to_string();
@@ -437,7 +437,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_words_are_the_same_in_every_format(
+        fn conversion_keeps_all_words(
             flags in proptest::collection::vec(
                 prop_oneof![
                     Just("+P 5000".to_owned()), Just("+sbwtnone".to_owned()), Just("-heart".to_owned()), Just("# a comment".to_owned()),
@@ -461,14 +461,14 @@ mod tests {
             match convert(&input, target) {
                 Ok(result) => {
                     let (mut old, mut new) = (words(&input), words(&result));
-                    // `-extra` goes to the end.
+                    // `-extra` is moved to the end.
                     if old.iter().any(|word| word == "-extra") {
                         old.sort();
                         new.sort();
                     }
                     prop_assert_eq!(old, new, "{}", result.text);
                 }
-                // Some formats cannot express some words; that is reported.
+                // Some formats cannot express some words, which is an error.
                 Err(ArgsError::Source(_) | ArgsError::NotConvertible { .. } | ArgsError::NotHeld { .. }) => {}
                 Err(error) => prop_assert!(false, "{error}"),
             }

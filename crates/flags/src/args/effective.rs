@@ -1,4 +1,4 @@
-//! The effective value of each flag.
+//! Determines the effective value of each flag of a node from its configuration files.
 
 use crate::OtpVersion;
 use crate::arguments::stays_beside;
@@ -13,22 +13,22 @@ use super::{ArgsError, Given, Input, place_name};
 /// An emulator flag and its effective value.
 #[derive(Debug, Clone)]
 pub struct EffectiveFlag {
-    /// As in [`Given::flag`].
+    /// The name of the flag, as in [`Given::flag`].
     pub flag: String,
-    /// Its entry in the catalogue.
+    /// The entry in the catalogue; `None` for an unknown flag.
     pub entry: Option<&'static Entry>,
-    /// The value; `None` for a flag without one.
+    /// The value; `None` for a flag without a value.
     pub value: Option<String>,
     /// Where the value comes from.
     pub by: By,
-    /// The values that it overrides, strongest first.
+    /// The overridden values; the one that would take effect next comes first.
     pub instead_of: Vec<Given>,
 }
 
-/// Where a value comes from.
+/// The source of an effective value.
 #[derive(Debug, Clone)]
 pub enum By {
-    /// A file.
+    /// An occurrence in a file.
     Given(Given),
     /// The default of the release.
     Default,
@@ -37,9 +37,9 @@ pub enum By {
 /// A variable or flag in a file that does not reach the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IneffectiveFlag {
-    /// Index of the file.
+    /// Index of the file in the list of inputs.
     pub file: usize,
-    /// Its start, in bytes.
+    /// The byte offset in the file.
     pub offset: usize,
     /// The variable, the flag, or the command line.
     pub name: String,
@@ -47,21 +47,21 @@ pub struct IneffectiveFlag {
     pub why: &'static str,
 }
 
-/// All flags of a node.
+/// The flags of a node, in effect or not.
 #[derive(Debug, Clone, Default)]
 pub struct Overview {
-    /// Emulator flags: first those that are given, then those with their default.
+    /// Emulator flags: first the flags that the files give, then all others with their defaults.
     pub emulator: Vec<EffectiveFlag>,
-    /// Flags for `init` and applications, every occurrence, in the order of effect.
+    /// All occurrences of flags for `init` and for applications, in the order of effect.
     pub others: Vec<Given>,
-    /// What has no effect on the node.
+    /// Parts of the files that have no effect on the node.
     pub idle: Vec<IneffectiveFlag>,
 }
 
-/// The flags of a node of this version, started with these files.
+/// Determines the flags of a node of version `otp` that is started with these files.
 ///
 /// # Errors
-/// [`ArgsError::SeveralNodes`] if a file describes more than one.
+/// [`ArgsError::SeveralNodes`] if a file describes several nodes and none is selected.
 pub fn effective(inputs: &[Input], otp: &OtpVersion) -> Result<Overview, ArgsError> {
     let mut overview = Overview::default();
     let mut all: Vec<Given> = Vec::new();
@@ -115,7 +115,7 @@ pub fn effective(inputs: &[Input], otp: &OtpVersion) -> Result<Overview, ArgsErr
     let defaults: Vec<EffectiveFlag> = entries()
         .iter()
         .filter(|entry| entry.kind == Kind::EmulatorFlag && entry.works_in(otp.clone()))
-        // A pattern has a default per allocator; the default of a flag that only the launcher reads is unknown.
+        // `+M<S>as` and the like have a default for each allocator. Flags that only the launcher parses have no known default.
         .filter(|entry| entry.spelling().starts_with('+') && !entry.spelling().contains('<'))
         .filter(|entry| !given.contains(&entry.id.as_str()))
         .map(|entry| EffectiveFlag {
@@ -132,8 +132,8 @@ pub fn effective(inputs: &[Input], otp: &OtpVersion) -> Result<Overview, ArgsErr
 
 const NAMES: [&str; 2] = ["-sname", "-name"];
 
-/// The name of the node: the first `-sname`, otherwise the first `-name`, if it is one word (`erl_distribution.erl`; seen on OTP 23, 25, 27
-/// and 29). `None` if none is given or if it is uncertain which one takes effect.
+/// Finds the flag that names the node: the first `-sname`, or else the first `-name`, if its value is one word
+/// (`erl_distribution.erl`; tested on OTP 23, 25, 27 and 29). `None` if there is no name, or if the effective one is uncertain.
 fn effective_name(all: &[Given]) -> Option<Given> {
     let names = all.iter().filter(|given| NAMES.contains(&given.flag.as_str()));
     if names.clone().any(|given| given.conditional) {
@@ -143,7 +143,7 @@ fn effective_name(all: &[Given]) -> Option<Given> {
     NAMES.into_iter().filter_map(first).find(|given| given.values.len() == 1).cloned()
 }
 
-/// Why another name has no effect; `None` for the effective one and for other flags.
+/// Returns the reason why a node name has no effect; `None` for the effective name and for other flags.
 fn ignored_name(given: &Given, effective: &Given) -> Option<IneffectiveFlag> {
     let is_other = (given.file, given.fragment, given.span.start)
         != (effective.file, effective.fragment, effective.span.start);
@@ -152,7 +152,7 @@ fn ignored_name(given: &Given, effective: &Given) -> Option<IneffectiveFlag> {
     }
     let why = match given.flag == effective.flag {
         true => "only the first of several names takes effect",
-        false if given.flag == "-sname" => "it has more than one word, so the -name takes effect",
+        false if given.flag == "-sname" => "the value has more than one word, so -name takes effect",
         false => "-sname overrides -name, in any order",
     };
     let name = format!("{} {}", given.flag, given.values.join(" "));
@@ -164,7 +164,7 @@ fn ignored_name(given: &Given, effective: &Given) -> Option<IneffectiveFlag> {
     })
 }
 
-/// Whether a fragment is `ERL_OTP27_FLAGS` and the release is not 27.
+/// Whether a fragment is a variable for another release, such as `ERL_OTP27_FLAGS` for OTP 25.
 fn is_for_other_release(fragment: &Fragment, otp: &OtpVersion) -> bool {
     fragment.place.order() == Some(Order::OtpFlags)
         && place_name(&fragment.place) != format!("ERL_OTP{}_FLAGS", otp.release())
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_of_the_launcher_decides_not_the_order_of_the_files() {
+    fn precedence_follows_the_launcher_and_not_the_order_of_the_files() {
         let files =
             [(Format::EnvFile, "ERL_FLAGS=+P 5000\n"), (Format::VmArgs, "+P 1000\n+Q 2048\n+P 3000\n")];
         let overview = overview(&files, 25);
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_that_is_not_given_has_the_default_of_the_release() {
+    fn flag_that_is_not_given_has_the_default_of_the_release() {
         for (otp, default) in [(25, "262144"), (27, "1048576")] {
             let overview = overview(&[(Format::VmArgs, "+sbwt none\n")], otp);
             let limit = of(&overview, "+P");
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_that_are_separate_switches_do_not_override_each_other() {
+    fn different_letters_of_the_break_flag_do_not_override_each_other() {
         let overview = overview(&[(Format::VmArgs, "+B i\n+Bc\n+B\n+Bd\n+B i\n")], 25);
         let given = overview.emulator.iter().filter(|known| known.flag == "+B");
         let shown: Vec<_> = given.map(|known| (known.value.as_deref(), known.instead_of.len())).collect();
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_has_one_name() {
+    fn only_one_name_of_a_node_takes_effect() {
         let check = |files: &[(Format, &str)], name: &[&str], idle: &[&str]| {
             let overview = overview(files, 25);
             let names: Vec<String> = overview
@@ -255,19 +255,19 @@ mod tests {
         args("-sname a\n-sname b\n-name c@d\n", &["-sname a"], &["-sname b", "-name c@d"]);
         args("-name a@b\n-name c@d\n", &["-name a@b"], &["-name c@d"]);
         args("-sname a b\n-name c@d\n", &["-name c@d"], &["-sname a b"]);
-        // Neither of them is valid.
+        // Neither name is valid: the first has two words, and a second `-sname` is ignored.
         args("-sname a b\n-sname c\n", &["-sname a b", "-sname c"], &[]);
         // The order of effect decides, not the order of the files.
         let files = [(Format::EnvFile, "ERL_FLAGS=-sname b\n"), (Format::VmArgs, "-sname a\n")];
         check(&files, &["-sname a"], &["-sname b"]);
-        // Either of them may be absent.
+        // Only one of the two names is present at run time.
         let erb = Format::VmArgsTemplate(crate::source::Template::Erb);
         let text = "<% if x %>\n-name a@b\n<% else %>\n-sname a\n<% end %>\n";
         check(&[(erb, text)], &["-name a@b", "-sname a"], &[]);
     }
 
     #[test]
-    fn a_variable_for_another_release_does_not_count() {
+    fn variable_for_another_release_has_no_effect() {
         let files = [(Format::EnvFile, "ERL_OTP27_FLAGS=+P 5000 +Q 2048\n")];
         assert!(matches!(of(&overview(&files, 25), "+P").by, By::Default));
         assert_eq!(overview(&files, 25).idle.len(), 1);
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_overrides_its_fallback_variable() {
+    fn flag_overrides_its_fallback_variable() {
         let both = overview(&[(Format::EnvFile, "ERL_MAX_PORTS=4096\nERL_AFLAGS=+Q 2048\n")], 25);
         assert_eq!(of(&both, "+Q").value.as_deref(), Some("2048"));
         let alone = overview(&[(Format::EnvFile, "ERL_MAX_PORTS=4096\n")], 25);
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_command_ranks_between_the_variables_and_several_do_not_count() {
+    fn command_line_is_used_only_if_the_file_has_one_command() {
         let one = "export ERL_AFLAGS='+P 5000'\nexec erl +P 6000 +Q 2048\nERL_FLAGS='+Q 4096'\n";
         let alone = overview(&[(Format::Shell, one)], 25);
         assert_eq!(of(&alone, "+P").value.as_deref(), Some("6000"));
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn the_commands_of_two_services_belong_to_two_nodes() {
+    fn commands_of_two_services_belong_to_two_nodes() {
         let text = "services:\n  a:\n    entrypoint: [erl, +P, '5000']\n    command: [+Q, '2048']\n  b:\n    command: erl +P 6000\n";
         let node = |node| Input { node, ..Input::read(Format::Compose, text).expect(text) };
         let of_service = |at| effective(&[node(Some(at))], &OtpVersion::from(25)).expect("a node");
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn two_containers_are_not_one_node() {
+    fn two_containers_are_two_nodes() {
         let text = "a:\n  environment:\n    ERL_FLAGS: +P 1\nb:\n  environment:\n    ERL_FLAGS: +P 2\n";
         let input = Input::read(Format::Compose, text).expect(text);
         let error = effective(std::slice::from_ref(&input), &OtpVersion::from(25)).expect_err("two nodes");

@@ -1,4 +1,4 @@
-//! A requested change of a flag, as a user writes it.
+//! Parses a change of a flag that a user requests.
 
 use crate::Verdict;
 use crate::catalog::entries;
@@ -9,19 +9,19 @@ use crate::source::Format;
 use super::walk::flag_uses;
 use super::{ArgsError, Given, Input, Shape};
 
-/// A requested change.
+/// A requested change of a flag.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wish {
-    /// Give a flag a value.
+    /// Set the value of a flag.
     Set {
-        /// As in [`Given::flag`].
+        /// The name of the flag, as in [`Given::flag`].
         flag: String,
         /// The words to write if the file does not have the flag yet.
         words: Vec<String>,
     },
     /// Remove a flag.
     Unset {
-        /// As in [`Given::flag`].
+        /// The name of the flag, as in [`Given::flag`].
         flag: String,
     },
 }
@@ -30,7 +30,7 @@ impl Wish {
     /// Parses a flag with its value, as in `vm.args`: `+sbwt none`, `-kernel net_ticktime 30`.
     ///
     /// # Errors
-    /// If it is not exactly one flag, if no release has the flag, or if the flag can be repeated.
+    /// If the text is not exactly one flag, if no release has the flag, or if the flag can be repeated.
     pub fn set(text: &str) -> Result<Wish, ArgsError> {
         let (given, words) = one_flag(text)?;
         if given.flag.starts_with('+') && given.entry.is_none() {
@@ -50,9 +50,9 @@ impl Wish {
     /// Parses a flag without a value: `+K`, `-kernel net_ticktime`.
     ///
     /// # Errors
-    /// As for [`set`](Self::set), but a flag that no release has can be removed.
+    /// As for [`set`](Self::set), except that a flag that no release has can be removed.
     pub fn unset(text: &str) -> Result<Wish, ArgsError> {
-        // A parameter of an application has two words as its name.
+        // The name of an application parameter consists of two words, such as `-kernel net_ticktime`.
         let is_pair = text.starts_with('-') && text.split_whitespace().count() == 2;
         let given = if is_pair { one_flag(&format!("{text} x"))?.0 } else { one_flag(text)?.0 };
         if !is_pair && !given.values.is_empty() {
@@ -61,7 +61,7 @@ impl Wish {
         Ok(Wish::Unset { flag: given.flag })
     }
 
-    /// The flag to change.
+    /// Returns the name of the flag to change.
     pub fn flag(&self) -> &str {
         match self {
             Wish::Set { flag, .. } | Wish::Unset { flag } => flag,
@@ -69,7 +69,7 @@ impl Wish {
     }
 }
 
-/// The only flag of a text, and its words.
+/// Parses a text that must be exactly one flag, and returns the flag and the words of the text.
 pub(super) fn one_flag(text: &str) -> Result<(Given, Vec<String>), ArgsError> {
     let none = || ArgsError::NotOneFlag { text: text.to_owned() };
     let input = Input::read(Format::VmArgs, text).map_err(|_| none())?;
@@ -93,11 +93,11 @@ pub(super) fn one_flag(text: &str) -> Result<(Given, Vec<String>), ArgsError> {
         Shape::Pair { .. } => 3,
         Shape::OfVariable { .. } => 0,
     };
-    // An extra word would have no effect, but was probably meant to have one.
+    // An extra word would have no effect, so the user probably made a mistake.
     if taken == words.len() { Ok((given, words)) } else { Err(none()) }
 }
 
-/// The words quoted for an args file.
+/// Quotes words for an args file.
 pub(super) fn quoted(words: &[String]) -> String {
     let plain = |c: char| !matches!(c, '"' | '\'' | '\\' | '#') && !c.is_whitespace();
     let written = words.iter().map(|word| {
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_is_exactly_one_flag() {
+    fn request_must_be_exactly_one_flag() {
         let flag = |text: &str| Wish::set(text).map(|request| request.flag().to_owned());
         assert_eq!(flag("+sbwt none"), Ok("+sbwt".to_owned()));
         assert_eq!(flag("+sbwtnone"), Ok("+sbwt".to_owned()));

@@ -1,7 +1,7 @@
 //! Finds the flags in the words of a file.
 //!
-//! The launcher passes words that start with `+`, and their values, to the emulator, wherever they are; words that start with `-` and
-//! the words after them are for `init`. `-extra` ends both, but only in its own file or variable.
+//! The launcher passes words that start with `+`, and their values, to the emulator, even between words for `init`. Words that start with
+//! `-`, and the words after them, are for `init`. `-extra` ends the flags of its file or variable, but does not affect other files.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use crate::source::{Format, Fragment, Order, Place, Role, Word, stages};
 
 use super::{ArgsError, Given, Input, Shape, place_name};
 
-/// All flags of a file that reach the node, in the order of effect.
+/// Returns all flags of a file that reach the node, in the order of effect.
 pub(super) fn flag_uses(input: &Input, file: usize) -> Vec<Given> {
     let reaches_node = reaches_node(input);
     let mut found = Vec::new();
@@ -26,26 +26,26 @@ pub(super) fn flag_uses(input: &Input, file: usize) -> Vec<Given> {
     found
 }
 
-/// Whether a fragment reaches the node.
+/// Whether the words of a fragment reach the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FragmentStatus {
-    /// It does.
+    /// The words reach the node.
     Effective,
-    /// It does not, for this reason.
+    /// The words do not reach the node, for this reason.
     Ignored(&'static str),
-    /// It is for another node, or for none.
+    /// The words are for another node, or for no node.
     OtherNode,
 }
 
-/// For each fragment, whether it reaches the node.
+/// Returns for each fragment whether it reaches the node.
 pub(super) fn reaches_node(input: &Input) -> Vec<bool> {
     fragment_statuses(input).into_iter().map(|status| status == FragmentStatus::Effective).collect()
 }
 
-/// The status of each fragment.
+/// Returns the status of each fragment.
 pub(super) fn fragment_statuses(input: &Input) -> Vec<FragmentStatus> {
     let (fragments, image, nodes) = (&input.fragments, image(input), nodes(input));
-    // In YAML each command belongs to a different container.
+    // In a YAML file, each command belongs to a different container.
     let mut commands = fragments.iter().filter(|fragment| is_in(&image, fragment)).filter_map(command);
     let first = commands.next();
     let several = !is_yaml(input) && commands.any(|command| Some(command) != first);
@@ -80,14 +80,14 @@ pub(super) fn fragment_statuses(input: &Input) -> Vec<FragmentStatus> {
     fragments.iter().enumerate().map(|(index, fragment)| status(index, fragment)).collect()
 }
 
-/// Whether a fragment of a Dockerfile is part of the final image, and not only of a build stage. True for other
+/// Whether a fragment of a Dockerfile is part of the final image, and not only of a build stage. Always true for other
 /// files.
 fn is_in(image: &Option<Vec<Range<usize>>>, fragment: &Fragment) -> bool {
     let begin = fragment.span().start;
     image.as_ref().is_none_or(|stages| stages.iter().any(|stage| stage.contains(&begin)))
 }
 
-/// The byte ranges of the last stage of a Dockerfile and of the stages it is based on; `None` for files without stages.
+/// Returns the byte ranges of the last stage of a Dockerfile and of the stages on which it is based; `None` for files without stages.
 fn image(input: &Input) -> Option<Vec<Range<usize>>> {
     if input.format != Format::Dockerfile {
         return None;
@@ -111,13 +111,13 @@ fn image(input: &Input) -> Option<Vec<Range<usize>>> {
     (!image.is_empty()).then_some(image)
 }
 
-/// Whether a variable is set again, so that its earlier value is lost.
+/// Whether `later` sets the variable of `earlier` again, so that the earlier value is lost.
 fn replaces(input: &Input, later: &Fragment, earlier: &Fragment) -> bool {
     let (Place::Variable { name, .. }, Place::Variable { name: old, .. }) = (&later.place, &earlier.place)
     else {
         return false;
     };
-    // In YAML these are different containers.
+    // In a YAML file, the two variables belong to different containers.
     if name != old || is_yaml(input) {
         return false;
     }
@@ -128,7 +128,7 @@ fn replaces(input: &Input, later: &Fragment, earlier: &Fragment) -> bool {
     !appends && !conditional && !later.words.iter().any(mentions)
 }
 
-/// The number of the command that the words belong to; `None` for other words.
+/// Returns the number of the command to which the words belong; `None` if they belong to no command.
 fn command(fragment: &Fragment) -> Option<usize> {
     fragment.command().filter(|_| matches!(fragment.place, Place::CommandLine { .. }))
 }
@@ -137,7 +137,7 @@ fn is_yaml(input: &Input) -> bool {
     matches!(input.format, Format::Compose | Format::Kubernetes)
 }
 
-/// The node of each fragment. Only YAML files have several.
+/// Returns the index of the node to which each fragment belongs. Only YAML files have several nodes.
 fn nodes(input: &Input) -> Vec<usize> {
     let (mut node, mut known): (usize, Vec<&Place>) = (0, Vec::new());
     let mut last = None;
@@ -175,7 +175,7 @@ pub(super) fn ensure_one_node(input: &Input) -> Result<(), ArgsError> {
     }
 }
 
-/// The flags of one fragment.
+/// Returns the flags of one fragment.
 fn of_fragment(fragment: &Fragment, file: usize, index: usize) -> Vec<Given> {
     let Some(order) = fragment.place.order() else { return Vec::new() };
     let walk = Walk { words: &fragment.words, file, index, order };
@@ -230,7 +230,7 @@ impl Walk<'_> {
         found
     }
 
-    /// Adds the emulator flag at a word; returns the index of the next word.
+    /// Adds the emulator flag that starts at word `at`; returns the index of the next word to parse.
     fn emulator_flag(&self, at: usize, found: &mut Vec<Given>) -> usize {
         let text = |index: usize| self.words.get(index).map(|word| word.text.as_str());
         let (Some(word), next) = (text(at), text(at + 1)) else { return at + 1 };
@@ -247,7 +247,7 @@ impl Walk<'_> {
         end
     }
 
-    /// Adds the init flag at a word, with all words up to the next flag; returns the index of that flag.
+    /// Adds the init flag that starts at word `at`, with all words up to the next flag; returns the index of the next flag.
     fn init_flag(&self, at: usize, found: &mut Vec<Given>) -> usize {
         let rest = self.words.get(at + 1..).unwrap_or_default();
         let length = rest.iter().position(|word| is_flag(&word.text)).unwrap_or(rest.len());
@@ -272,7 +272,7 @@ impl Walk<'_> {
         end
     }
 
-    /// A flag in a range of words: the first is the flag, the others are its values.
+    /// Returns the flag in a range of words: the first word is the flag, the others are its values.
     fn given(&self, flag: &str, entry: Option<&'static Entry>, range: Range<usize>) -> Option<Given> {
         let words = self.words.get(range.clone())?;
         let (first, last) = (words.first()?, words.last()?);
@@ -290,7 +290,7 @@ impl Walk<'_> {
         })
     }
 
-    /// The flag that a variable sets.
+    /// Returns the flag that a variable sets.
     fn of_variable(&self, flag: &str, entry: Option<&'static Entry>, alone: bool) -> Option<Given> {
         let mut given = self.given(flag, entry, 0..self.words.len())?;
         given.values = self.words.iter().map(|word| word.text.clone()).collect();
@@ -303,7 +303,7 @@ impl Walk<'_> {
 mod tests {
     use super::*;
 
-    /// Checks all flags as `flag=value`, with `?` for conditional and `~` for dynamic ones.
+    /// Checks all flags, formatted as `flag=value`, with `?` before conditional and `~` before dynamic flags.
     fn check(format: Format, text: &str, expect: &[&str]) {
         let input = Input::read(format, text).unwrap_or_else(|error| panic!("{error}"));
         let shown: Vec<String> = flag_uses(&input, 0)
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_that_is_set_again_loses_its_earlier_value() {
+    fn variable_that_is_set_again_loses_its_earlier_value() {
         check(Format::EnvFile, "ERL_FLAGS=+P 1\nERL_FLAGS=+Q 2\n", &["+Q=2"]);
         check(Format::Shell, "ERL_FLAGS='+P 1'\nERL_FLAGS=\"$ERL_FLAGS +Q 2\"\n", &["+P=1", "+Q=2"]);
         check(Format::Shell, "ERL_FLAGS='+P 1'\nERL_FLAGS+=' +Q 2'\n", &["+P=1", "+Q=2"]);
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_stages_of_the_final_image_count() {
+    fn only_flags_in_stages_of_the_final_image_are_found() {
         let stages = "FROM elixir AS build\nENV ERL_FLAGS=+JMsingle\\ true\nFROM --platform=x debian AS base\nENV ERL_AFLAGS=+Q\\ 2\n";
         check(Format::Dockerfile, stages, &["+Q=2"]);
         check(Format::Dockerfile, &format!("{stages}FROM base\nENV ERL_ZFLAGS=+P\\ 1\n"), &["+Q=2", "+P=1"]);

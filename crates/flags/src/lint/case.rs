@@ -1,4 +1,4 @@
-//! What is known about each setting of a node: what the releases make of it, and how other settings affect it.
+//! Determines for each setting of a node how the releases treat the value, and how other settings affect it.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -12,42 +12,42 @@ use super::{Finding, Level, Rule};
 use crate::release_runs;
 use crate::takes::Verdict;
 
-/// A node with its judged settings.
+/// A node whose settings have been evaluated.
 pub(super) struct Case<'n, 'a> {
     pub(super) node: &'n Node<'a>,
-    /// In the order of the node's settings.
+    /// The evaluated settings, in the order of `node.settings`.
     pub(super) judged: Vec<JudgedSetting<'n, 'a>>,
 }
 
-/// A setting, judged.
+/// A setting with its outcomes, and the other settings that affect it.
 pub(super) struct JudgedSetting<'n, 'a> {
     pub(super) setting: &'n Setting<'a>,
-    /// One for each release that reads it; empty for unknown flags.
+    /// The outcome for each release that reads the setting; empty for unknown flags.
     pub(super) outcomes: Rc<[Outcome]>,
-    /// The setting that overrides it.
+    /// The setting that overrides this one.
     pub(super) overridden: Option<&'n Setting<'a>>,
-    /// The outcomes of the overriding setting; empty without one.
+    /// The outcomes of the overriding setting; empty if there is none.
     pub(super) overriding: Rc<[Outcome]>,
-    /// The flag that disables its allocator.
+    /// The flag that disables the allocator of the setting.
     pub(super) disabled: Option<&'n Setting<'a>>,
-    /// Settings that it conflicts with.
+    /// The settings that conflict with this one.
     pub(super) conflicts: Vec<(&'static Conflict, &'n Setting<'a>)>,
 }
 
 impl JudgedSetting<'_, '_> {
-    /// The releases whose outcome fulfils a condition.
+    /// Returns the releases whose outcome fulfils a condition.
     pub(super) fn releases(&self, holds: impl Fn(&Outcome) -> bool) -> Vec<u32> {
         self.outcomes.iter().filter(|outcome| holds(outcome)).map(|outcome| outcome.release).collect()
     }
 
-    /// Whether another setting leaves it without any effect.
+    /// Whether this setting has no effect because of another setting.
     pub(super) fn is_without_effect(&self) -> bool {
         self.overridden.is_some()
             || self.disabled.is_some()
             || self.conflicts.iter().any(|(conflict, _)| conflict.makes == ConflictKind::Cancelled)
     }
 
-    /// Whether its value is missing or looks like the next flag.
+    /// Whether the value is missing or looks like the next flag.
     pub(super) fn lacks_value(&self) -> bool {
         match &self.setting.value {
             Value::Missing => true,
@@ -95,12 +95,12 @@ impl<'n, 'a> Case<'n, 'a> {
         Case { node, judged }
     }
 
-    /// The settings with an entry, each only once where a variable sets several flags.
+    /// Iterates over the settings with an entry. A variable that sets several flags is returned only once.
     pub(super) fn known(&self) -> impl Iterator<Item = &JudgedSetting<'n, 'a>> {
         self.judged.iter().filter(|judged| judged.setting.entry.is_some() && !judged.setting.repeated)
     }
 
-    /// A finding about a setting, without a fix.
+    /// Creates a finding about a setting, without a fix.
     pub(super) fn about(
         &self,
         rule: &Rule,
@@ -119,12 +119,12 @@ impl<'n, 'a> Case<'n, 'a> {
         Finding { releases, ..part.finding(rule, level, span, name, texts) }
     }
 
-    /// A setting in backquotes, as written in the file.
+    /// Returns a setting in backquotes, as written in the file.
     pub(super) fn quoted(&self, setting: &Setting<'_>) -> String {
         format!("`{}`", short(&self.node.written(setting)))
     }
 
-    /// A related place for [`Finding::related`].
+    /// Creates an element of [`Finding::related`].
     pub(super) fn related(&self, setting: &Setting<'_>, what: &str) -> (usize, Range<usize>, String) {
         (
             self.node.part_of(setting).file,
@@ -135,7 +135,7 @@ impl<'n, 'a> Case<'n, 'a> {
 }
 
 impl Part<'_> {
-    /// A finding about these bytes of the part, for all releases that read it, without a fix.
+    /// Creates a finding about these bytes of the part, for all releases that read the part, without a fix.
     pub(super) fn finding(
         &self,
         rule: &Rule,
@@ -149,10 +149,10 @@ impl Part<'_> {
             level,
             file: self.file,
             span,
-            // Quotes may have joined a flag and its value.
+            // A quoted word may contain a flag and its value.
             flag: without_secrets(&flag.into()),
             releases: self.releases.clone(),
-            // The message stays on one line, whatever the words contain.
+            // The words of the file may contain line ends, but the message must not.
             message: texts.message.replace(char::is_control, " "),
             reason: texts.reason,
             remedy: texts.remedy,
@@ -169,7 +169,7 @@ pub(super) struct FindingText {
     pub(super) remedy: String,
 }
 
-/// What the outcomes of a setting depend on.
+/// The properties of a setting on which its outcomes depend.
 #[derive(PartialEq, Eq, Hash)]
 struct Key<'k> {
     id: &'k str,
@@ -179,7 +179,7 @@ struct Key<'k> {
     releases: &'k [u32],
 }
 
-/// A text for a message: without secrets, truncated if too long.
+/// Prepares a text for a message: removes secrets and truncates long texts.
 pub(super) fn short(text: &str) -> String {
     const MAX_CHARS: usize = 60;
     let clean: String = without_secrets(text).chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
@@ -190,7 +190,7 @@ pub(super) fn short(text: &str) -> String {
     format!("{begin}…")
 }
 
-/// `OTP 23 to 25 and 27`.
+/// Formats releases: `OTP 23 to 25 and 27`.
 pub(super) fn releases_text(releases: &[u32]) -> String {
     let parts = release_runs(releases);
     match parts.split_last() {
@@ -200,7 +200,7 @@ pub(super) fn releases_text(releases: &[u32]) -> String {
     }
 }
 
-/// Whether one of the settings in `unless`, such as `+MMsco false`, is in effect or may be.
+/// Whether one of the settings in `unless`, such as `+MMsco false`, takes or may take effect.
 pub(super) fn is_prevented(node: &Node<'_>, setting: &Setting<'_>, unless: &[String]) -> bool {
     let scope = node.part_of(setting).scope;
     unless.iter().any(|unless| {
@@ -233,7 +233,7 @@ fn conflicts<'n, 'a>(node: &'n Node<'a>, setting: &Setting<'_>) -> Vec<(&'static
         .collect()
 }
 
-/// The flag that disables the allocator of a setting.
+/// Returns the flag that disables the allocator of a setting.
 fn disabled<'n, 'a>(node: &'n Node<'a>, setting: &Setting<'_>) -> Option<&'n Setting<'a>> {
     const ONE: &str = "+M<S>e";
     const ALL: &str = "+Mea";
@@ -248,7 +248,7 @@ fn disabled<'n, 'a>(node: &'n Node<'a>, setting: &Setting<'_>) -> Option<&'n Set
         (Some(one), Some(all)) => Some(if node.is_later(one, all) { all } else { one }),
         (one, all) => one.or(all),
     }?;
-    // With `u`, an allocator that is enabled individually still uses the setting.
+    // A setting with the letter `u` still applies to an allocator that is enabled individually.
     let some_on = letter == 'u' && node.is_any(setting, ONE, |one| one.known_value() != Some("false"));
     let off = is(decides, "false") && decides.id() == ONE || is(decides, "min") && decides.id() == ALL;
     (off && !some_on).then_some(decides)
@@ -259,7 +259,7 @@ pub(super) fn takes_effect(outcome: &Outcome) -> bool {
     outcome.starts() && matches!(outcome.presence, Presence::There | Presence::From(_))
 }
 
-/// Why a value is rejected or fatal, in the newest of these releases.
+/// Returns the reason why a value is rejected or fatal in the newest of these releases.
 pub(super) fn why(judged: &JudgedSetting<'_, '_>, releases: &[u32]) -> String {
     let newest = judged.outcomes.iter().rfind(|outcome| releases.contains(&outcome.release));
     match newest.map(|outcome| &outcome.verdict) {
@@ -273,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn consecutive_releases_are_shown_as_ranges() {
+    fn consecutive_releases_are_formatted_as_ranges() {
         let check = |releases: &[u32], expect: &str| assert_eq!(releases_text(releases), expect);
         check(&[25], "OTP 25");
         check(&[23, 24], "OTP 23 and 24");

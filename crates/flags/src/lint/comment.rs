@@ -1,13 +1,13 @@
-//! Finds the comment of a flag, which tells its intention.
+//! Finds the comment of a flag, which explains its purpose.
 
 use std::ops::Range;
 
-/// Lines of a comment above a flag that are read; longer comments are about the whole file.
+/// Maximum number of comment lines above a flag. Longer comments are about the whole file.
 const MAX_LINES: usize = 12;
-/// How far to search back for the start of a line; a longer line has no comment of its own.
+/// Maximum distance to the start of a line. On a longer line, no comment is searched.
 const MAX_LINE_BYTES: usize = 1000;
 
-/// The comment directly above the line of a flag and the one after it on the same line: their bytes in the file, in order. Comments
+/// Returns the byte ranges of the comment lines directly above a flag and of the comment after it on the same line, in order. Comments
 /// start with `#` in all supported formats.
 pub(super) fn comments(text: &str, flag: &Range<usize>) -> Vec<Range<usize>> {
     let mut found = Vec::new();

@@ -1,7 +1,7 @@
-//! What a file says about where the VM runs: a container, its CPU limit, its limit of open files.
+//! Finds out from a file whether the VM runs in a container, and its limits of CPU and open files.
 //!
-//! A YAML file may describe several containers with different flags and limits, so the limits are searched in the mapping that contains the
-//! flags. A template that is not valid YAML says nothing.
+//! A YAML file may describe several containers with different flags and limits, so the limits are searched in the mapping that contains
+//! the flags. No limits are known for a template that is not valid YAML.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -10,22 +10,22 @@ use saphyr_parser::{Event, Parser};
 
 use crate::source::{Format, Fragment, stages};
 
-/// Where the VM runs, as far as known.
+/// The known properties of the environment in which the VM runs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Site {
     /// The index of the container in the file; `None` if the file does not distinguish containers.
     pub(super) container: Option<usize>,
-    /// It is a container, which usually shares its host with others.
+    /// Whether the VM runs in a container, which usually shares its host with others.
     pub(super) shared: bool,
-    /// The CPU quota in thousandths of a CPU, with its place.
+    /// The CPU quota in thousandths of a CPU, with its byte range in the file.
     pub(super) quota: Option<(u64, Range<usize>)>,
-    /// The place of the CPU request, which is not a limit.
+    /// The byte range of the CPU request, which is not a limit.
     pub(super) request: Option<Range<usize>>,
-    /// The limit of open files (`u64::MAX` for unlimited), with its place.
+    /// The limit of open files (`u64::MAX` for unlimited), with its byte range in the file.
     pub(super) open_files: Option<(u64, Range<usize>)>,
 }
 
-/// Finds where the fragments of a file are used.
+/// Finds the site in which each fragment of a file is used.
 pub(super) struct Deployment {
     sites: Sites,
 }
@@ -33,7 +33,7 @@ pub(super) struct Deployment {
 enum Sites {
     /// One site for the whole file.
     One(Site),
-    /// One site per build stage, by the offset where each begins.
+    /// One site per build stage, with the offset of each stage.
     Stages(Vec<usize>),
     /// One site per mapping of a container, sorted by start; the innermost one around the flags applies.
     Mappings(Vec<Mapping>),
@@ -42,7 +42,7 @@ enum Sites {
 /// The mapping of one container, with its site.
 struct Mapping {
     range: Range<usize>,
-    /// The index of the mapping around it.
+    /// The index of the surrounding mapping.
     around: Option<usize>,
     site: Site,
 }
@@ -83,7 +83,7 @@ impl Deployment {
     }
 }
 
-/// The site of a systemd unit.
+/// Reads the site of a systemd unit.
 fn unit(text: &str) -> Site {
     let mut site = Site::default();
     let mut at = 0;
@@ -107,7 +107,7 @@ fn unit(text: &str) -> Site {
     site
 }
 
-/// The site of a script: `ulimit -n 1048576`. Indented lines are skipped, because they may be conditional.
+/// Reads the site of a script: `ulimit -n 1048576`. Indented lines are skipped, because they may be conditional.
 fn script(text: &str) -> Site {
     let mut site = Site::default();
     let mut at = 0;
@@ -133,7 +133,7 @@ fn files(text: &str) -> Option<u64> {
     }
 }
 
-/// A number of CPUs in thousandths: `500m`, `1.5`, `2`.
+/// Parses a number of CPUs (`500m`, `1.5`, `2`) as thousandths of a CPU.
 fn thousandths(text: &str) -> Option<u64> {
     if let Some(thousandths) = text.strip_suffix('m') {
         return thousandths.parse().ok();
@@ -148,10 +148,10 @@ fn thousandths(text: &str) -> Option<u64> {
     whole.checked_mul(1000)?.checked_add(part)
 }
 
-/// An open collection.
+/// A YAML collection that the parser has entered.
 struct Open {
     begin: usize,
-    /// Its key in the surrounding mapping; empty for list items.
+    /// The key in the surrounding mapping; empty for list items.
     under: String,
     /// The key of the next value.
     key: Option<String>,
@@ -160,7 +160,7 @@ struct Open {
     site: Site,
 }
 
-/// The mappings of containers, sorted by start. Whole documents are included.
+/// Returns the mappings of containers, sorted by start. Whole documents are included.
 fn mappings(text: &str) -> Vec<Mapping> {
     let mut found = containers(text);
     found.sort_by_key(|(range, _)| (range.start, Reverse(range.end)));
@@ -178,7 +178,7 @@ fn mappings(text: &str) -> Vec<Mapping> {
     mappings
 }
 
-/// The mappings of containers with their sites, sorted by end; empty if the text is not valid YAML.
+/// Returns the mappings of containers with their sites, sorted by end; empty if the text is not valid YAML.
 fn containers(text: &str) -> Vec<(Range<usize>, Site)> {
     let bytes_at = offsets(text);
     let byte = |index: usize| match &bytes_at {
@@ -254,10 +254,10 @@ fn is_container(around: &[Open], mapping: &Open) -> bool {
     }
 }
 
-/// Stores a value in a site.
+/// A function that stores a value in a site.
 type Set = fn(&mut Site, &str, Range<usize>);
 
-/// Stores a limit in the site of the container around it.
+/// Stores a value, if it is a limit, in the site of the surrounding container.
 fn fact(open: &mut [Open], value: &str, span: Range<usize>) {
     let keys: Vec<&str> =
         open.iter().rev().take(5).map(|open| open.key.as_deref().unwrap_or_default()).collect();
@@ -270,7 +270,7 @@ fn fact(open: &mut [Open], value: &str, span: Range<usize>) {
         ["soft", "nofile", "ulimits", ..] => (nofile, 2),
         _ => return,
     };
-    // A custom resource has `resources` in its `spec`; its container is the document.
+    // A custom resource has `resources` in its `spec`; the limit then applies to the whole document.
     let at = open.len().checked_sub(1 + up);
     let Some(at) = at else { return };
     let container = (0..=at).rev().find(|at| {
@@ -294,7 +294,7 @@ fn nofile(site: &mut Site, value: &str, span: Range<usize>) {
     site.open_files = files(value).map(|files| (files, span));
 }
 
-/// The byte offset of each character; `None` if they are the same.
+/// Returns the byte offset of each character; `None` if byte and character offsets are equal.
 fn offsets(text: &str) -> Option<Vec<usize>> {
     (!text.is_ascii()).then(|| text.char_indices().map(|(at, _)| at).collect())
 }
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_of_compose_has_its_own_limits() {
+    fn each_compose_service_has_its_own_limits() {
         let text = "services:\n  a:\n    cpus: 0.5\n    environment:\n      - FIRST\n    ulimits:\n      nofile:\n        soft: 7\n        hard: 8\n  b:\n    environment: {X: SECOND}\n    deploy:\n      resources:\n        limits: {cpus: '2'}\n    ulimits: {nofile: 65536}\n";
         let (first, second) = (at(text, "FIRST"), at(text, "SECOND"));
         assert_eq!(first.quota.as_ref().map(|quota| quota.0), Some(500));
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn the_innermost_mapping_around_a_flag_applies() {
+    fn innermost_mapping_around_a_flag_applies() {
         let text = "a: FIRST\nspec:\n  containers:\n  - x: SECOND\n    containers: [{y: THIRD, cpus: 1}, {y: FOURTH}]\n    z: FIFTH\n  - x: SIXTH\nb: SEVENTH\n---\nc: EIGHTH\n";
         let container = |piece: &str| at(text, piece).container;
         let all = ["FIRST", "SECOND", "THIRD", "FOURTH", "SIXTH", "EIGHTH"].map(container);
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_unit_has_one_quota() {
+    fn limits_of_a_systemd_unit_are_read() {
         let site = unit("[Service]\nCPUQuota=150%\nLimitNOFILE=infinity\n");
         assert_eq!(site.quota.map(|quota| quota.0), Some(1500));
         assert_eq!(site.open_files.map(|files| files.0), Some(u64::MAX));
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_limit_of_open_files_of_a_script_applies() {
+    fn last_limit_of_open_files_in_a_script_applies() {
         let check = |text: &str, expect: Option<u64>| {
             assert_eq!(script(text).open_files.map(|files| files.0), expect, "{text:?}");
         };

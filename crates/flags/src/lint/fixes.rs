@@ -1,18 +1,18 @@
-//! Verifies fixes with the readers before they are offered.
+//! Verifies fixes before they are offered, by parsing the changed file.
 //!
-//! A fix is correct if the changed file parses with exactly the intended change. Parsing the file once per fix would take quadratic time,
-//! so all fixes of a file that do not overlap are tried together; if that fails, each half is tried.
+//! A fix is correct if the changed file differs from the old one by exactly the intended change of words. Parsing the file once per fix
+//! would take quadratic time, so all fixes of a file that do not overlap are tried together; if that fails, each half is tried.
 //!
-//! Two limits remain. A fix that was verified together with others is assumed to be correct alone as well, although programs may apply
-//! only one of them. And when the byte budget is used up, the remaining fixes are not offered; their findings say so.
+//! There are two limitations. A fix that was verified together with others is assumed to be correct alone, too, because programs may apply
+//! only one of them. When the byte budget is used up, the remaining fixes are not offered, and their findings say so.
 
 use std::collections::{HashMap, HashSet};
 
 use super::{File, Finding};
 use crate::source::{Change, Changes, Edit, Fragment, WriteMode, reads_as};
 
-/// How many bytes may be parsed for verification in all files together. Each file gets its own size on top, so that one file with a
-/// wrong fix does not use up the budget of the files after it.
+/// Maximum number of bytes that are parsed to verify the fixes of all files. Each file may be parsed once in addition, so that one file
+/// with a wrong fix does not use up the budget of the following files.
 const MAX_BYTES: usize = 16 << 20;
 
 /// Appended to the remedy of a finding whose fix was not tried.
@@ -23,7 +23,7 @@ pub(super) struct DraftFix<'a> {
     pub(super) file: usize,
     pub(super) fragment: &'a Fragment,
     pub(super) changes: Vec<Change>,
-    /// Never empty.
+    /// The edits of the file; never empty.
     pub(super) edits: Vec<Edit>,
 }
 
@@ -80,21 +80,21 @@ fn verify_within(max_bytes: usize, files: &[File<'_>], drafts: &[DraftFix<'_>], 
 /// The state of verifying the fixes of one file.
 struct Verification<'p> {
     before: &'p [Fragment],
-    /// Verified edits, by the edits of their draft. They differ from those if only a rewrite of the whole value is correct.
+    /// Verified edits, by the edits of the draft. The two differ if the edits are correct only if they rewrite the whole value.
     verified: HashMap<&'p [Edit], Vec<Edit>>,
     /// Edits that are wrong both in place and rewritten.
     wrong: HashSet<&'p [Edit]>,
-    /// How many bytes may still be parsed.
+    /// The number of bytes that may still be parsed.
     left: usize,
 }
 
 impl<'p> Verification<'p> {
-    /// The cost of parsing the file.
+    /// Returns the number of bytes to parse for one verification.
     fn bytes(&self) -> usize {
         self.before.first().map_or(0, |fragment| fragment.file_text().len())
     }
 
-    /// Tries as many drafts as do not overlap, in the order of their starts; returns the others.
+    /// Tries drafts that do not overlap, in the order of their starts, and returns the drafts that are left.
     fn round(&mut self, drafts: Vec<&'p DraftFix<'p>>) -> Vec<&'p DraftFix<'p>> {
         let (mut round, mut others): (Vec<&DraftFix<'_>>, Vec<&DraftFix<'_>>) = (Vec::new(), Vec::new());
         for draft in drafts {
@@ -146,8 +146,8 @@ mod tests {
     use super::*;
     use crate::source::{Format, read};
 
-    /// For each file, the number of fixes that are offered and of those that were not tried. Each fix removes a line; the one of the
-    /// file and line in `wrong` is incorrect.
+    /// Returns for each file the numbers of fixes that are offered and that were not tried. Each fix removes a line; the fix for the file
+    /// and line in `wrong` is incorrect.
     fn verified(max_bytes: usize, texts: &[String], wrong: Option<(usize, usize)>) -> Vec<(usize, usize)> {
         let read: Vec<_> = texts.iter().map(|text| read(Format::VmArgs, text).unwrap()).collect();
         let files: Vec<_> = read.iter().map(|fragments| File { fragments }).collect();
@@ -185,12 +185,12 @@ mod tests {
     }
 
     #[test]
-    fn a_fix_without_budget_is_reported_as_not_tried() {
+    fn fixes_beyond_the_budget_are_reported_as_not_tried() {
         let text: String = (0..8).map(|number| format!("+x{number}\n")).collect();
         let texts = [text.clone(), text.clone(), text];
         assert_eq!(verified(1_000, &texts, None), [(8, 0); 3]);
         assert_eq!(verified(1_000, &texts, Some((0, 3))), [(7, 0), (8, 0), (8, 0)]);
-        // Each file is parsed once, whatever was parsed before.
+        // Each file is parsed at least once, even if the budget is used up.
         assert_eq!(verified(0, &texts, None), [(8, 0); 3]);
         assert_eq!(verified(0, &texts, Some((0, 3))), [(0, 8), (8, 0), (8, 0)]);
     }

@@ -1,4 +1,4 @@
-//! Problems of values that a VM accepts, as data: outdated purposes, side effects, and conflicts with other settings. The data is
+//! Data about problems of values that a VM accepts: outdated purposes, side effects, and conflicts with other settings. The data is in
 //! `data/hazards.toml`.
 
 use std::sync::OnceLock;
@@ -9,7 +9,7 @@ use crate::OtpVersion;
 use crate::catalog::broken;
 use crate::takes::Integer;
 
-/// All hazards. The keys are those of the file.
+/// All hazards. The field names are the keys of the file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Hazards {
@@ -28,71 +28,71 @@ pub(crate) struct Hazards {
     pub(crate) variable: Vec<ProductVariable>,
 }
 
-/// A flag without a value after which the launcher of older releases rejects a word that is no flag, unless it starts like one of the
-/// flag's values.
+/// A flag with an optional value. If the next word is not a flag, the launcher of older releases takes it as the value, and rejects it
+/// unless it starts with a valid letter.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct GreedyFlag {
-    /// The id of its entry.
+    /// The id of the flag.
     pub(crate) flag: String,
-    /// The first version that accepts the word.
+    /// The first version that accepts any next word.
     pub(crate) until: OtpVersion,
-    /// The letters that such a word may start with.
+    /// The valid letters.
     pub(crate) except: String,
 }
 
-/// A setting that is given for a purpose that it no longer has.
+/// A setting that is usually given for a purpose that it no longer has.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Outdated {
-    /// The id of its entry.
+    /// The id of the setting.
     pub(crate) flag: String,
-    /// The first version in which it lost the purpose.
+    /// The first version in which the setting no longer has this purpose.
     pub(crate) since: OtpVersion,
-    /// Values that hardly ask for that purpose.
+    /// Values that are probably not given for this purpose.
     #[serde(default)]
     pub(crate) except: Vec<String>,
-    /// It still works, so its value matters, but it is deprecated.
+    /// Whether the setting still works, so that its value matters, but is deprecated.
     #[serde(default)]
     pub(crate) deprecated: bool,
-    /// Continues the sentence after the flag.
+    /// The message, which continues a sentence that starts with the setting.
     pub(crate) says: String,
     pub(crate) why: String,
     pub(crate) remedy: String,
 }
 
-/// A value that works but is a trap: one described by `words`, `ends_with`, `integer` or `below_default`. If none of them is given, every
-/// value is a trap, or every value except those of `except`. In `says`, `{default}` is the default of the releases in question, and
-/// `{table}` the memory of a table with that many slots.
+/// A value that works, but has an effect that few people expect. The value is described by `words`, `ends_with`, `integer` or
+/// `below_default`. If none of these is given, every value is a trap, apart from those in `except`. In `says`, `{default}` stands for the
+/// default of the affected releases, and `{table}` for the memory of a table whose number of slots is the value.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Trap {
-    /// The id of its entry.
+    /// The id of the setting.
     pub(crate) flag: String,
-    /// The first version that this applies to; absent: from the beginning.
+    /// The first version with this effect; `None`: it applies from the first release on.
     pub(crate) from: Option<OtpVersion>,
-    /// The first version that this no longer applies to.
+    /// The first version without this effect.
     pub(crate) until: Option<OtpVersion>,
-    /// Only for these allocators, by letter.
+    /// The letters of the affected allocators; `None`: all.
     pub(crate) letters: Option<String>,
-    /// These values. The empty word is the flag without a value.
+    /// The values that are traps. The empty word means the flag without a value.
     #[serde(default)]
     pub(crate) words: Vec<String>,
-    /// Values with these endings.
+    /// Endings of values that are traps.
     #[serde(default)]
     pub(crate) ends_with: Vec<String>,
-    /// Plain numbers within these bounds.
+    /// Bounds of plain numbers that are traps.
     pub(crate) integer: Option<Integer>,
-    /// Paths that are directories according to the rest of the file.
+    /// Whether paths are traps if the rest of the file shows that they are directories.
     #[serde(default)]
     pub(crate) folder: bool,
-    /// Numbers below the default, in the releases where they are.
+    /// Whether numbers below the default are traps, in the releases with such a default.
     #[serde(default)]
     pub(crate) below_default: bool,
-    /// All but these values.
+    /// Values that are not traps.
     #[serde(default)]
     pub(crate) except: Vec<String>,
-    /// Not if one of these is in effect: `+MMsco false`.
+    /// Settings that prevent the effect: `+MMsco false`.
     #[serde(default)]
     pub(crate) unless: Vec<String>,
     #[serde(default)]
@@ -100,10 +100,10 @@ pub(crate) struct Trap {
     /// Lower-case words of a comment that contradict the effect; such a comment makes the finding a warning.
     #[serde(default)]
     pub(crate) against: Vec<String>,
-    /// Whether a VM that boots with it behaves the same without it.
+    /// Whether a VM that starts with the setting behaves the same without it.
     #[serde(default)]
     pub(crate) removable: bool,
-    /// Continues the sentence after the flag.
+    /// The message, which continues a sentence that starts with the setting.
     pub(crate) says: String,
     pub(crate) why: String,
     pub(crate) remedy: String,
@@ -118,41 +118,43 @@ pub(crate) enum HazardLevel {
     Warning,
 }
 
-/// A setting that conflicts with another one. In `says` and `remedy`, `{other}` is the other one as given.
+/// A setting that conflicts with another setting. In `says` and `remedy`, `{other}` stands for the other setting as written in the file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Conflict {
-    /// The id of its entry.
+    /// The id of the setting.
     pub(crate) flag: String,
-    /// The id of the other entry.
+    /// The id of the other setting.
     pub(crate) other: String,
     pub(crate) from: Option<OtpVersion>,
-    /// Only with one of these values; absent: with any value.
+    /// The values of the setting that conflict; empty: any value.
     #[serde(default)]
     pub(crate) mine: Vec<String>,
-    /// Not with one of these values.
+    /// The values of the setting that do not conflict.
     #[serde(default)]
     pub(crate) mine_not: Vec<String>,
-    /// Only with a number within these bounds.
+    /// Bounds of the numbers that conflict, if the value of the setting is a number.
     pub(crate) mine_integer: Option<Integer>,
-    /// The same for the value of the other setting.
+    /// The values of the other setting that conflict; empty: any value.
     #[serde(default)]
     pub(crate) its: Vec<String>,
+    /// The values of the other setting that do not conflict.
     #[serde(default)]
     pub(crate) its_not: Vec<String>,
+    /// Bounds of the numbers that conflict, if the value of the other setting is a number.
     pub(crate) its_integer: Option<Integer>,
-    /// Only if the number, or one of a pair, is less or more than that of the other setting.
+    /// How the number of the setting, or one of a pair `N:M`, must compare with that of the other setting to conflict.
     pub(crate) than: Option<Comparison>,
-    /// The default of the other setting, if it conflicts as well.
+    /// The default of the other setting, if the default conflicts, too.
     pub(crate) its_default: Option<String>,
-    /// Where the other setting must be.
+    /// The position that the other setting must have to conflict.
     #[serde(default, rename = "stands")]
     pub(crate) position: RelativePosition,
-    /// Not if one of these is in effect.
+    /// Settings that prevent the conflict.
     #[serde(default)]
     pub(crate) unless: Vec<String>,
     pub(crate) makes: ConflictKind,
-    /// Whether a VM that boots with it behaves the same without it.
+    /// Whether a VM that starts with the setting behaves the same without it.
     #[serde(default)]
     pub(crate) removable: bool,
     pub(crate) says: String,
@@ -160,7 +162,7 @@ pub(crate) struct Conflict {
     pub(crate) remedy: String,
 }
 
-/// How two numbers compare.
+/// The result of comparing two numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Comparison {
@@ -168,7 +170,7 @@ pub(crate) enum Comparison {
     More,
 }
 
-/// Where the other setting must be.
+/// The position of the other setting, relative to the setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum RelativePosition {
@@ -184,17 +186,17 @@ pub(crate) enum RelativePosition {
 pub(crate) enum ConflictKind {
     /// The VM does not start.
     Refused,
-    /// It hangs or crashes.
+    /// The VM hangs or crashes.
     Fatal,
-    /// One of them has no effect.
+    /// One of the two settings has no effect.
     Cancelled,
-    /// The value changes.
+    /// The VM changes the value of the setting.
     Changed,
-    /// It works, but is a trap.
+    /// Both settings work, but have an effect that few people expect.
     Risk,
 }
 
-/// A setting that requires another one.
+/// A setting that requires another setting.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Requirement {
@@ -203,26 +205,26 @@ pub(crate) struct Requirement {
     pub(crate) says: String,
     pub(crate) why: String,
     pub(crate) remedy: String,
-    /// Appended to `why` if erlinit of Nerves starts the node, which may set the other one.
+    /// Appended to `why` if erlinit of Nerves starts the node, because erlinit may set the other setting.
     pub(crate) erlinit: Option<String>,
 }
 
-/// A parameter of an application that has no effect unless a parameter of kernel is true.
+/// Parameters of an application that have no effect unless a parameter of kernel is set.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Parameter {
-    /// The application, with its minus.
+    /// The application, with a minus.
     pub(crate) application: String,
     pub(crate) names: Vec<String>,
-    /// The parameter of kernel.
+    /// The required parameter of kernel.
     pub(crate) unless: String,
-    /// Continues the sentence after the parameter.
+    /// The message, which continues a sentence that starts with the parameter.
     pub(crate) says: String,
     pub(crate) why: String,
     pub(crate) remedy: String,
 }
 
-/// Variables that nothing reads if -env sets them.
+/// Variables that have no effect if -env sets them.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct UnreadVariables {
@@ -241,7 +243,7 @@ pub(crate) struct ProductVariable {
     pub(crate) remedy: String,
 }
 
-/// All hazards.
+/// Returns all hazards.
 pub(crate) fn hazards() -> &'static Hazards {
     static HAZARDS: OnceLock<Hazards> = OnceLock::new();
     HAZARDS.get_or_init(|| {
@@ -250,13 +252,13 @@ pub(crate) fn hazards() -> &'static Hazards {
     })
 }
 
-/// The value as a number, if it is a plain number. Leading spaces, from quotes, are skipped.
+/// Parses a plain number. Leading spaces, which a quoted word may contain, are skipped.
 pub(crate) fn plain_number(text: &str) -> Option<i64> {
     let text = text.trim_start();
     text.parse().ok().filter(|_| !text.starts_with('+'))
 }
 
-/// The leading numbers of a value `N`, `N:M` or `:M`.
+/// Parses the leading numbers of a value `N`, `N:M` or `:M`.
 pub(crate) fn numbers(text: &str) -> (Option<i64>, Option<i64>) {
     let (first, rest) = leading(text.trim_start());
     (first, rest.strip_prefix(':').and_then(|rest| leading(rest).0))
@@ -273,7 +275,7 @@ fn within(range: Integer, number: i64) -> bool {
 }
 
 impl Trap {
-    /// Whether it describes this value; `None` is no value.
+    /// Whether the trap describes this value; `None` is a flag without a value.
     pub(crate) fn is_about(&self, value: Option<&str>, letter: Option<char>) -> bool {
         if let (Some(letters), Some(letter)) = (&self.letters, letter)
             && !letters.contains(letter)
@@ -292,7 +294,7 @@ impl Trap {
                 .is_some_and(|range| plain_number(text).is_some_and(|number| within(range, number)))
     }
 
-    /// Whether it describes every value, known or not.
+    /// Whether the trap describes every value, even an unknown one.
     pub(crate) fn is_every(&self) -> bool {
         let of_values = self.words.is_empty()
             && self.ends_with.is_empty()
@@ -308,7 +310,7 @@ impl Trap {
 }
 
 impl Conflict {
-    /// Whether it describes these two values, as far as they are known.
+    /// Whether the conflict describes these two values; `None` is an unknown value.
     pub(crate) fn is_about(&self, mine: Option<&str>, its: Option<&str>) -> bool {
         let fits = |value: Option<&str>, words: &[String], not: &[String], range: Option<Integer>| {
             let is = |words: &[String]| value.is_some_and(|value| words.iter().any(|word| word == value));
@@ -338,7 +340,7 @@ mod tests {
     use crate::entry;
 
     #[test]
-    fn every_hazard_names_known_settings_and_has_complete_sentences() {
+    fn hazards_refer_to_known_settings_and_have_complete_sentences() {
         let hazards = hazards();
         let known = |id: &str| assert!(entry(id).is_some(), "{id}");
         let sentence = |text: &str| assert!(text.ends_with('.') && text.trim() == text, "{text:?}");
@@ -385,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn the_leading_numbers_of_a_value_are_found() {
+    fn leading_numbers_of_a_value_are_parsed() {
         let check =
             |text: &str, expect: (Option<i64>, Option<i64>)| assert_eq!(numbers(text), expect, "{text:?}");
         check("4", (Some(4), None));

@@ -1,7 +1,7 @@
-//! The settings in all files of a node: which of them belong together, and which one takes effect.
+//! Collects the settings in all files of a node, and determines which settings belong together and which one takes effect.
 //!
-//! Certain and uncertain facts are kept apart. The value of a word with a template or a variable is unknown, and such a word may contain
-//! any flags, so no flag is certainly missing. A setting overrides another one only if the order of their places is known.
+//! Certain and uncertain facts are distinguished. The text of a word with a template or a variable is unknown, and the word may contain
+//! any flags, so no flag is reported as missing. A setting overrides another one only if the order of their places is known.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,9 +23,9 @@ pub(super) struct Node<'a> {
     pub(super) parts: Vec<Part<'a>>,
     /// All settings, in the order of files and words.
     pub(super) settings: Vec<Setting<'a>>,
-    /// Flags for `init`, in the same order.
+    /// Flags for `init`, in the order of files and words.
     pub(super) arguments: Vec<InitFlag>,
-    /// Settings by scope and id. Of repeated settings in one part only the last.
+    /// Settings by scope and id. Only the last of repeated settings in one part is included.
     index: BTreeMap<(usize, &'static str), Vec<usize>>,
     /// Scopes with words that may contain unknown flags.
     opaque: BTreeSet<usize>,
@@ -33,33 +33,33 @@ pub(super) struct Node<'a> {
     of_product: BTreeSet<usize>,
     /// Fixes that are not verified yet.
     drafts: RefCell<Vec<DraftFix<'a>>>,
-    /// How many bytes further fixes may write; a single fix may rewrite a whole value.
+    /// The number of bytes that further fixes may write. The number is limited because each fix may rewrite a whole value.
     room: Cell<usize>,
 }
 
-/// A fragment in its file.
+/// A fragment and its file.
 pub(super) struct Part<'a> {
     pub(super) file: usize,
     pub(super) fragment: &'a Fragment,
     pub(super) site: Site,
-    /// Parts of different scopes belong to different nodes.
+    /// The number of the scope. Parts of different scopes belong to different nodes.
     pub(super) scope: usize,
-    /// The requested releases that read it.
+    /// The requested releases that read the fragment.
     pub(super) releases: Vec<u32>,
-    /// One of its words may contain unknown flags.
+    /// Whether one of the words may contain unknown flags.
     pub(super) opaque: bool,
-    /// The words after `-extra`.
+    /// The indices of the words after `-extra`.
     pub(super) extra: Range<usize>,
-    /// The tool that builds a release from it.
+    /// The tool that builds a release from the file.
     pub(super) release_tool: ReleaseTool,
 }
 
-/// How a setting is given.
+/// The way in which a setting is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SettingKind {
     /// A flag among words.
     Flag,
-    /// A variable of a product that sets a flag, or a variable that the VM reads.
+    /// A variable that the VM reads, or a variable of a product that sets a flag.
     Variable,
     /// `-env NAME value`.
     Env,
@@ -80,25 +80,25 @@ pub(super) enum Value {
     Unknown,
 }
 
-/// One use of a setting.
+/// One occurrence of a setting.
 #[derive(Debug)]
 pub(super) struct Setting<'a> {
     /// Index of the part.
     pub(super) part: usize,
-    /// Its words in the fragment, including the value.
+    /// The indices of the words in the fragment, including the value.
     pub(super) words: Range<usize>,
     pub(super) kind: SettingKind,
     /// The name in the file: `+h`, `ERL_MAX_PORTS`, `POLL`.
     pub(super) name: &'a str,
     /// The usual spelling: `+hms`, `+MBas`.
     pub(super) flag: String,
-    /// Its entry in the catalogue; `None` for an unknown flag.
+    /// The entry in the catalogue; `None` for an unknown flag.
     pub(super) entry: Option<&'static Entry>,
-    /// The allocator's letter.
+    /// The letter of the allocator.
     pub(super) letter: Option<char>,
     pub(super) value: Value,
     pub(super) conditional: bool,
-    /// A variable sets several flags to this value, and this is not the first of them.
+    /// Whether a variable sets several flags to this value, and this is not the first of these flags.
     pub(super) repeated: bool,
 }
 
@@ -106,16 +106,16 @@ pub(super) struct Setting<'a> {
 #[derive(Debug)]
 pub(super) struct InitFlag {
     pub(super) part: usize,
-    /// Index of its word.
+    /// Index of the word with the flag.
     pub(super) at: usize,
-    /// Indices of its values.
+    /// Indices of the words with the values.
     pub(super) values: Vec<usize>,
 }
 
-/// How many bytes all fixes may write together.
+/// Maximum number of bytes that all fixes together may write.
 const MAX_FIX_BYTES: usize = 16 << 20;
 
-/// If a flag is given more often than this, its settings are not compared.
+/// Maximum number of occurrences of a flag that are compared. Beyond it, the effective one is treated as unknown.
 const MAX_CANDIDATES: usize = 256;
 
 impl<'a> Node<'a> {
@@ -168,7 +168,7 @@ impl<'a> Node<'a> {
                     other.part == setting.part && other.flag == setting.flag && other.kind == setting.kind
                 }) && !setting.conditional
             };
-            // The flags of different allocators share an entry, so look back a few.
+            // The flags of different allocators share an entry, so the last 16 settings are searched.
             match same.iter().rev().take(16).position(is_overridden) {
                 Some(back) => {
                     let index = same.len() - 1 - back;
@@ -180,9 +180,9 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Numbers the scopes: parts with the same number certainly belong to one node. Containers of one file are different nodes, and so is
-    /// a command-line tool; a single container is assumed to be the node of the other files. Each command starts its own VM: if there are
-    /// several, it is unknown which one the rest is for.
+    /// Assigns scopes: parts with the same scope certainly belong to one node. Each container of a file is a different node, and so is a
+    /// command-line tool; if a file has a single container, that container is assumed to be the node of the other files. Each command
+    /// starts its own VM: if there are several, it is unknown to which one the other parts belong.
     fn assign_scopes(&mut self) {
         let keys: Vec<Option<(usize, usize)>> = self
             .parts
@@ -191,7 +191,7 @@ impl<'a> Node<'a> {
             .collect();
         let mut next = 1;
         let mut named: BTreeMap<(usize, usize), usize> = BTreeMap::new();
-        // Sorted by file, so that the first and the last container of a file tell whether it has only one.
+        // Because the set is sorted, a file has only one container if its first and its last element are equal.
         let containers: BTreeSet<(usize, usize)> = keys.iter().flatten().copied().collect();
         let of_file = |file: usize| containers.range((file, 0)..=(file, usize::MAX));
         let several = self.several_commands();
@@ -219,7 +219,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The files and containers that have several commands.
+    /// Returns the files and containers that have several commands.
     fn several_commands(&self) -> BTreeSet<(usize, Option<usize>)> {
         let mut first = BTreeMap::new();
         let mut several = BTreeSet::new();
@@ -263,7 +263,7 @@ impl<'a> Node<'a> {
         entry: Option<&'static Entry>,
         repeated: bool,
     ) {
-        // An empty variable sets nothing. Of several words the rest are flags that were appended to the value.
+        // An empty variable sets nothing. If there are several words, flags were appended to the value.
         let [word] = fragment.words.as_slice() else { return };
         self.settings.push(Setting {
             part,
@@ -279,25 +279,25 @@ impl<'a> Node<'a> {
         });
     }
 
-    /// The init flags of a part.
+    /// Returns the init flags of a part.
     pub(super) fn arguments_of(&self, part: usize) -> &[InitFlag] {
         let begin = self.arguments.partition_point(|flag| flag.part < part);
         let end = self.arguments.partition_point(|flag| flag.part <= part);
         self.arguments.get(begin..end).unwrap_or_default()
     }
 
-    /// The part of a setting.
+    /// Returns the part that contains a setting.
     pub(super) fn part_of(&self, setting: &Setting<'_>) -> &Part<'a> {
         // The index is valid, because settings are created from parts.
         &self.parts[setting.part]
     }
 
-    /// The words of a setting, as the VM gets them.
+    /// Returns the words of a setting, as the VM receives them.
     pub(super) fn words_of(&self, setting: &Setting<'_>) -> &'a [Word] {
         self.part_of(setting).fragment.words.get(setting.words.clone()).unwrap_or_default()
     }
 
-    /// The bytes of a setting in its file. For a variable they start at its name, if it is found before the value.
+    /// Returns the byte range of a setting in its file. For a variable, the range includes the name if the name is found before the value.
     pub(super) fn span_of(&self, setting: &Setting<'_>) -> Range<usize> {
         let part = self.part_of(setting);
         if setting.kind == SettingKind::Variable {
@@ -309,7 +309,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The bytes of a variable with its value, or only of its name if the value is on another line.
+    /// Returns the byte range of a variable with its value, or only of the name if the value is on another line.
     pub(super) fn span_of_variable(&self, part: &Part<'_>, name: &str) -> Range<usize> {
         // Only quotes, keys and spaces separate name and value.
         const MAX_DISTANCE_BYTES: usize = 200;
@@ -331,7 +331,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// A setting as written in the file: `+sbwt none`, `POLL=true`, `-env ERL_MAX_PORTS 4096`.
+    /// Returns a setting as written in the file: `+sbwt none`, `POLL=true`, `-env ERL_MAX_PORTS 4096`.
     pub(super) fn written(&self, setting: &Setting<'_>) -> String {
         let words: Vec<&str> = self.words_of(setting).iter().map(|word| shown(&word.text)).collect();
         match setting.kind {
@@ -365,8 +365,8 @@ impl<'a> Node<'a> {
         one.part == other.part || (a.scope == b.scope && !same_variable(a.fragment, b.fragment))
     }
 
-    /// The effective setting of an id in the node of `subject`, for its allocator if it has one; `None` without one, or if it is
-    /// uncertain which one takes effect.
+    /// Finds the effective setting of an id in the node of `subject`, for the allocator of `subject` if it has one. `None` if there is no
+    /// such setting, or if it is uncertain which one takes effect.
     pub(super) fn effective<'n>(&'n self, subject: &Setting<'_>, id: &str) -> Option<&'n Setting<'a>> {
         let scope = self.part_of(subject).scope;
         let candidates = self.of_id(scope, id);
@@ -388,7 +388,7 @@ impl<'a> Node<'a> {
         last.filter(|setting| !setting.conditional)
     }
 
-    /// The setting that overrides this one: of the same flag, or of the flag that overrides a variable.
+    /// Finds the setting that overrides this one: one of the same flag, or of the flag that overrides a variable.
     pub(super) fn overriding<'n>(&'n self, setting: &Setting<'_>) -> Option<&'n Setting<'a>> {
         let entry = setting.entry?;
         if setting.kind == SettingKind::Kernel || setting.repeated {
@@ -409,14 +409,14 @@ impl<'a> Node<'a> {
         if let Some(last) = self.effective(setting, &entry.id).filter(|last| takes_its_place(last)) {
             return Some(last);
         }
-        // Even if the effective one is unknown, the last one in the same part overrides this one.
+        // Even if the effective setting is uncertain, the last one in the same part overrides this one.
         let same = self.of_id(scope, &entry.id).iter().rev().take(MAX_CANDIDATES);
         same.filter_map(|at| self.settings.get(*at)).find(|other| {
             other.part == setting.part && applies_to(setting.letter, other.letter) && takes_its_place(other)
         })
     }
 
-    /// Whether any setting of an id in the node of `subject` fulfils a condition; assumed to be true if there are too many.
+    /// Whether any setting of an id in the node of `subject` fulfils a condition. Returns true if there are too many settings to check.
     pub(super) fn is_any(
         &self,
         subject: &Setting<'_>,
@@ -446,17 +446,17 @@ impl<'a> Node<'a> {
         self.opaque.contains(&scope)
     }
 
-    /// Returns the fixes made so far, and forgets them.
+    /// Returns the fixes created so far, and removes them from the node.
     pub(super) fn take_drafts(&self) -> Vec<DraftFix<'a>> {
         self.drafts.take()
     }
 
-    /// Whether a product adds flags of its own to the command line, busy-wait flags among them.
+    /// Whether a product (RabbitMQ) adds its own flags to the command line, including busy-wait flags.
     pub(super) fn is_of_product(&self, scope: usize) -> bool {
         self.of_product.contains(&scope)
     }
 
-    /// A fix, if the syntax around the words seems to allow it; [`verify`](super::fixes::verify) verifies it.
+    /// Creates a fix, if the syntax around the words seems to allow it; [`verify`](super::fixes::verify) verifies the fix later.
     pub(super) fn fix(&self, part: &Part<'a>, what: String, safe: bool, changes: &[Change]) -> Option<Fix> {
         let room = self.room.get();
         if room == 0 {
@@ -476,14 +476,14 @@ impl<'a> Node<'a> {
         Some(Fix { what, safe, edits })
     }
 
-    /// A fix that removes a setting.
+    /// Creates a fix that removes a setting.
     pub(super) fn removal(&self, setting: &Setting<'_>, safe: bool) -> Option<Fix> {
         if setting.kind != SettingKind::Flag && setting.kind != SettingKind::Env {
             return None;
         }
         let part = self.part_of(setting);
         let mut words = setting.words.clone();
-        // Further words of a launcher flag are removed as well; otherwise they would join the flag before.
+        // Further words after an init flag are removed, too; otherwise they would become values of the previous flag.
         let arguments = self.arguments_of(setting.part);
         let own = arguments.binary_search_by_key(&words.start, |flag| flag.at).ok();
         for at in own.and_then(|own| arguments.get(own)).map(|flag| &flag.values[..]).unwrap_or_default() {
@@ -493,7 +493,7 @@ impl<'a> Node<'a> {
             let word = part.fragment.words.get(*at)?;
             let is_certain = *at == words.end && word.conditional == setting.conditional;
             if !is_certain || word.dynamic || !is_plain(&word.text) {
-                // It may contain unknown flags.
+                // The word may contain unknown flags.
                 return None;
             }
             words.end = at + 1;
@@ -505,7 +505,7 @@ impl<'a> Node<'a> {
         self.fix(part, what, safe, &[Change::Remove { words }])
     }
 
-    /// A fix that changes the value of a setting.
+    /// Creates a fix that changes the value of a setting.
     pub(super) fn new_value(&self, setting: &Setting<'_>, value: &str, safe: bool) -> Option<Fix> {
         let at = setting.words.end.checked_sub(1)?;
         let word = self.part_of(setting).fragment.words.get(at)?;
@@ -518,19 +518,19 @@ impl<'a> Node<'a> {
     }
 }
 
-/// Whether a word is not a placeholder of another tool, such as `@OPTS@` or `__OPTS__`.
+/// Whether a word is certainly not a placeholder of another tool, such as `@OPTS@` or `__OPTS__`.
 fn is_plain(text: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-.:,/=".contains(c);
     text.chars().all(plain) && !text.starts_with("__")
 }
 
-/// A word for output; an empty one is shown as quotes.
+/// Returns a word for output; an empty word is shown as two quotes.
 pub(super) fn shown(text: &str) -> &str {
     if text.is_empty() { "''" } else { text }
 }
 
 impl Setting<'_> {
-    /// The value if it is known; empty for a flag without one.
+    /// Returns the value if it is known; empty for a flag without a value.
     pub(super) fn known_value(&self) -> Option<&str> {
         match &self.value {
             Value::Text(text) => Some(text),
@@ -539,23 +539,23 @@ impl Setting<'_> {
         }
     }
 
-    /// The id of its entry.
+    /// Returns the id of the entry; empty for an unknown flag.
     pub(super) fn id(&self) -> &str {
         self.entry.map_or("", |entry| entry.id.as_str())
     }
 }
 
-/// The value; `None` for a flag without one or with an unknown one.
+/// Returns the value; `None` if the flag has no value or an unknown value.
 fn given_value<'s>(setting: &'s Setting<'_>) -> Option<&'s str> {
     setting.known_value().filter(|value| !value.is_empty())
 }
 
-/// Whether a flag with the letter `its` applies to the allocator `mine`: `u` is for all allocators, and so are flags without a letter.
+/// Whether a flag with the letter `its` applies to the allocator `mine`. Flags with the letter `u` or without a letter apply to all.
 fn applies_to(mine: Option<char>, its: Option<char>) -> bool {
     its.is_none() || mine == its || (mine.is_some() && its == Some('u'))
 }
 
-/// The releases that read a place: one for `ERL_OTP27_FLAGS`, all others for any other place.
+/// Returns the requested releases that read a place: only one for a variable such as `ERL_OTP27_FLAGS`, all for any other place.
 fn releases_of(place: &Place, target: &Target) -> Vec<u32> {
     let only = match place {
         Place::Variable { name, effect } if effect.order == Order::OtpFlags => name
@@ -567,7 +567,7 @@ fn releases_of(place: &Place, target: &Target) -> Vec<u32> {
     target.releases.iter().copied().filter(|release| only.is_none_or(|only| only == *release)).collect()
 }
 
-/// Whether a place belongs to no node, or to a node of its own.
+/// Whether the words of a place are for no node, or for a separate node such as a command-line tool.
 fn is_separate(place: &Place) -> bool {
     match place {
         Place::Variable { effect, .. } => effect.of_tool || effect.ignored.is_some(),
@@ -576,7 +576,7 @@ fn is_separate(place: &Place) -> bool {
     }
 }
 
-/// Whether a place shows that its node is one of a product (RabbitMQ).
+/// Whether a place shows that the node runs a product (RabbitMQ).
 fn is_of_product(place: &Place) -> bool {
     match place {
         Place::Variable { name, effect } => name.starts_with("RABBITMQ_") && effect.role != Role::ReadByVm,
@@ -592,7 +592,7 @@ fn same_variable(one: &Fragment, other: &Fragment) -> bool {
     }
 }
 
-/// Whether a fragment is an args file, or one embedded in another file.
+/// Whether a fragment is an args file, either a separate file or embedded in another one.
 pub(super) fn is_args_file(fragment: &Fragment) -> bool {
     matches!(fragment.place, Place::ArgsFile { .. })
 }

@@ -1,7 +1,7 @@
-//! What a VM of one release makes of a setting.
+//! Determines how a VM of one release treats a setting.
 //!
-//! A release comprises several versions. If its first version rejects a setting and a later one accepts it, that is no error: it depends
-//! on the patch level, which is unknown.
+//! A release comprises several versions. If the first version rejects a setting and a later version accepts it, no error is reported,
+//! because the patch level is unknown.
 
 use crate::OtpVersion;
 use crate::entry::{Argument, Entry, WhereAbsent};
@@ -12,17 +12,17 @@ use super::node::{Setting, SettingKind, Value};
 /// Whether a release has a setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Presence {
-    /// Since its first version.
+    /// All versions of the release have the setting.
     There,
-    /// Since this patch level.
+    /// The release has the setting since this patch level.
     From(OtpVersion),
-    /// It was added later, in this version.
+    /// The setting was added later, in this version.
     NotYet(OtpVersion),
-    /// It was removed in this version.
+    /// The setting was removed in this version.
     Gone(OtpVersion),
 }
 
-/// What one release makes of a setting.
+/// How one release treats a setting.
 #[derive(Debug, Clone)]
 pub(super) struct Outcome {
     pub(super) release: u32,
@@ -31,12 +31,12 @@ pub(super) struct Outcome {
     pub(super) verdict: Verdict,
     /// The first version of the release that accepts the value, if earlier ones reject it.
     pub(super) value_from: Option<OtpVersion>,
-    /// The version since which it is accepted but ignored.
+    /// The first version that accepts the setting but ignores it.
     pub(super) ignored_since: Option<OtpVersion>,
 }
 
 impl Outcome {
-    /// Whether the VM starts, as far as known.
+    /// Whether the VM starts, or may start if the verdict is unknown.
     pub(super) fn starts(&self) -> bool {
         !matches!(self.verdict, Verdict::Refused { .. } | Verdict::Fatal { .. })
     }
@@ -56,7 +56,7 @@ impl Outcome {
     }
 }
 
-/// A version newer than all versions of the release.
+/// Returns a version that is newer than all versions of the release.
 fn newest(release: u32) -> OtpVersion {
     OtpVersion::parse(&format!("{release}.9999")).unwrap_or_else(|| OtpVersion::from(release))
 }
@@ -75,7 +75,7 @@ fn presence(entry: &Entry, release: u32) -> Presence {
     }
 }
 
-/// What each of these releases makes of a setting with a known flag.
+/// Determines how each of these releases treats a setting with a known flag.
 pub(super) fn outcomes(
     setting: &Setting<'_>,
     entry: &Entry,
@@ -101,7 +101,7 @@ fn outcome(setting: &Setting<'_>, entry: &Entry, release: u32, machine: Option<M
     let mut verdict = judge(&newest);
     if absent && entry.where_absent == WhereAbsent::Refused {
         let refused = Verdict::Refused { why: format!("OTP {release} does not have {}", entry.spelling()) };
-        // An unknown parameter is ignored, unlike a flag.
+        // Unlike an unknown flag, an unknown parameter is ignored.
         let no_flag = setting.kind == SettingKind::Kernel;
         verdict = if no_flag { Verdict::Unknown { why: "nothing reads it".to_owned() } } else { refused };
     }
@@ -122,11 +122,11 @@ fn outcome(setting: &Setting<'_>, entry: &Entry, release: u32, machine: Option<M
         && matches!(verdict, Verdict::Refused { .. })
         && entry.takes.iter().any(begins_known)
     {
-        // Some letters are rejected only as a separate word, such as `+B c` before 25.0; text after them in the same word is ignored.
+        // Some letters are rejected only as a separate word, such as `+B c` before 25.0. In the same word, text after them is ignored.
         verdict = Verdict::Unknown { why: "it is in the same word as the flag".to_owned() };
     }
     if setting.kind == SettingKind::Kernel && !absent {
-        // What happens depends on when and by which application the parameter is read.
+        // The effect of an invalid parameter depends on when and by which application it is read.
         verdict = match verdict {
             Verdict::Fatal { why } => Verdict::Refused { why },
             other => other,
@@ -144,8 +144,8 @@ fn outcome(setting: &Setting<'_>, entry: &Entry, release: u32, machine: Option<M
     Outcome { release, presence, verdict, value_from, ignored_since }
 }
 
-/// Whether the launcher of a release takes a signed value as the next flag and then reports a missing value. OTP 23 does so for these
-/// families of flags, OTP 25 for none; OTP 24 was not tried.
+/// Whether the launcher of a release takes a value with a sign for the next flag, and therefore reports a missing value. OTP 23 does so for
+/// these families of flags, OTP 25 for none; OTP 24 was not tested.
 pub(super) fn is_taken_for_flag(name: &str, value: &str, release: u32) -> bool {
     const LAST_RELEASE: u32 = 23;
     let family = ["+h", "+s", "+z", "+M"].iter().any(|family| name.starts_with(family));

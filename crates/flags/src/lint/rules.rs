@@ -1,4 +1,4 @@
-//! All rules, one per file.
+//! The rules of the linter, one per file.
 
 mod after_extra;
 mod args_file_path;

@@ -1,15 +1,15 @@
-//! Finds secrets in a text, so that output does not show them: cookies and passwords on the line of a finding, or in quoted words.
+//! Finds secrets in a text, such as cookies and passwords, so that the output does not show them.
 //!
-//! The output of a linter is kept in CI logs, which more people read than the file. Files of all formats are scanned in the same way: the
-//! value after a name such as `cookie` is a secret.
+//! The output of a linter, which quotes lines and words, is kept in CI logs that more people can read than the file. Files of all formats
+//! are scanned in the same way: the value after a name such as `cookie` is a secret.
 
 use std::ops::Range;
 
-/// Endings of names whose values are secrets. The ending alone does not count: comments mention cookies as well.
+/// Endings of names whose values are secrets. A name must be longer than the ending, because comments mention cookies, too.
 const ENDINGS: &[&str] = &["cookie", "password", "passwd", "_pass", "secret", "secret_key_base", "token"];
 
-/// The secrets in a text, as byte ranges in ascending order: for `-setcookie abc` the bytes of `abc`. Templates and variables are not
-/// secrets.
+/// Returns the byte ranges of the secrets in a text, in ascending order: for `-setcookie abc` the range of `abc`. Templates and variables
+/// are not secrets.
 pub fn secrets(text: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -51,7 +51,7 @@ fn names_a_secret(name: &str) -> bool {
     })
 }
 
-/// The value after a name that ends at this byte.
+/// Returns the value after a name that ends at this byte.
 fn value_after(text: &str, name_end: usize) -> Option<Range<usize>> {
     /// The key of a variable's value in Kubernetes.
     const KEY: &str = "value:";
@@ -62,7 +62,7 @@ fn value_after(text: &str, name_end: usize) -> Option<Range<usize>> {
         let c = rest.chars().next()?;
         match c {
             '"' | '\'' => quote = Some(c),
-            // A list item in YAML.
+            // The name or the value is a list item in YAML.
             '-' if rest.starts_with("- ") => {}
             c if c.is_whitespace() || matches!(c, '=' | ':' | ',' | '\\') => {}
             _ if rest.starts_with(KEY) && at > name_end => at += KEY.len() - 1,
@@ -81,7 +81,7 @@ fn value_after(text: &str, name_end: usize) -> Option<Range<usize>> {
     Some(at..at + length.unwrap_or(rest.len()))
 }
 
-/// The text with `*` in place of each secret.
+/// Replaces each secret by `*`.
 pub(super) fn without_secrets(text: &str) -> String {
     let (mut shown, mut done) = (String::with_capacity(text.len()), 0);
     for secret in secrets(text) {
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_value_after_a_name_of_a_secret_is_hidden() {
+    fn values_after_names_of_secrets_are_hidden() {
         let check = |text: &str, expect: &str| assert_eq!(without_secrets(text), expect, "{text}");
         check("-setcookie abc +P 5000", "-setcookie * +P 5000");
         check("-setcookie my#secret # x", "-setcookie * # x");
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_recognised_by_its_name() {
+    fn secrets_are_recognised_by_name() {
         for flag in ["-setcookie", "-env RELEASE_COOKIE", "-rabbit default_pass", "ERLANG_COOKIE"] {
             assert!(holds_secret(flag), "{flag}");
         }

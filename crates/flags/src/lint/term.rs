@@ -1,14 +1,14 @@
-//! Checks whether a text is an Erlang term, as far as needed for values on a command line.
+//! Checks whether a text is an Erlang term. Only the syntax that is common on command lines is supported.
 //!
-//! `init` passes the values of `-kernel` and other applications to `erl_scan` and `erl_parse`. A value that lost its quotes to a shell or
-//! an args file is often not a term. Only what is certainly not a term is reported.
+//! `init` passes the values of `-kernel` and other applications to `erl_scan` and `erl_parse`. If a shell or an args file has removed the
+//! quotes of a value, it is often not a term. Only a text that is certainly not a term is reported.
 
-/// Maximum nesting of a term; deeper ones are not judged.
+/// Maximum nesting of a term; deeper terms are not checked.
 const MAX_DEPTH: usize = 64;
 
 /// Whether a text is certainly not an Erlang term.
 pub(super) fn is_not_a_term(text: &str) -> bool {
-    // Which non-ASCII letters an atom may contain is not checked.
+    // Non-ASCII letters are not checked, because an atom may contain some of them.
     if !text.is_ascii() {
         return false;
     }
@@ -21,7 +21,7 @@ pub(super) fn is_not_a_term(text: &str) -> bool {
 struct Reader<'t> {
     rest: &'t str,
     depth: usize,
-    /// It found syntax that is not parsed here.
+    /// Whether the text contains syntax that is not supported here.
     undecided: bool,
 }
 
@@ -113,7 +113,7 @@ impl Reader<'_> {
         false
     }
 
-    /// Adjacent string literals are one string.
+    /// Parses further string literals, because adjacent literals form one string.
     fn more_text(&mut self) -> bool {
         self.blanks();
         while self.rest.starts_with('"') {
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn terms_are_distinguished_from_texts_that_lost_their_quotes() {
+    fn terms_are_distinguished_from_texts_without_quotes() {
         for term in [
             "true",
             "30",
@@ -186,7 +186,7 @@ mod tests {
             "[a|b]",
             "a@b",
             "inet6_tcp",
-            // Not parsed, so not judged.
+            // This syntax is not supported, so the text may be a term.
             "#{a => 1}",
             "<<1>>",
             "16#ff",
@@ -216,7 +216,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_checked(text in "[\\[\\]{}|,\"'a1. #<e\\\\é-]{0,40}") {
+        fn any_text_is_checked_without_a_panic(text in "[\\[\\]{}|,\"'a1. #<e\\\\é-]{0,40}") {
             is_not_a_term(&text);
         }
     }

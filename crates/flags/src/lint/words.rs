@@ -1,7 +1,8 @@
 //! Parses the words of a fragment like the launcher and the emulator.
 //!
-//! A word with `+` is for the emulator; if it requires a value, it takes the next word, whatever that is. A word with `-` is for `init` and
-//! takes all words up to the next such word; a few are the launcher's own (`-env`). Words after `-extra` are for the program.
+//! A flag with `+` is for the emulator; if the flag requires a value, it takes the next word, even if that is a flag. A flag with `-` is
+//! for `init` and takes all words up to the next such flag; a few flags are for the launcher itself (`-env`). Words after `-extra` are for
+//! the program.
 
 use super::node::{InitFlag, Node, Setting, SettingKind, Value};
 use crate::arguments::takes_word;
@@ -15,7 +16,7 @@ impl<'a> Node<'a> {
     /// Parses the words of an args file or a variable.
     pub(super) fn words(&mut self, part: usize, fragment: &'a Fragment) {
         let words = &fragment.words;
-        // The init flag that further words belong to.
+        // The init flag to which further words belong.
         let mut open: Option<usize> = None;
         let mut at = 0;
         while let Some(word) = words.get(at) {
@@ -42,7 +43,7 @@ impl<'a> Node<'a> {
                 open = None;
             } else if text.len() > 1 && text.starts_with('-') && !word.dynamic {
                 let (end, opens) = self.init_flag(part, words, at);
-                // -env is removed by the launcher, so words after it belong to the flag before.
+                // The launcher removes -env, so the words after it belong to the previous flag.
                 if text != "-env" {
                     open = opens.then_some(self.arguments.len().saturating_sub(1));
                 }
@@ -56,7 +57,7 @@ impl<'a> Node<'a> {
         self.kernel(part, fragment);
     }
 
-    /// Parses a word with `-`. Returns the index after the words that certainly belong to it, and whether further ones do.
+    /// Parses a flag with `-`. Returns the index after the words that certainly belong to it, and whether further words belong to it, too.
     fn init_flag(&mut self, part: usize, words: &'a [Word], at: usize) -> (usize, bool) {
         let Some(word) = words.get(at) else { return (at + 1, false) };
         let text = word.text.as_str();
@@ -64,7 +65,7 @@ impl<'a> Node<'a> {
             let setting = launcher_flag(part, words, at, found.entry);
             let end = setting.words.end;
             self.settings.push(setting);
-            // The launcher passes it on to init, with all words up to the next flag.
+            // The launcher passes the flag to init, with all words up to the next flag.
             self.arguments.push(InitFlag { part, at, values: (at + 1..end).collect() });
             return (end, true);
         }
@@ -93,7 +94,7 @@ impl<'a> Node<'a> {
                 (end, false)
             }
             "-name" | "-sname" => {
-                // The launcher takes the next word, whatever it is; init gets the words after it as well.
+                // The launcher takes the next word, even if it is a flag; init also receives the words after that.
                 if at + 1 < words.len() {
                     flag.values.push(at + 1);
                 }
@@ -117,13 +118,13 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Whether a word with a template is the value of the flag before it, not another flag.
+    /// Whether a word with a template is the value of the previous flag, and not another flag.
     fn takes_template(&self, words: &[Word], open: Option<usize>, at: usize) -> bool {
         let Some(flag) = open.and_then(|open| self.arguments.get(open)) else { return false };
         let Some(name) = words.get(flag.at).map(|word| word.text.as_str()) else { return false };
         let alone = flag.values.is_empty();
         (alone && requires_value(name))
-            // The second of a pair, or the value after a path.
+            // The word is the second of a pair, or the value after a path.
             || (flag.values.len() % 2 == 1 && flag.values.last().is_some_and(|last| last + 1 == at))
     }
 
@@ -160,7 +161,7 @@ impl<'a> Node<'a> {
         self.settings.extend(found);
     }
 
-    /// Parses the arguments of a running emulator: its own flags, with a minus, up to the first `--`, then those of init.
+    /// Parses the arguments of a running emulator: emulator flags with a minus up to the first `--`, then flags for init.
     pub(super) fn live_words(&mut self, part: usize, fragment: &'a Fragment) {
         let words = &fragment.words;
         let end = words.iter().position(|word| word.text == "--").unwrap_or(words.len());
@@ -195,12 +196,12 @@ impl<'a> Node<'a> {
     }
 }
 
-/// Whether the flag in front of a template is known: `+P${N}`.
+/// Whether a word is a known flag followed by a template: `+P${N}`.
 fn known_in_template(text: &str) -> bool {
     recognise(text).is_some_and(|found| found.glued.starts_with(['$', '<', '{', '%']))
 }
 
-/// An emulator flag, which starts with `+`, or with `-` in the arguments of a running emulator.
+/// Parses an emulator flag, which starts with `+`, or with `-` in the arguments of a running emulator.
 fn emulator_flag<'a>(part: usize, words: &'a [Word], at: usize) -> Setting<'a> {
     let word = &words[at];
     let name = word.text.as_str();
@@ -220,7 +221,7 @@ fn emulator_flag<'a>(part: usize, words: &'a [Word], at: usize) -> Setting<'a> {
     let Some(found) = recognise(&plus) else { return setting };
     let argument = found.entry.argument.unwrap_or(Argument::None);
     let glued = !found.glued.is_empty();
-    // A longer word is an unknown flag; so is one whose entry only says that all such flags are fatal.
+    // A longer word is an unknown flag. An entry for which every value is fatal stands for flags that do not exist.
     let longer = glued && (argument == Argument::None || !found.entry.glued);
     if longer || found.entry.fatal.iter().any(|fatal| fatal.always) {
         return setting;
@@ -257,7 +258,7 @@ fn emulator_flag<'a>(part: usize, words: &'a [Word], at: usize) -> Setting<'a> {
     setting
 }
 
-/// A flag of the launcher that selects the emulator: `-smp`.
+/// Parses a flag by which the launcher selects the emulator: `-smp`.
 fn launcher_flag<'a>(part: usize, words: &'a [Word], at: usize, entry: &'static Entry) -> Setting<'a> {
     let word = &words[at];
     let optional = entry.argument == Some(Argument::Optional);

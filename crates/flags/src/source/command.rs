@@ -1,16 +1,17 @@
 //! Finds the arguments of `erl` in the words of a command.
 //!
 //! The readers of scripts, Dockerfiles, YAML and units split commands into words by their own rules; this module determines what a
-//! command starts. It accepts only what certainly starts a VM: `erl`, `werl` or `erlexec` in any directory (`"$BINDIR/erlexec"`), or
-//! `elixir` or `iex`, also behind wrapper programs (`exec`, `sudo -u app`, `tini --`) and in the text of `sh -c`. `$ERL` may be anything,
-//! `which erl` starts nothing, and `mix`, `rebar3` and releases do not accept flags of `erl`.
+//! command starts. It accepts only commands that certainly start a VM: `erl`, `werl` or `erlexec` in any directory
+//! (`"$BINDIR/erlexec"`), `elixir` and `iex`. Wrapper programs (`exec`, `sudo -u app`, `tini --`) may precede them, and they may be in
+//! the text of `sh -c`. Not accepted are `$ERL`, whose value is unknown, `which erl`, which starts nothing, and `mix`, `rebar3` and
+//! releases, which do not accept flags of `erl`.
 //!
-//! `elixir` and `iex` pass on the value of `--erl`, split at white space, and turn a few other options into flags. They read options only
-//! up to the first word that is not one of theirs: in `elixir -S mix run --erl "+P 1"` the program gets `--erl`. This follows `bin/elixir`
-//! of Elixir 1.9 to 1.20; a test compares the two.
+//! `elixir` and `iex` pass the value of `--erl`, split at white space, to `erl`, and convert a few other options to flags. They parse
+//! options only up to the first word that is not one of their options: in `elixir -S mix run --erl "+P 1"`, `--erl` is an argument of
+//! the program. This follows `bin/elixir` of Elixir 1.9 to 1.20; a test compares this module with the script.
 //!
-//! **Helper VMs are left out.** A VM that compiles, prints its version, evaluates an expression and halts, or is a shell on another node
-//! runs briefly or next to the node. Its flags are not those of the node, and it needs none of the settings that a node needs.
+//! **Helper VMs are ignored.** A helper compiles, prints its version, evaluates an expression and halts, or is a remote shell. It runs
+//! briefly or next to the node, so its flags are not those of the node.
 
 use std::sync::Arc;
 
@@ -23,26 +24,26 @@ use super::{Reader, Word, shell};
 
 /// A word of a command.
 pub(super) struct Argument {
-    /// Its value.
+    /// The decoded word, without quotes.
     pub(super) value: Arc<Layer>,
-    /// Its place in the text of the command, including quotes.
+    /// The byte range in the text of the command, including quotes.
     pub(super) at: std::ops::Range<usize>,
 }
 
-/// The words of a command that are in one text, in the order of the command.
+/// The words of a command that are in the same text, in the order of the command.
 pub(super) struct CommandPart {
     pub(super) layer: Arc<Layer>,
     pub(super) split: Split,
     pub(super) arguments: Vec<Argument>,
-    /// The command is conditional.
+    /// Whether the command is conditional.
     pub(super) conditional: bool,
 }
 
-/// Upper bound for the words of a command: with the usual stack limit Linux allows 2 MiB for the words, plus a pointer of 8 bytes for each
+/// Maximum number of words in a command. With the usual stack limit, Linux allows 2 MiB for all words and a pointer of 8 bytes to each
 /// (execve(2)).
 pub(super) const MAX_WORDS: usize = 200_000;
 
-/// What a command starts, with the index of its first argument, or of the text of a shell.
+/// The program that a command starts, with the index of the first argument of the program, or of the text that a shell runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StartedProgram {
     Erl(usize),
@@ -51,8 +52,8 @@ enum StartedProgram {
     Shell(usize),
 }
 
-/// Reads the command of a container: its entry point and the words after it. If the entry point is a script, it is assumed to start the
-/// words after it in the end.
+/// Reads the command of a container: the entry point and its arguments. An entry point that is a script is assumed to finally start its
+/// arguments as a command.
 pub(super) fn read_container_command(
     reader: &mut Reader,
     entry_point: Option<&CommandPart>,
@@ -72,8 +73,8 @@ pub(super) fn read_container_command(
     Ok(())
 }
 
-/// Reads the words of a command, which may be spread over several texts, and the variables that `env` sets for it. Returns whether it
-/// starts a VM or a shell.
+/// Reads the words of a command, which may be in several texts, and the variables that `env` sets for the command. Returns whether the
+/// command starts a VM or a shell.
 pub(super) fn read(reader: &mut Reader, command: &[&CommandPart]) -> Result<bool, SourceError> {
     let words: Vec<(usize, &Argument)> = command
         .iter()
@@ -135,19 +136,19 @@ pub(super) fn is_shell(word: &Layer) -> bool {
 }
 
 const SHELLS: &[&str] = &["sh", "bash", "dash", "ash", "ksh", "zsh"];
-/// Programs that run a text as another user.
+/// Programs that run a shell command as another user.
 const USERS: &[&str] = &["su", "runuser"];
-/// Runs its last argument, a shell command, in a pseudo terminal.
+/// A program that runs its last argument, a shell command, in a pseudo terminal.
 const RUN_ERL: &str = "run_erl";
 
 /// A program that starts the program named by its arguments.
 struct Wrapper {
     name: &'static str,
-    /// Letters of its options that take the next word as a value.
+    /// Letters of the options that take the next word as a value.
     with_values: &'static str,
-    /// The number of words between its options and the program.
+    /// The number of words between the options and the name of the started program.
     operands: usize,
-    /// Whether assignments may precede the program.
+    /// Whether assignments may precede the name of the started program.
     assigns: bool,
 }
 
@@ -184,7 +185,7 @@ const fn wrapper(name: &'static str, with_values: &'static str, operands: usize)
 }
 
 impl Wrapper {
-    /// The index of the program after the wrapper's own words, which begin at `at`.
+    /// Returns the index of the word that names the started program. The arguments of the wrapper begin at `at`.
     fn program<'w>(
         &self,
         words: &[(usize, &'w Argument)],
@@ -199,7 +200,7 @@ impl Wrapper {
             if option == "--" {
                 break;
             }
-            // The last letter of a group takes the next word; any other takes the rest of this one.
+            // The last letter of a group takes the next word as its value; any other letter takes the rest of the group.
             let mut letters = option.strip_prefix('-').unwrap_or_default().chars();
             let is_long = option.starts_with("--");
             let takes = letters.position(|letter| self.with_values.contains(letter));
@@ -216,7 +217,7 @@ impl Wrapper {
     }
 }
 
-/// The name of the program of a word, without its directory; `None` if it is unknown.
+/// Returns the name of a program, without its directory; `None` if the name is unknown.
 fn program(word: &Layer) -> Option<&str> {
     let begin = word.scan().rfind('/').map_or(0, |slash| slash + 1);
     let end = word.text().len();
@@ -231,7 +232,7 @@ fn is_elixir(name: &str) -> bool {
     matches!(name, "elixir" | "iex")
 }
 
-/// What a command starts. Assignments before the program are added to `assignments`.
+/// Determines what a command starts, and adds the assignments before the program to `assignments`.
 fn starts<'w>(
     words: &[(usize, &'w Argument)],
     assignments: &mut Vec<&'w Arc<Layer>>,
@@ -263,7 +264,7 @@ fn is_command_option(word: &Layer) -> bool {
     letters.contains('c') && letters.bytes().all(|byte| byte.is_ascii_alphabetic())
 }
 
-/// The index of the text that a shell runs: the first word after its options, if `-c` is one of them.
+/// Returns the index of the text that a shell runs, which is the first word after the options if `-c` is one of them.
 fn text_of_shell(words: &[(usize, &Argument)], first: usize) -> Option<usize> {
     let (mut at, mut runs) = (first, false);
     while let Some(option) = words.get(at).map(|(_, word)| &word.value)
@@ -271,24 +272,24 @@ fn text_of_shell(words: &[(usize, &Argument)], first: usize) -> Option<usize> {
     {
         at += 1;
         runs |= is_command_option(option);
-        // `-o pipefail`, `-euo pipefail`.
+        // `-o` takes a value: `-o pipefail`, `-euo pipefail`.
         at += usize::from(!option.text().starts_with("--") && option.text().ends_with(['o', 'O']));
     }
     (runs && at < words.len()).then_some(at)
 }
 
-/// A command with its words.
+/// A command and all of its words.
 struct FoundCommand<'c> {
     command: &'c [&'c CommandPart],
-    /// Each with the index of its text.
+    /// The words, each with the index of its text.
     words: Vec<(usize, &'c Argument)>,
 }
 
-/// The order of the first value of `--erl` among the words that products put on the command line, and of the last one that is
-/// distinguished.
+/// The positions of the values of `--erl` on the command line (see [`Order::CommandLine`]). All values beyond the last position share it.
 const FIRST_SWITCH: u8 = 20;
 const LAST_SWITCH: u8 = 39;
-/// If the command names no args file, it is unknown where one comes in. Equal orders mean that neither certainly overrides the other.
+/// Positions relative to the args file. If the command names no args file, its position is unknown; equal positions mean that it is
+/// uncertain which one takes effect.
 const SAME_AS_ARGS_FILE: u8 = 50;
 const BEFORE_ARGS_FILE: u8 = 45;
 const AFTER_ARGS_FILE: u8 = 55;
@@ -326,7 +327,8 @@ impl FoundCommand<'_> {
         Some((*index, word))
     }
 
-    /// Adds words as fragments, split where they continue in another text and at `-args_file`, whose words come in between.
+    /// Adds words as fragments. A new fragment starts where another text starts, and after `-args_file NAME`, because the words of that
+    /// file come in between.
     fn add(&self, reader: &mut Reader, kind: CommandWords, words: Vec<(usize, Word)>) {
         let end = words.iter().position(|(_, word)| word.text == "-extra").unwrap_or(words.len());
         let file = words[..end].iter().position(|(_, word)| word.text == "-args_file");
@@ -397,7 +399,7 @@ fn is_flag(text: &str) -> bool {
     text.starts_with(['-', '+'])
 }
 
-/// Delimiters the last word as unknown: its flag may take the next word, which is in another text, as its value.
+/// Marks the last word as unknown, because the flag in it may take the next word, which is in another text, as its value.
 fn mark_last_word_unknown(reader: &mut Reader) {
     let last = reader.fragments.last_mut().and_then(|fragment| fragment.words.last_mut());
     if let Some(word) = last {
@@ -408,9 +410,9 @@ fn mark_last_word_unknown(reader: &mut Reader) {
 /// An option of `elixir` and `iex`.
 struct ElixirOption {
     name: &'static str,
-    /// The number of words that it takes.
+    /// The number of words that the option takes.
     values: usize,
-    /// The flag of `erl` that it is turned into.
+    /// The flag of `erl` to which the option is converted.
     becomes: Option<&'static str>,
 }
 

@@ -1,9 +1,9 @@
-//! Detects the format of a file by its name and, if the name is ambiguous, by its text.
+//! Detects the format of a file from its name and, if the name is ambiguous, from its text.
 
 use super::{Format, Template};
 
-/// The format of a file; `None` if it cannot contain flags. Only the last part of the path matters, and the start of the text if several
-/// formats share a name.
+/// Detects the format of a file; `None` if the file cannot contain flags. Uses only the last two parts of the path, and the text if
+/// several formats share a name.
 pub fn detect(path: &str, text: &str) -> Option<Format> {
     let folder = path.rsplit('/').nth(1).unwrap_or_default();
     let name = path.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
@@ -18,7 +18,7 @@ pub fn detect(path: &str, text: &str) -> Option<Format> {
         });
     }
     let ends = |endings: &[&str]| endings.iter().any(|ending| stem.ends_with(ending));
-    // Without an extension it is the script that reads the file.
+    // `rabbitmq-env` without an extension is the script that reads `rabbitmq-env.conf`.
     let of_rabbitmq = stem.starts_with("rabbitmq-env") && (ends(&[".conf"]) || template.is_some());
     if of_rabbitmq {
         Some(Format::RabbitmqEnv)
@@ -43,7 +43,7 @@ pub fn detect(path: &str, text: &str) -> Option<Format> {
     }
 }
 
-/// The name without the extension of a template, and the kind of template.
+/// Splits the extension of a template from a name, and returns the rest of the name and the kind of template.
 fn without_template(name: &str) -> (&str, Option<Template>) {
     const ENDINGS: [(&str, Template); 9] = [
         (".eex", Template::Eex),
@@ -64,7 +64,7 @@ fn without_template(name: &str) -> (&str, Option<Template>) {
     (name, None)
 }
 
-/// Documentation, derived files and editor leftovers: `vm.args.md`, `Dockerfile.snap`, `.vm.args.swp`.
+/// Whether a name is that of documentation, a derived file or an editor leftover: `vm.args.md`, `Dockerfile.snap`, `.vm.args.swp`.
 fn is_copy_or_note(name: &str) -> bool {
     const ENDINGS: [&str; 13] = [
         ".md", ".rst", ".html", ".adoc", ".diff", ".expect", ".orig", ".patch", ".rej", ".snap", ".swo",
@@ -73,7 +73,8 @@ fn is_copy_or_note(name: &str) -> bool {
     ENDINGS.iter().any(|ending| name.ends_with(ending))
 }
 
-/// `vm.args`, `remote.vm.args`, `vm.args.cloud`; not programs that process them, such as `vm.args.exs`.
+/// Whether a name is that of an args file (`vm.args`, `remote.vm.args`, `vm.args.cloud`) and not of a program that processes args files
+/// (`vm.args.exs`).
 fn is_args_file(name: &str) -> bool {
     const OTHERS: [&str; 12] =
         [".ex", ".exs", ".erl", ".escript", ".js", ".json", ".py", ".rb", ".sh", ".toml", ".yaml", ".yml"];
@@ -81,8 +82,8 @@ fn is_args_file(name: &str) -> bool {
     name.ends_with(".args") || name.ends_with("vm_args") || (name.contains("vm.args") && !other)
 }
 
-/// The template in an args file without a telling name: overlays of rebar3 and files of Distillery are called just `vm.args`. A template
-/// for mix release is always called `vm.args.eex`.
+/// Detects the kind of template of an args file from its text, because overlays of rebar3 and templates of Distillery are called just
+/// `vm.args`. A template for `mix release` is always called `vm.args.eex`.
 fn template_in(text: &str) -> Option<Template> {
     if text.contains("<%") {
         return Some(Template::Erb);
@@ -116,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_format_follows_from_the_name() {
+    fn format_is_detected_from_the_name() {
         let check = |path: &str, expect: Option<Format>| assert_eq!(detect(path, ""), expect, "{path}");
         check("rel/vm.args", Some(Format::VmArgs));
         check("remote.vm.args", Some(Format::VmArgs));
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ambiguous_name_is_resolved_by_the_text() {
+    fn format_is_detected_from_the_text_if_the_name_is_ambiguous() {
         let check = |path: &str, text: &str, expect: Option<Format>| {
             assert_eq!(detect(path, text), expect, "{path} {text:?}");
         };

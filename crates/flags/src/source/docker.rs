@@ -1,12 +1,12 @@
 //! Reads the variables that a Dockerfile sets with `ENV`, and the command that its image starts.
 //!
-//! Parses like BuildKit: lines that end with the escape character (a backslash, or the one of `# escape=`) are joined, and comments and
-//! empty lines between them are dropped; then `ENV NAME=value …` or the older `ENV NAME the rest`; then, in both forms, quotes are removed
-//! and variables expanded. Here-documents are skipped.
+//! Parses like BuildKit. Lines that end with the escape character (a backslash, or the one that `# escape=` sets) are joined, and comments
+//! and empty lines between them are dropped. Then `ENV NAME=value …` or the older form `ENV NAME the rest` is parsed: quotes are removed
+//! and variables marked. Here-documents are skipped.
 //!
-//! In each stage the last `ENTRYPOINT` and the last `CMD` count, joined in this order. A JSON list is taken word by word, anything else
-//! goes to a shell. If the entry point is a script, it is assumed to start the command in the end. `RUN` and `HEALTHCHECK` start only
-//! helpers; a `RUN` that does nothing but `export` variables is reported as having no effect.
+//! In each stage, the last `ENTRYPOINT` and the last `CMD` take effect and are joined in this order. A JSON list contains the words of a
+//! command, anything else is run by a shell. An entry point that is a script is assumed to finally start the command. `RUN` and
+//! `HEALTHCHECK` start only helpers; a `RUN` that does nothing but `export` variables is reported as having no effect.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -61,8 +61,8 @@ pub(crate) fn read(reader: &mut Reader, layer: &Arc<Layer>) -> Result<(), Source
     image.read(reader)
 }
 
-/// Adds the variables of a `RUN` that does nothing but `export` them, marked as without effect. Next to another command they may be for that
-/// command.
+/// Adds the variables of a `RUN` that does nothing but `export` variables, and marks them as having no effect. If there are other commands,
+/// the variables may be for them.
 fn exports(reader: &mut Reader, command: &Command) {
     const WHY: &str =
         "the shell of RUN exits before the next instruction, and its variables are lost: use ENV";
@@ -72,7 +72,7 @@ fn exports(reader: &mut Reader, command: &Command) {
         return;
     }
     let mut exported = Reader { fragments: Vec::new(), commands: reader.commands };
-    // A shell syntax error is not an error of the flags.
+    // Syntax errors of the shell are not reported, because they are unrelated to flags.
     if shell::read(&mut exported, text, Scope::Any).is_err() {
         return;
     }
@@ -84,7 +84,7 @@ fn exports(reader: &mut Reader, command: &Command) {
     reader.fragments.extend(exported.fragments);
 }
 
-/// What a stage starts.
+/// The command that a stage starts.
 #[derive(Default)]
 struct Image {
     entry_point: Option<Command>,
@@ -94,9 +94,9 @@ struct Image {
 
 /// The form of a command.
 enum Command {
-    /// As a list of words.
+    /// A list of words.
     Words(CommandPart),
-    /// As a text for a shell.
+    /// A text that a shell runs.
     Text(Arc<Layer>),
 }
 
@@ -118,7 +118,7 @@ impl Image {
         let is_shell = self.shell.as_ref().is_none_or(runs_text);
         let text = match (&self.entry_point, &self.command) {
             (Some(Command::Words(entry_point)), Some(Command::Text(text))) => {
-                // The command that a script starts in the end.
+                // If the entry point is a script, it probably starts this command.
                 (!command::read(reader, &[entry_point])?).then_some(text)
             }
             (Some(Command::Text(text)), _) | (None, Some(Command::Text(text))) => Some(text),
@@ -137,15 +137,15 @@ impl Image {
 
 /// A build stage.
 pub(crate) struct Stage<'t> {
-    /// The start of its `FROM` line, in bytes.
+    /// The byte offset of the `FROM` line.
     pub(crate) begin: usize,
-    /// The image or stage that it is based on.
+    /// The image or stage on which this stage is based.
     pub(crate) from: &'t str,
-    /// Its name for other stages.
+    /// The name by which other stages refer to this stage.
     pub(crate) name: Option<&'t str>,
 }
 
-/// The build stages of a Dockerfile, in order.
+/// Returns the build stages of a Dockerfile, in order.
 pub(crate) fn stages(text: &str) -> Vec<Stage<'_>> {
     let mut stages = Vec::new();
     let mut begin = 0;
@@ -162,7 +162,7 @@ pub(crate) fn stages(text: &str) -> Vec<Stage<'_>> {
     stages
 }
 
-/// The escape character set by `# escape=`. Such directives precede everything else.
+/// Returns the escape character, which `# escape=` can set. Such directives must precede everything else.
 fn escape_character(text: &str) -> char {
     for line in text.lines() {
         let Some(comment) = line.trim().strip_prefix('#') else { break };
@@ -176,7 +176,7 @@ fn escape_character(text: &str) -> char {
     '\\'
 }
 
-/// The instruction that begins on the line at `begin`, joined into one line, and the start of the next one.
+/// Returns the instruction that begins on the line at `begin`, joined into one line, and the start of the next instruction.
 fn logical_line(layer: &Arc<Layer>, begin: usize, escape: char) -> (Arc<Layer>, usize) {
     let bytes = layer.scan().as_bytes();
     let mut decoder = Decoder::new(layer);
@@ -194,7 +194,7 @@ fn logical_line(layer: &Arc<Layer>, begin: usize, escape: char) -> (Arc<Layer>, 
         } else {
             let body = line.trim_end_matches(['\r']);
             let before = body.trim_end_matches([' ', '\t']).strip_suffix(escape);
-            // A doubled escape character is a literal one.
+            // A doubled escape character is a literal character.
             let before = before.filter(|before| !before.ends_with(escape));
             goes_on = before.is_some();
             decoder.copy(at..at + before.unwrap_or(body).len(), Quote::Joined);
@@ -205,11 +205,11 @@ fn logical_line(layer: &Arc<Layer>, begin: usize, escape: char) -> (Arc<Layer>, 
     (decoder.finish(value), at)
 }
 
-/// The ends of the lines of a file, by their text. Searching the file for each here-document would take quadratic time.
+/// An index of the line ends of a file by the text of the line. Searching the file for each here-document would take quadratic time.
 #[derive(Default)]
 struct LineEnds<'t> {
     whole: BTreeMap<&'t str, Vec<usize>>,
-    /// By the text without leading tabs.
+    /// The same index, by the text without leading tabs.
     without_tabs: BTreeMap<&'t str, Vec<usize>>,
 }
 
@@ -226,13 +226,13 @@ impl<'t> LineEnds<'t> {
         ends
     }
 
-    /// The end of the first line with this text after `at`, which is the start of a line.
+    /// Returns the end of the first line with this text after `at`, which must be the start of a line.
     fn first_after(&self, at: usize, line: &str, tabs: bool) -> Option<usize> {
         let ends = if tabs { &self.without_tabs } else { &self.whole }.get(line)?;
         ends.get(ends.partition_point(|end| *end <= at)).copied()
     }
 
-    /// The start of the line after the here-documents.
+    /// Returns the start of the line after the here-documents.
     fn after_here_documents(&self, begin: usize, last_lines: &[(String, bool)]) -> usize {
         let mut at = begin;
         for (last, tabs) in last_lines {
@@ -251,7 +251,7 @@ struct Instruction<'l> {
 }
 
 impl Instruction<'_> {
-    /// The next word in upper case; skips the white space after it.
+    /// Returns the next word in upper case, and skips the white space after it.
     fn keyword(&mut self) -> String {
         let rest = self.layer.scan().get(self.at..).unwrap_or_default();
         let length = rest.find(char::is_whitespace).unwrap_or(rest.len());
@@ -260,7 +260,7 @@ impl Instruction<'_> {
         rest[..length].to_ascii_uppercase()
     }
 
-    /// `NAME=value NAME=value`, or `NAME value`.
+    /// Reads the variables of `ENV NAME=value NAME=value` or `ENV NAME value`.
     fn env(&self, reader: &mut Reader) -> Result<(), SourceError> {
         let text = self.layer.scan();
         let words = self.words();
@@ -287,7 +287,7 @@ impl Instruction<'_> {
         Ok(())
     }
 
-    /// The words, split at white space, including quotes.
+    /// Splits the rest of the line into words at white space. The words include their quotes.
     fn words(&self) -> Vec<Range<usize>> {
         let text = self.layer.scan();
         let mut words = Vec::new();
@@ -356,12 +356,13 @@ impl Instruction<'_> {
         reader.variable(name, variable, &value, false)
     }
 
-    /// Adds the character after the escape character at `at`; returns its end. In double quotes only special characters can be escaped.
+    /// Adds the character after the escape character at `at`, and returns the end of the character. In double quotes, only special
+    /// characters can be escaped.
     fn escaped(&self, decoder: &mut Decoder<'_>, at: usize, quote: Quote) -> usize {
         let end = next(self.layer, at + 1);
         let escaped = self.layer.slice(at + 1..end).chars().next();
         match (escaped, quote) {
-            // At the very end an escape character has no meaning.
+            // An escape character at the end of the text has no meaning.
             (None, _) => {}
             (Some(c), Quote::DockerDouble(_)) if c != '"' && c != '$' && c != self.escape => {
                 return decoder.copy_one(at, quote);
@@ -372,7 +373,7 @@ impl Instruction<'_> {
         end
     }
 
-    /// Adds `$NAME` or `${…}`; returns its end.
+    /// Adds `$NAME` or `${…}`, and returns its end.
     fn dollar(&self, decoder: &mut Decoder<'_>, at: usize, quote: Quote, limit: usize) -> usize {
         let rest = self.layer.scan().get(at + 1..limit).unwrap_or_default();
         let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -398,7 +399,7 @@ impl Instruction<'_> {
         end
     }
 
-    /// The value of `CMD` and the like: a JSON list, or a text.
+    /// Parses the command of `CMD`, `ENTRYPOINT`, `SHELL` or `RUN`: a JSON list, or a text.
     fn command(&self) -> Command {
         let end = self.layer.text().len();
         match self.list() {
@@ -411,7 +412,7 @@ impl Instruction<'_> {
         }
     }
 
-    /// The texts of a JSON list that begins here; `None` if it is not one. Text after the list is ignored, as by BuildKit.
+    /// Parses a JSON list of texts; `None` if there is no such list. Text after the list is ignored, as by BuildKit.
     fn list(&self) -> Option<Vec<Argument>> {
         let bytes = self.layer.scan().as_bytes();
         let blanks = |at: usize| {
@@ -440,7 +441,7 @@ impl Instruction<'_> {
     }
 
     fn json_text(&self, begin: usize) -> Option<Argument> {
-        // YAML's double quotes support all escapes of JSON.
+        // Double quotes of YAML support all escapes of JSON.
         const QUOTE: Quote = Quote::YamlDouble;
         let bytes = self.layer.scan().as_bytes();
         let mut decoder = Decoder::new(self.layer);
@@ -463,7 +464,7 @@ impl Instruction<'_> {
         Some(Argument { value: decoder.finish(value), at })
     }
 
-    /// The last lines of the here-documents that begin on this line, and whether tabs before them are ignored.
+    /// Returns the last lines of the here-documents that begin on this line, and whether tabs before each last line are ignored.
     fn here_documents(&self) -> Vec<(String, bool)> {
         let text = self.layer.scan();
         let words = self.words();
@@ -481,8 +482,8 @@ impl Instruction<'_> {
     }
 }
 
-/// The character of a JSON escape after the backslash, and its length in bytes; `None` if it is not valid. Surrogate pairs are not
-/// supported: no flag has them.
+/// Parses a JSON escape after the backslash into a character and the length of the escape in bytes; `None` if it is invalid. Surrogate
+/// pairs are not supported, because flags do not contain them.
 fn json_escape(rest: &str) -> Option<(char, usize)> {
     let c = match rest.bytes().next()? {
         byte @ (b'"' | b'\\' | b'/') => char::from(byte),

@@ -1,8 +1,8 @@
 //! Reads `.env` files as Docker Compose does (compose-go's `dotenv`).
 //!
-//! There is no standard. Compose's rules are representative: `export` may precede a name; single quotes keep everything except `\'`;
-//! double quotes support escapes and `$NAME`; an unquoted value ends at the line end or at ` #`, and its backslashes and inner quotes are
-//! literal.
+//! There is no standard syntax, but that of Compose is typical. `export` may precede a name. In single quotes, everything except `\'` is
+//! literal. Double quotes support escapes and `$NAME`. An unquoted value ends at the end of the line or at ` #`, and its backslashes and
+//! inner quotes are literal.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ pub(crate) fn read(reader: &mut Reader, layer: &Arc<Layer>) -> Result<(), Source
     Ok(())
 }
 
-/// The name on a line and the start of its value; `None` for a comment and the like.
+/// Returns the name on a line and the start of its value; `None` for a comment or another line without an assignment.
 fn assignment(layer: &Layer, line: Range<usize>) -> Option<(&str, usize)> {
     let text = layer.scan().get(line.clone())?;
     let mut rest = text.trim_start_matches(|c: char| c.is_whitespace() || c == '\u{feff}');
@@ -70,7 +70,7 @@ fn assignment(layer: &Layer, line: Range<usize>) -> Option<(&str, usize)> {
     Some((name, line.end - value.len()))
 }
 
-/// The end of the quotes that open at `begin`, possibly on a later line.
+/// Returns the end of the quoted text that starts at `begin`; it may span several lines.
 fn end_of_quotes(layer: &Layer, begin: usize, quote: u8) -> Option<usize> {
     let bytes = layer.scan().as_bytes();
     let mut at = begin + 1;
@@ -111,7 +111,7 @@ fn quoted(layer: &Arc<Layer>, range: Range<usize>, mark: u8) -> Arc<Layer> {
     decoder.finish(Value { whole: range, inner, syntax: Syntax::Dotenv })
 }
 
-/// The character of an escape; `None` if backslash and character are literal.
+/// Returns the character that an escape denotes; `None` if the backslash and the character are literal.
 fn escape(character: &str, mark: u8) -> Option<char> {
     let c = character.chars().next()?;
     if u32::from(c) == u32::from(mark) {
@@ -133,13 +133,14 @@ fn escape(character: &str, mark: u8) -> Option<char> {
     }
 }
 
-/// The last closing brace of a value. No `${` after it is closed; searching anyway would take quadratic time for many `${`.
+/// Returns the position of the last closing brace of a value. A `${` after this position is unclosed; searching for its end each time
+/// would take quadratic time.
 fn last_brace(bytes: &[u8], value: Range<usize>) -> Option<usize> {
     let last = bytes.get(value.clone())?.iter().rposition(|byte| *byte == b'}')?;
     Some(value.start + last)
 }
 
-/// Adds the variable or dollar at `at`, up to `limit`; returns its end. `$$` is a literal dollar.
+/// Adds the variable or dollar at `at`, up to `limit`, and returns its end. `$$` is a literal dollar.
 fn dollar(
     decoder: &mut Decoder<'_>,
     bytes: &[u8],

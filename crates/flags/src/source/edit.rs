@@ -1,7 +1,7 @@
-//! Writes changes of words back as edits of bytes.
+//! Converts changes of words to edits of the bytes of a file.
 //!
-//! A change is made in the innermost text and then carried edits_of_file through every kind of quotes. The result is parsed again before it is
-//! returned: either all words are as requested, or there is an error and no edit. So a reader and its writer cannot disagree about a file.
+//! A change is made in the innermost text and then converted outwards through all layers of quotes. The result is parsed again before it
+//! is returned: if any word differs from the request, an error is returned instead. A reader and its writer therefore cannot disagree.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -13,10 +13,10 @@ use super::lines::{line_begin, line_end};
 use super::quote::{Context, Quote, Segment, Style};
 use super::{CommandWords, Fragment, Place, Role, read};
 
-/// An edit of bytes.
+/// An edit of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Edit {
-    /// The bytes of the file to remove; empty for an insertion.
+    /// The byte range to remove from the file; empty for an insertion.
     pub span: Range<usize>,
     /// The text to insert.
     pub replacement: String,
@@ -27,28 +27,28 @@ pub struct Edit {
 pub enum Change {
     /// Changes the text of a word.
     Replace {
-        /// Its index in the fragment.
+        /// The index of the word in the fragment.
         word: usize,
-        /// The text that the VM is to get; quotes are added as needed.
+        /// The text that the VM should receive; quotes are added as needed.
         text: String,
     },
-    /// Removes words, with the white space or the line that they would leave.
+    /// Removes words, with the white space or the empty line that would remain.
     Remove {
-        /// Their indices.
+        /// The indices of the words.
         words: Range<usize>,
     },
-    /// Adds words after all others, but before `-extra` and before a command's `-args_file`. In an args file they go on a line of
-    /// their own.
+    /// Adds words after all others, but before `-extra`, and in a command before `-args_file`. In an args file, the words form a
+    /// separate line.
     Append {
-        /// The texts that the VM is to get.
+        /// The texts that the VM should receive.
         words: Vec<String>,
-        /// Comment lines to put above them, without `#`. Ignored for variables, which have no comments.
+        /// Comment lines to add above the words, without `#`. Ignored for variables, which cannot contain comments.
         comment: Vec<String>,
     },
 }
 
-/// The text with the edits applied. If edits overlap, only the one that starts first is applied. Edits that are not on character
-/// boundaries are skipped.
+/// Applies edits to a text. If edits overlap, only the one that starts first is applied. Edits that are not on character boundaries are
+/// skipped.
 pub fn apply(text: &str, edits: &[Edit]) -> String {
     let mut order: Vec<&Edit> = edits.iter().collect();
     order.sort_by_key(|edit| (edit.span.start, edit.span.end));
@@ -70,14 +70,14 @@ pub fn apply(text: &str, edits: &[Edit]) -> String {
 /// How values are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WriteMode {
-    /// Within the existing quotes, if possible.
+    /// A change is written within the existing quotes, if possible.
     InPlace,
-    /// Every value rewritten in double quotes.
+    /// Every changed value is rewritten in double quotes.
     Rewrite,
 }
 
 impl WriteMode {
-    /// The less invasive one first.
+    /// All modes; the less invasive one comes first.
     pub(crate) const ALL: [WriteMode; 2] = [WriteMode::InPlace, WriteMode::Rewrite];
 }
 
@@ -94,8 +94,8 @@ pub(crate) struct Changes<'c> {
     pub(crate) changes: &'c [Change],
 }
 
-/// Whether a file with these edits parses to its words with exactly these changes. `before` are all fragments of the file; the changes
-/// concern different words.
+/// Whether parsing a file with these edits returns the old words with exactly these changes. `before` contains all fragments of the file.
+/// No two changes may affect the same word.
 pub(crate) fn reads_as(before: &[Fragment], edits: &[Edit], changes: &[Changes<'_>]) -> bool {
     let Some(first) = before.first() else { return false };
     let Ok(after) = read(first.format, &apply(first.file_text(), edits)) else { return false };
@@ -116,10 +116,10 @@ pub(crate) fn reads_as(before: &[Fragment], edits: &[Edit], changes: &[Changes<'
 }
 
 impl Fragment {
-    /// The edits of the file for these changes. Indices refer to this fragment before the change.
+    /// Converts changes of words to edits of the file. Indices refer to this fragment before the change.
     ///
     /// # Errors
-    /// [`SourceError::CannotWrite`] if the syntax around the words does not allow the new ones.
+    /// [`SourceError::CannotWrite`] if the syntax around the words does not allow the new words.
     pub fn change(&self, changes: &[Change]) -> Result<Vec<Edit>, SourceError> {
         let inner = self.inner(changes).map_err(|refused| self.cannot_write(refused))?;
         let before = read(self.format, self.layer.file_text()).unwrap_or_default();
@@ -135,7 +135,7 @@ impl Fragment {
         Err(self.cannot_write(CannotWrite { text, reason }))
     }
 
-    /// The same edits without verification; `None` if no edit is possible.
+    /// Like [`change`](Self::change), but without verification; `None` if no edit is possible.
     pub(crate) fn unverified(&self, changes: &[Change], way: WriteMode) -> Option<Vec<Edit>> {
         edits_of_file(&self.layer, self.inner(changes).ok()?, way)
     }
@@ -145,7 +145,7 @@ impl Fragment {
         SourceError::CannotWrite { at, text, reason }
     }
 
-    /// The words with changes applied; `None` if an index is invalid.
+    /// Returns the words after all changes; `None` if an index is invalid.
     fn with<'t>(&'t self, all: &[&'t [Change]]) -> Option<Vec<&'t str>> {
         let mut expected: Vec<Option<&str>> =
             self.words.iter().map(|word| Some(word.text.as_str())).collect();
@@ -161,7 +161,7 @@ impl Fragment {
         Some(expected.into_iter().flatten().chain(added).chain(after.into_iter().flatten()).collect())
     }
 
-    /// The edits of the innermost text.
+    /// Converts changes to edits of the innermost text.
     fn inner(&self, changes: &[Change]) -> Result<Vec<Edit>, CannotWrite> {
         let refused = |text: &str, reason| CannotWrite { text: text.to_owned(), reason };
         if matches!(self.place, Place::LiveNode | Place::FileNames) {
@@ -217,14 +217,14 @@ impl Fragment {
         }
     }
 
-    /// The index of the first word that new flags must precede to have the effect of this fragment.
+    /// Returns the index of the first word that new flags must precede to take effect as flags of this fragment.
     fn end_of_flags(&self) -> Option<usize> {
         let is_command = matches!(self.place, Place::CommandLine { .. });
         let ends = |text: &str| text == "-extra" || is_command && text == "-args_file";
         self.words.iter().position(|word| ends(&word.text))
     }
 
-    /// The bytes of the innermost text to remove with words: their white space, or their line.
+    /// Returns the byte range of the innermost text to remove with the words: including white space or the whole line.
     fn to_remove(&self, words: &Range<usize>) -> Range<usize> {
         let text = self.layer.text();
         if let Split::Command(style) = self.split {
@@ -247,7 +247,7 @@ impl Fragment {
         }
     }
 
-    /// An edit that adds lines to a YAML list, indented like the word before or after them.
+    /// Returns an edit that adds lines to a YAML list, indented like the neighbouring word.
     fn lines_to_append(&self, written: &[String], before: Option<usize>) -> Option<Edit> {
         let text = self.layer.text();
         let last = self.words.last()?;
@@ -261,7 +261,7 @@ impl Fragment {
         Some(Edit { span: at..at, replacement: lines.map(|line| format!("\n{line}")).collect() })
     }
 
-    /// An edit that adds words to the innermost text; `None` if they cannot be written there.
+    /// Returns an edit that adds words to the innermost text; `None` if the words cannot be written there.
     fn to_append(&self, words: &[String], comment: &[String]) -> Option<Edit> {
         let text = self.layer.text();
         let written: Option<Vec<String>> = words.iter().map(|word| quoted(word, self.split)).collect();
@@ -305,7 +305,7 @@ impl Fragment {
     }
 }
 
-/// The bytes to remove with words of a command: including the separator before them, or their lines.
+/// Returns the byte range to remove with the words of a command: including the separator before them, or whole lines.
 fn bytes_to_remove(text: &str, words: Range<usize>, style: Style) -> Range<usize> {
     let (before, after) = (&text[..words.start], &text[words.end..]);
     match style {
@@ -339,7 +339,7 @@ fn why_not_writable(split: Split) -> &'static str {
     }
 }
 
-/// Converts edits of a layer to edits of the file; `None` if they cannot be written.
+/// Converts edits of a layer to edits of the file; `None` if an edit cannot be written.
 fn edits_of_file(layer: &Layer, mut edits: Vec<Edit>, way: WriteMode) -> Option<Vec<Edit>> {
     let mut layer = layer;
     while let Some((parent, value)) = layer.value() {
@@ -374,7 +374,7 @@ fn in_place(layer: &Layer, edits: &[Edit]) -> Option<Vec<Edit>> {
             && context.old.ends_with('\n')
             && edit.replacement.is_empty()
         {
-            // The indentation is removed with its line.
+            // The indentation is removed with the line.
             span.start = span.start.saturating_sub(indent);
         }
         Some(Edit { span, replacement: first.write(&edit.replacement, context)? })
@@ -382,7 +382,7 @@ fn in_place(layer: &Layer, edits: &[Edit]) -> Option<Vec<Edit>> {
     written.collect()
 }
 
-/// The layer's text with the edits applied, with its tags as separate segments.
+/// Splits the text of a layer, with the edits applied, into segments, so that each tag is a separate segment.
 fn segments<'t>(layer: &'t Layer, edits: &'t [Edit]) -> Vec<Segment<'t>> {
     let mut segments = Vec::new();
     let mut done = 0;

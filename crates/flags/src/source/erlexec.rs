@@ -1,10 +1,10 @@
-//! Splits a text into words like the program that reads it.
+//! Splits a text into words by the rules of the program that reads it.
 //!
-//! The launcher `erlexec` parses args files and its variables by the same rules (`build_args_from_string` in OTP's
-//! `erts/etc/common/erlexec.c`, identical from OTP 23 to 27; a test checks OTP 29): six bytes are white space; quotes of both kinds keep
-//! everything up to the closing quote, including backslashes; outside of quotes a backslash escapes the next character, even a newline.
-//! Only in args files `#` starts a comment, even in the middle of a word. Products that put a variable unquoted on the command line of
-//! `erl` leave the splitting to the shell, which ignores quotes in it.
+//! The launcher `erlexec` parses args files and its variables by the same rules. Source: `build_args_from_string` in
+//! `erts/etc/common/erlexec.c`, identical from OTP 23 to 27; a test checks OTP 29. Six bytes are white space. Within single or double
+//! quotes, all characters are literal, including backslashes. Outside quotes, a backslash escapes the next character, even a newline. In
+//! args files, but not in variables, `#` starts a comment, even in the middle of a word. Some products put an unquoted variable on the
+//! command line of `erl`: the shell then splits the value and does not process quotes in it.
 
 use std::ops::Range;
 
@@ -12,18 +12,18 @@ use super::layer::{Layer, Tag, next};
 use super::lines::line_end;
 use super::quote::Style;
 
-/// The program that splits a text.
+/// The rules by which a text is split into words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Split {
-    /// `erlexec`, from an args file: with comments.
+    /// `erlexec` splits an args file, which may contain comments.
     ArgsFile,
-    /// `erlexec`, from `ERL_FLAGS` and the like.
+    /// `erlexec` splits a variable such as `ERL_FLAGS`.
     Variable,
-    /// A shell, from an unquoted variable: only white space separates words.
+    /// A shell splits an unquoted variable: only white space separates words.
     Fields,
-    /// None: the text is one word.
+    /// The text is one word.
     Whole,
-    /// The program that starts the command, by its own rules.
+    /// The program that starts the command splits it by its own rules.
     Command(Style),
 }
 
@@ -31,19 +31,19 @@ pub(crate) enum Split {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub(crate) text: String,
-    /// Its place in the layer, including quotes.
+    /// The byte range in the layer, including quotes.
     pub(crate) range: Range<usize>,
     pub(crate) dynamic: bool,
 }
 
-/// A quote without its closing counterpart.
+/// A quote that is never closed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Unclosed {
     pub(crate) at: usize,
     pub(crate) quote: char,
 }
 
-/// The words of a layer, in order.
+/// Splits a layer into words.
 pub(crate) fn split(layer: &Layer, split: Split) -> Result<Vec<Piece>, Unclosed> {
     let mut words = Vec::new();
     if split == Split::Whole {
@@ -60,7 +60,7 @@ pub(crate) fn split(layer: &Layer, split: Split) -> Result<Vec<Piece>, Unclosed>
     let mut at = 0;
     while let Some(byte) = bytes.get(at) {
         match byte {
-            // A control tag may precede a word without a space.
+            // A control tag may precede a word without a space in between.
             b'x' if layer.tag_at(at).is_some_and(|tag| tag.silent) => at = next(layer, at),
             byte if is_space(*byte, split) => at += 1,
             b'#' if split == Split::ArgsFile => {
@@ -83,7 +83,7 @@ fn is_space(byte: u8, split: Split) -> bool {
     }
 }
 
-/// The word that begins at `begin`, which is not white space.
+/// Returns the word that begins at `begin`.
 fn word(layer: &Layer, split: Split, begin: usize) -> Result<Piece, Unclosed> {
     let bytes = layer.scan().as_bytes();
     let quotes = split != Split::Fields;
@@ -117,7 +117,7 @@ fn word(layer: &Layer, split: Split, begin: usize) -> Result<Piece, Unclosed> {
                 quote = Some((at, byte));
                 taken = end..end;
             }
-            // An escaped character; a backslash at the very end is dropped.
+            // A backslash at the end of the text is dropped.
             None if quotes && byte == b'\\' => {
                 let escaped = next(layer, end);
                 piece.dynamic |= layer.tag_at(end).is_some();
@@ -136,9 +136,9 @@ fn word(layer: &Layer, split: Split, begin: usize) -> Result<Piece, Unclosed> {
     }
 }
 
-/// The text quoted so that it parses as one word; `None` if that is impossible.
+/// Quotes a text so that it is parsed as one word; `None` if that is impossible.
 pub(crate) fn quoted(text: &str, split: Split) -> Option<String> {
-    // NUL ends the text; other control characters are not allowed in flags.
+    // NUL would end the text; no flag contains other control characters.
     if text.chars().any(char::is_control) {
         return None;
     }
@@ -203,18 +203,18 @@ mod tests {
     }
 
     #[test]
-    fn an_unquoted_variable_is_split_only_at_white_space() {
+    fn unquoted_variable_is_split_only_at_white_space() {
         assert_eq!(words("-x \"a b\"\t'c'\n\\d \r", Split::Fields), ["-x", "\"a", "b\"", "'c'", "\\d", "\r"]);
     }
 
     #[test]
-    fn an_unclosed_quote_is_reported_with_its_place() {
+    fn unclosed_quote_is_reported_with_its_position() {
         let layer = Layer::file("-a 'b' \"c d", Vec::new(), Vec::new());
         assert_eq!(split(&layer, Split::ArgsFile), Err(Unclosed { at: 7, quote: '"' }));
     }
 
     #[test]
-    fn a_tag_is_part_of_a_word_whatever_it_contains() {
+    fn quotes_and_spaces_within_a_tag_do_not_end_a_word() {
         let text = "-name <%= f(\"a b\") %>@h <% if x do %>+P 1<% end %> +<% if y do %>Q<% end %> 2";
         let tag = |piece: &str, silent: bool, from: usize| {
             let start = from + text[from..].find(piece).expect(piece);
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quoted_word_parses_to_its_text() {
+    fn quoted_word_is_parsed_to_the_original_text() {
         for text in ["", "none", "a b", "it's", "say \"x\"", "it's \"x y\" \\ #", "#", "\\", "é"] {
             for rules in [Split::ArgsFile, Split::Variable] {
                 let word = quoted(text, rules).expect(text);

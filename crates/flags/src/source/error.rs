@@ -1,4 +1,4 @@
-//! Errors of files, with their places.
+//! Errors in files, with their positions.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use super::lines::{characters_in, line_begin};
 
-/// A place in a text.
+/// A position in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
     /// The byte offset, from 0.
@@ -33,40 +33,40 @@ impl fmt::Display for Position {
     }
 }
 
-/// Why a file could not be read or changed.
+/// The reason why a file could not be read or changed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SourceError {
     /// The file contains a NUL byte.
     #[error("{at}: a NUL byte: not a text file (erl silently drops the rest of an args file)")]
     Binary {
-        /// The first one.
+        /// The position of the first NUL byte.
         at: Position,
     },
     /// The file is not valid UTF-8.
     #[error("{at}: bytes that are not UTF-8: save the file as UTF-8")]
     NotUtf8 {
-        /// The first such byte.
+        /// The position of the first invalid byte.
         at: Position,
     },
     /// The file is too large for a file with flags.
-    #[error("the file has {bytes} bytes, but at most {limit} are read; check that it is the right file")]
+    #[error("the file has {bytes} bytes, but the limit is {limit}; check that it is the right file")]
     TooLarge {
-        /// Its size.
+        /// The size of the file.
         bytes: usize,
         /// The limit.
         limit: usize,
     },
-    /// A quote that is never closed.
+    /// A quote is never closed.
     #[error("{at}: this {quote} is never closed, so {effect}; close it, or put a backslash before it")]
     UnclosedQuote {
-        /// The place of the quote.
+        /// The position of the opening quote.
         at: Position,
-        /// The character.
+        /// The quote character.
         quote: char,
-        /// What the program that reads the file does.
+        /// How the program that reads the file reacts.
         effect: &'static str,
     },
-    /// A template tag or `${` that is never closed.
+    /// A template tag or `${` is never closed.
     #[error("{at}: `{tag}` is never closed")]
     UnclosedTag {
         /// The start of the tag.
@@ -74,30 +74,30 @@ pub enum SourceError {
         /// The opening delimiter.
         tag: String,
     },
-    /// A tag of a different kind of template.
+    /// A tag belongs to a different kind of template.
     #[error("{at}: `{tag}` belongs to another kind of template than {expected}; {advice}")]
     UnknownTag {
         /// The start of the tag.
         at: Position,
         /// The opening delimiter.
         tag: String,
-        /// The kind of template that the file is read as.
+        /// The kind of template as which the file is parsed.
         expected: &'static str,
-        /// What to do.
+        /// How the user can proceed.
         advice: &'static str,
     },
-    /// The file cannot be judged: it is not plain YAML, or uses syntax that is not supported.
+    /// The file cannot be checked: it is not plain YAML, or uses syntax that is not supported.
     #[error("{at}: not judged: {reason}")]
     NotJudged {
-        /// The place.
+        /// The position of the unsupported syntax.
         at: Position,
-        /// The reason, and what to do.
+        /// The reason, and how the user can proceed.
         reason: String,
     },
-    /// A change that cannot be written at this place.
+    /// A change cannot be written at this position.
     #[error("{at}: {text:?} cannot be written here: {reason}")]
     CannotWrite {
-        /// The word to change.
+        /// The position of the word to change.
         at: Position,
         /// The text to write.
         text: String,
@@ -107,12 +107,12 @@ pub enum SourceError {
 }
 
 impl SourceError {
-    /// Whether the file may be valid but uses syntax that is not supported. All other errors are faults of the file.
+    /// Whether the file may be valid, but uses syntax that is not supported. All other errors are mistakes in the file.
     pub fn is_not_judged(&self) -> bool {
         matches!(self, SourceError::NotJudged { .. })
     }
 
-    /// The place of the error, if it has one.
+    /// Returns the position of the error, if it has one.
     pub fn position(&self) -> Option<Position> {
         match self {
             SourceError::TooLarge { .. } => None,

@@ -1,16 +1,17 @@
 //! Finds variables of a sourced script that do not reach the VM because they are not exported.
 //!
-//! `rabbitmq-env` sources `rabbitmq-env.conf` and uses RabbitMQ's own variables itself, but variables that `erl` or the emulator reads must
-//! be in the environment. It exports only `ERL_EPMD_PORT` and `ERL_EPMD_ADDRESS` on its own.
+//! `rabbitmq-env` sources `rabbitmq-env.conf` and uses RabbitMQ's own variables itself. Variables that `erl` or the emulator reads must be
+//! exported; `rabbitmq-env` itself exports only `ERL_EPMD_PORT` and `ERL_EPMD_ADDRESS`.
 
 use std::collections::BTreeSet;
 
 use super::place::{Order, Place};
 use super::{Format, Fragment};
 
-const WHY: &str = "the shell of rabbitmq-env reads the file, and a variable that erl reads must be exported: put export before it, unless the environment already has the variable";
+const WHY: &str = "the shell of rabbitmq-env reads the file, and a variable that erl reads must be exported: \
+    put export before it, unless the environment already has the variable";
 
-/// Delimiters the variables of a file that have no effect.
+/// Marks the variables of a file that have no effect because they are not exported.
 pub(super) fn mark(format: Format, text: &str, fragments: &mut [Fragment]) {
     if format != Format::RabbitmqEnv {
         return;
@@ -27,7 +28,7 @@ pub(super) fn mark(format: Format, text: &str, fragments: &mut [Fragment]) {
     }
 }
 
-/// The names that a script exports anywhere; `None` if it exports all.
+/// Returns all names that a script exports; `None` if it exports all variables.
 fn names(text: &str) -> Option<BTreeSet<&str>> {
     let mut names = BTreeSet::new();
     let mut continued = false;

@@ -1,8 +1,8 @@
-//! Nested texts with a mapping back to the file.
+//! Nested texts with a mapping to the bytes of the file.
 //!
-//! Flags are in a variable, which is in quotes of a shell, Docker or systemd, which may be in YAML. Each of these is a [`Layer`]: its
-//! decoded text, and for every character its origin in the surrounding text. So a word of the innermost text knows its bytes in the file,
-//! and a change can be written back through every kind of quotes.
+//! Flags are in a variable, the variable is in quotes of a shell, Docker or systemd, and those may be in YAML. Each of these texts is a
+//! [`Layer`], which contains the decoded text and the origin of each character in the surrounding text. The byte range of a word in the
+//! file is therefore known, and a change can be converted outwards through all layers of quotes.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,33 +10,35 @@ use std::sync::Arc;
 use super::error::Position;
 use super::quote::{Quote, Syntax};
 
-/// A template or variable in a text. Its content is unknown, and none of its characters has a syntactic meaning.
+/// A template tag or variable in a text. Its value is unknown, and none of its characters has a syntactic meaning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Tag {
     pub(crate) range: Range<usize>,
-    /// It produces no output: a control statement (`<% if … do %>`) or a comment.
+    /// Whether the tag produces no output, as a control statement (`<% if … do %>`) or a comment.
     pub(crate) silent: bool,
 }
 
-/// Characters of a layer that come from one piece of the surrounding text. If the lengths are equal, they correspond byte by byte;
-/// otherwise the run is one character with an escape sequence (`\"`).
+/// A run of characters that come from one piece of the surrounding text. If the lengths are equal, the two texts are equal byte by byte;
+/// otherwise the run is one character, written as an escape sequence (`\"`).
 #[derive(Debug, Clone)]
 struct Run {
+    /// The byte range in the layer.
     at: Range<usize>,
+    /// The byte range in the surrounding text.
     from: Range<usize>,
     quote: Quote,
 }
 
-/// A text and its origin.
+/// A decoded text and its origin in the surrounding text.
 #[derive(Debug)]
 pub(crate) struct Layer {
     text: String,
-    /// The text with tags replaced by neutral characters; `None` without tags.
+    /// The text with tags replaced by neutral characters; `None` if there are no tags.
     mask: Option<String>,
     tags: Vec<Tag>,
     runs: Vec<Run>,
     around: Option<Surrounding>,
-    /// Parts of a file that may be absent or repeated: between `<% if … %>` and `<% end %>`. Only for the layer of the file.
+    /// For the layer of the file: the parts that may be absent or repeated, such as between `<% if … %>` and `<% end %>`.
     conditional: Vec<Range<usize>>,
 }
 
@@ -50,23 +52,23 @@ struct Surrounding {
 /// A value in a text.
 #[derive(Debug, Clone)]
 pub(crate) struct Value {
-    /// All of it, including quotes.
+    /// The byte range in the surrounding text, including quotes.
     pub(crate) whole: Range<usize>,
-    /// The start of its content and the quotes there; needed if the value is empty.
+    /// The start of the content and the quotes there; needed if the value is empty.
     pub(crate) inner: (usize, Quote),
     /// How to rewrite the value.
     pub(crate) syntax: Syntax,
 }
 
 impl Layer {
-    /// The text of a file.
+    /// Creates the layer of a file.
     pub(crate) fn file(text: &str, tags: Vec<Tag>, conditional: Vec<Range<usize>>) -> Arc<Layer> {
         let text = text.to_owned();
         let mask = masked(&text, &tags);
         Arc::new(Layer { text, mask, tags, runs: Vec::new(), around: None, conditional })
     }
 
-    /// A part of a text, unchanged.
+    /// Creates a layer from a part of a text, without decoding.
     pub(crate) fn part(parent: &Arc<Layer>, range: Range<usize>) -> Arc<Layer> {
         let mut decoder = Decoder::new(parent);
         decoder.copy(range.clone(), Quote::Same);
@@ -81,7 +83,7 @@ impl Layer {
         &self.text
     }
 
-    /// The text with every tag replaced by neutral characters of the same length, for finding its structure.
+    /// Returns the text with every tag replaced by neutral characters of the same length, so that tags do not affect parsing.
     pub(crate) fn scan(&self) -> &str {
         self.mask.as_deref().unwrap_or(&self.text)
     }
@@ -90,14 +92,14 @@ impl Layer {
         self.text.get(range).unwrap_or_default()
     }
 
-    /// The tags that overlap a range.
+    /// Returns the tags that overlap a range.
     pub(crate) fn tags_in(&self, range: &Range<usize>) -> &[Tag] {
         let begin = self.tags.partition_point(|tag| tag.range.end <= range.start);
         let end = self.tags.partition_point(|tag| tag.range.start < range.end);
         self.tags.get(begin..end).unwrap_or_default()
     }
 
-    /// The tag at this byte.
+    /// Returns the tag that contains this byte.
     pub(crate) fn tag_at(&self, at: usize) -> Option<&Tag> {
         if self.tags.is_empty() {
             return None;
@@ -109,7 +111,8 @@ impl Layer {
         self.around.as_ref().map(|around| (&around.parent, &around.value))
     }
 
-    /// The range in the surrounding text, and the quotes at its start and end. An empty range is a place to insert at.
+    /// Returns the corresponding range in the surrounding text, and the quotes at its start and end. An empty range is an insertion
+    /// point.
     pub(crate) fn range_in_parent(&self, range: &Range<usize>) -> (Range<usize>, Quote, Quote) {
         let Some(Surrounding { value, .. }) = &self.around else {
             return (range.clone(), Quote::Same, Quote::Same);
@@ -147,7 +150,7 @@ impl Layer {
         }
     }
 
-    /// The range in the file.
+    /// Returns the corresponding range in the file.
     pub(crate) fn range_in_file(&self, range: Range<usize>) -> Range<usize> {
         match &self.around {
             Some(around) => around.parent.range_in_file(self.range_in_parent(&range).0),
@@ -155,7 +158,7 @@ impl Layer {
         }
     }
 
-    /// The text of the file.
+    /// Returns the text of the file.
     pub(crate) fn file_text(&self) -> &str {
         &self.root().text
     }
@@ -168,7 +171,7 @@ impl Layer {
         layer
     }
 
-    /// The line and column in the file.
+    /// Returns the line and column in the file.
     pub(crate) fn position(&self, at: usize) -> Position {
         let offset = self.range_in_file(at..at).start;
         Position::of(&self.root().text, offset)
@@ -188,7 +191,7 @@ impl Run {
     }
 }
 
-/// `text` with every byte of a tag replaced by `x`; `None` without tags.
+/// Returns `text` with every byte of a tag replaced by `x`; `None` if there are no tags.
 fn masked(text: &str, tags: &[Tag]) -> Option<String> {
     if tags.is_empty() {
         return None;
@@ -235,14 +238,14 @@ impl<'p> Decoder<'p> {
         self.run(range.start..range.start + piece.len(), shift, quote);
     }
 
-    /// Copies the character or the tag at `at`; returns the start of the next one.
+    /// Copies the character or tag at `at`, and returns its end.
     pub(crate) fn copy_one(&mut self, at: usize, quote: Quote) -> usize {
         let end = next(self.parent, at);
         self.copy(at..end, quote);
         end
     }
 
-    /// Adds a character that is an escape sequence in the surrounding text.
+    /// Adds a character that the surrounding text contains as an escape sequence.
     pub(crate) fn put(&mut self, c: char, from: Range<usize>, quote: Quote) {
         let shift = self.text.len();
         self.text.push(c);
@@ -295,7 +298,7 @@ impl<'p> Decoder<'p> {
     }
 }
 
-/// The end of the character or the tag at `at`.
+/// Returns the end of the character or tag at `at`.
 pub(crate) fn next(layer: &Layer, at: usize) -> usize {
     match layer.tag_at(at) {
         Some(tag) => tag.range.end,

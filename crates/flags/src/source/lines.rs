@@ -1,4 +1,4 @@
-//! StartedProgram and ends of lines in a text, and the line and column of a byte.
+//! Finds the start and end of a line in a text, and the line and column of a byte.
 
 use super::error::Position;
 
@@ -14,21 +14,21 @@ pub(crate) fn line_end(bytes: &[u8], at: usize) -> usize {
     rest.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |length| at + length)
 }
 
-/// The lines and columns of a text, indexed for many look-ups: each takes almost constant time.
+/// An index of the lines of a text, with which the line and column of a byte are found in almost constant time.
 #[derive(Debug, Clone)]
 pub struct Lines<'t> {
     text: &'t str,
     /// The start of each line.
     begins: Vec<usize>,
-    /// The number of characters before each block of [`BLOCK_BYTES`], since lines may be long.
+    /// The number of characters before each block of [`BLOCK_BYTES`], because lines may be long.
     characters: Vec<usize>,
 }
 
-/// The number of bytes that a look-up counts at most.
+/// Maximum number of bytes whose characters a look-up counts.
 const BLOCK_BYTES: usize = 512;
 
 impl<'t> Lines<'t> {
-    /// Indexes a text.
+    /// Creates the index of a text.
     pub fn of(text: &'t str) -> Lines<'t> {
         let newlines = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
         let begins = std::iter::once(0).chain(newlines.map(|(at, _)| at + 1)).collect();
@@ -40,7 +40,7 @@ impl<'t> Lines<'t> {
         Lines { text, begins, characters: std::iter::once(0).chain(characters).collect() }
     }
 
-    /// The line and the column of a byte.
+    /// Returns the line and column of a byte.
     pub fn position(&self, offset: usize) -> Position {
         let offset = offset.min(self.text.len());
         let line = self.begins.partition_point(|begin| *begin <= offset);
@@ -49,7 +49,7 @@ impl<'t> Lines<'t> {
         Position { offset, line, column }
     }
 
-    /// The bytes of the line that contains a byte, without the line feed.
+    /// Returns the byte range of the line that contains a byte, without the line feed.
     pub fn line_at(&self, offset: usize) -> std::ops::Range<usize> {
         let line = self.begins.partition_point(|begin| *begin <= offset.min(self.text.len()));
         let begin = self.begins.get(line.wrapping_sub(1)).copied().unwrap_or_default();
@@ -76,7 +76,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn positions_equal_those_found_by_counting(
+        fn indexed_positions_equal_counted_positions(
             piece in "[aé日\n]{0,40}",
             times in 0..60_usize,
         ) {
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_found_from_any_of_its_bytes() {
+    fn line_is_found_from_any_byte() {
         let text = "ab\n\ncd";
         let check = |at: usize, begin: usize, end: usize| {
             assert_eq!((line_begin(text, at), line_end(text.as_bytes(), at)), (begin, end), "{at}");

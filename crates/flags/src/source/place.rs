@@ -1,30 +1,30 @@
-//! What words are for, and the order in which the launcher joins them.
+//! The place of words in a configuration, and the order in which the launcher combines places.
 
-/// What the words of a fragment are for.
+/// The place of the words of a fragment, which determines their meaning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
-    /// An args file, given with `-args_file`. The name is its key in a ConfigMap; `None` for a file of its own.
+    /// An args file, given with `-args_file`.
     ArgsFile {
-        /// `vm.args`.
+        /// The key in a ConfigMap, such as `vm.args`; `None` for a separate file.
         name: Option<String>,
     },
     /// An environment variable, or a setting of a product that acts as one.
     Variable {
-        /// Its name in the file.
+        /// The name of the variable in the file.
         name: String,
-        /// What its value is used for.
+        /// How the value is used.
         effect: Effect,
     },
     /// Words of a command that starts a VM.
     CommandLine {
-        /// Their role in the command.
+        /// The role of the words in the command.
         words: CommandWords,
-        /// When they take effect.
+        /// The position of the words in the order of effect.
         order: Order,
     },
     /// The names of files with further variables (`EnvironmentFile=` of systemd). Those files are not read.
     FileNames,
-    /// The arguments of a running emulator. Its flags start with `-` instead of `+`.
+    /// The arguments of a running emulator. Flags start with `-` instead of `+`.
     LiveNode,
 }
 
@@ -33,22 +33,22 @@ pub enum Place {
 pub enum CommandWords {
     /// Arguments of `erl`.
     OfErl,
-    /// A value of `--erl` of `elixir` or `iex`, which pass its words on without processing quotes.
+    /// The value of `--erl` of `elixir` or `iex`, which split it into words without processing quotes.
     Switches,
-    /// Other options of `elixir` or `iex`, as the flags of `erl` that they are turned into: `--cookie` is `-setcookie`.
+    /// Other options of `elixir` or `iex`, in the form of the corresponding flags of `erl`: `-setcookie` for `--cookie`.
     Options,
 }
 
-/// What the value of a variable is used for.
+/// How the value of a variable is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Effect {
-    /// What its words are.
+    /// The role of the words.
     pub role: Role,
-    /// When they take effect.
+    /// The position of the words in the order of effect.
     pub order: Order,
-    /// They are for a command-line tool with a VM of its own, such as `rabbitmqctl`, not for the node.
+    /// Whether the words are for a command-line tool with a VM of its own, such as `rabbitmqctl`, and not for the node.
     pub of_tool: bool,
-    /// Why the variable has no effect in this file.
+    /// If the variable has no effect in this file, the reason.
     pub ignored: Option<&'static str>,
 }
 
@@ -63,16 +63,16 @@ pub enum Role {
     ReadByVm,
 }
 
-/// The order in which the launcher joins words. Of several values the last one wins.
+/// The order in which the launcher joins words. If a flag occurs several times, the last occurrence takes effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Order {
-    /// Variables that the VM reads itself; the corresponding flag overrides them.
+    /// Variables that the VM itself reads; the corresponding flag overrides them.
     Fallback,
     /// `ERL_OTP<NN>_FLAGS`.
     OtpFlags,
     /// `ERL_AFLAGS`.
     AFlags,
-    /// The command line; the number orders the parts that products put there.
+    /// The command line; the number orders the parts that start scripts of products add.
     CommandLine(u8),
     /// `ERL_FLAGS`.
     Flags,
@@ -81,18 +81,18 @@ pub enum Order {
 }
 
 impl Order {
-    /// The position of `-args_file` on the command line of products, and thus of the words of that file.
+    /// The position at which products put `-args_file`, and therefore the words of the args file, on the command line.
     pub const ARGS_FILE: Order = Order::CommandLine(50);
 }
 
 impl Place {
-    /// When the words take effect; `None` if they are not arguments of `erl`.
+    /// Returns the position of the words in the order of effect; `None` if they are not arguments of `erl`.
     pub fn order(&self) -> Option<Order> {
         match self {
             Place::ArgsFile { .. } => Some(Order::ARGS_FILE),
             Place::Variable { effect, .. } => Some(effect.order),
             Place::CommandLine { order, .. } => Some(*order),
-            // It contains all flags in the order of effect.
+            // These arguments contain all flags in the order of effect.
             Place::LiveNode => Some(Order::CommandLine(0)),
             Place::FileNames => None,
         }

@@ -1,20 +1,20 @@
-//! How a text is written inside another one: quotes and escapes of all syntaxes around flags.
+//! Quotes and escapes of all syntaxes that may surround flags.
 //!
-//! There are two ways. A piece of a value is written within the existing quotes ([`Quote::write`]), so that the text around it does not
-//! change. If that is impossible (a space outside of quotes), the whole value is rewritten ([`Syntax::write`]), always in double quotes,
-//! which all of these syntaxes have.
+//! A part of a value is written within the existing quotes ([`Quote::write`]), so that the rest of the file does not change. If that is
+//! impossible, such as for a space outside quotes, the whole value is rewritten in double quotes ([`Syntax::write`]), which all of these
+//! syntaxes have.
 
-/// The quotes around a character.
+/// The quotes that surround a character.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Quote {
-    /// None: every character is literal.
+    /// No quotes: every character is literal.
     Same,
-    /// A logical line joined from several: all characters except line ends are literal.
+    /// A logical line that was joined from several lines: all characters except line ends are literal.
     Joined,
     ShellBare,
     ShellSingle,
     ShellDouble,
-    /// With the escape character, a backslash or a backtick.
+    /// Unquoted text of a Dockerfile, with the escape character: a backslash or a backtick.
     DockerBare(char),
     /// The rest of a line after `ENV NAME `, which may contain spaces.
     DockerLine(char),
@@ -24,12 +24,12 @@ pub(crate) enum Quote {
     DotenvSingle,
     DotenvDouble,
     SystemdBare,
-    /// With the quote character.
+    /// A quoted text of systemd, with the quote character.
     SystemdQuoted(char),
     YamlPlain,
     YamlSingle,
     YamlDouble,
-    /// A literal block (`|`), with its indentation.
+    /// A literal block (`|`), with the indentation.
     YamlLiteral(usize),
     /// A folded block (`>`).
     YamlFolded,
@@ -39,33 +39,33 @@ pub(crate) enum Quote {
     Kubernetes,
 }
 
-/// How a whole value is rewritten.
+/// The syntax in which a whole value is rewritten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Syntax {
-    /// It cannot be rewritten, only changed in place.
+    /// The value cannot be rewritten, only changed in place.
     Same,
     Shell,
-    /// With the escape character.
+    /// The syntax of a Dockerfile, with the escape character.
     Docker(char),
     Dotenv,
     Systemd,
     Yaml,
 }
 
-/// How the words of a command are written.
+/// The syntax in which the words of a command are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Style {
-    /// In a shell, or as a string that is split like in a shell.
+    /// A shell command, or a string that is split like a shell command.
     Shell,
-    /// On a line of a unit of systemd.
+    /// A line of a systemd unit.
     Systemd,
-    /// As strings in brackets, separated by commas, in JSON or YAML; with the quote of the program that expands variables.
+    /// A list in brackets, separated by commas, in JSON or YAML; with the quote of the program that expands variables.
     Flow(Quote),
-    /// As a YAML block list; with the quote of the program that expands variables.
+    /// A YAML block list; with the quote of the program that expands variables.
     Block(Quote),
 }
 
-/// A piece of a value.
+/// A part of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Segment<'t> {
     Text(&'t str),
@@ -73,19 +73,19 @@ pub(crate) enum Segment<'t> {
     Tag(&'t str),
 }
 
-/// The text around a piece to write.
+/// The text that surrounds the text to write.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Context<'t> {
-    /// The text of the value before it.
+    /// The part of the value before the text to write.
     pub(crate) before: &'t str,
-    /// The text that it replaces.
+    /// The replaced text.
     pub(crate) old: &'t str,
-    /// The text of the value after it.
+    /// The part of the value after the text to write.
     pub(crate) after: &'t str,
 }
 
 impl Quote {
-    /// `text` as written in these quotes; `None` if they do not allow it.
+    /// Escapes `text` for these quotes; `None` if these quotes cannot contain it.
     pub(crate) fn write(self, text: &str, context: Context<'_>) -> Option<String> {
         match self {
             Quote::Same => Some(text.to_owned()),
@@ -125,7 +125,7 @@ impl Quote {
 }
 
 impl Syntax {
-    /// The value with its quotes; `None` if it can only be changed in place.
+    /// Writes a value in double quotes; `None` if it can only be changed in place.
     pub(crate) fn write(self, segments: &[Segment<'_>]) -> Option<String> {
         let quote = match self {
             Syntax::Same => return None,
@@ -149,32 +149,32 @@ impl Syntax {
 }
 
 impl Style {
-    /// A word with quotes if needed; `None` if it cannot be written.
+    /// Writes a word, with quotes if needed; `None` if it cannot be written.
     pub(crate) fn write(self, text: &str) -> Option<String> {
         let context = Context { before: "", old: "", after: "" };
         let (bare, syntax, text) = match self {
             Style::Shell => (Some(Quote::ShellBare), Syntax::Shell, text.to_owned()),
-            // Where systemd expands variables, `$$` is a dollar.
+            // systemd expands variables in commands, so a dollar is written `$$`.
             Style::Systemd => (Some(Quote::SystemdBare), Syntax::Systemd, text.replace('$', "$$")),
             // Kubernetes rejects an unquoted number.
             Style::Flow(expansion) | Style::Block(expansion) => {
                 (None, Syntax::Yaml, expansion.write(text, context)?)
             }
         };
-        // For systemd `;` ends a command, and both start a comment on a continuation line.
+        // In systemd, `;` ends a command, and on a continuation line both `#` and `;` start a comment.
         let bare = bare.filter(|_| !text.is_empty() && !text.starts_with(['#', ';']));
         let bare = bare.and_then(|bare| bare.write(&text, context));
         bare.or_else(|| syntax.write(&[Segment::Text(&text)]))
     }
 }
 
-/// Whether all characters are literal outside of quotes, in a shell and in Docker.
+/// Whether all characters are literal outside quotes, in a shell and in Docker.
 fn is_bare(text: &str, also: &[char]) -> bool {
     let plain = |c: char| c.is_alphanumeric() || "+-_./:@%,=^".contains(c) || also.contains(&c);
     text.chars().all(plain)
 }
 
-/// Whether the value would have no white space at its start or end, where it would be lost.
+/// Whether the value would have no white space at its start or end, which would be lost.
 fn is_inside(text: &str, context: Context<'_>) -> bool {
     let begins = !context.before.is_empty() || !text.starts_with(char::is_whitespace);
     let ends = !context.after.is_empty() || !text.ends_with(char::is_whitespace);
@@ -196,7 +196,7 @@ fn escaped(text: &str, escape: char, characters: &[char]) -> String {
     written
 }
 
-/// Whether a text is valid as a plain scalar. Stricter than YAML, where that depends on the context.
+/// Whether a text is valid as a plain scalar. Stricter than YAML, which allows more characters in some contexts.
 fn yaml_plain(text: &str, context: Context<'_>) -> bool {
     let mut characters = text.chars().peekable();
     while let Some(c) = characters.next() {
@@ -214,7 +214,7 @@ fn yaml_plain(text: &str, context: Context<'_>) -> bool {
     };
     // `- ` starts a list item.
     let first_fits = first_fits && text != "-" && !text.starts_with("- ");
-    // A plain number or boolean has a type that Kubernetes rejects.
+    // Kubernetes rejects an unquoted number or boolean where a string is required.
     let alone = context.before.is_empty() && context.after.is_empty();
     let typed = alone && is_typed(text) && !is_typed(context.old);
     is_inside(text, context) && !typed && (first_fits || !context.before.is_empty())
@@ -249,7 +249,7 @@ fn yaml_double(text: &str) -> String {
 /// Adds the indentation to every line that starts in `text`.
 fn yaml_literal(text: &str, indent: usize, context: Context<'_>) -> String {
     let mut written = String::with_capacity(text.len() + indent);
-    // If a line continues after the place, its indentation already exists.
+    // If the line continues after the inserted text, it is already indented.
     let mut begins =
         (context.before.is_empty() || context.before.ends_with('\n')) && context.after.is_empty();
     for (index, line) in text.split_inclusive('\n').enumerate() {
@@ -259,7 +259,7 @@ fn yaml_literal(text: &str, indent: usize, context: Context<'_>) -> String {
         written.push_str(line);
         begins = false;
     }
-    // The existing line now starts after the inserted text.
+    // The existing line now starts after the inserted text and needs an indentation of its own.
     if text.ends_with('\n')
         && !context.after.is_empty()
         && (context.before.is_empty() || context.before.ends_with('\n'))

@@ -1,11 +1,11 @@
-//! Reads the variables that a shell script sets, and the commands that start a VM.
+//! Reads the variables that a shell script sets, and its commands that start a VM.
 //!
-//! Scripts are scanned, not run: comments, quotes, here-documents and substitutions are skipped. Every `NAME=value` where a command may
-//! begin, or after `export` and the like, is taken. Assignments after `if`, in a loop or a function, or after `&&` are marked as
-//! conditional. `$NAME`, `$(…)` and backticks in a value are kept unexpanded. `${NAME:=value}` is ignored.
+//! Scripts are scanned and not executed: comments, quotes, here-documents and substitutions are skipped. A `NAME=value` is read if a
+//! command could begin there, or if it follows `export`, `declare` or a similar command. Assignments after `if`, in a loop or a function,
+//! or after `&&` are marked as conditional. `$NAME`, `$(…)` and backticks in a value are not expanded. `${NAME:=value}` is ignored.
 //!
-//! The words of each simple command go to [`command`](super::command). They are not marked as conditional, because without the command
-//! there would be no VM. File name patterns are kept unexpanded.
+//! The words of each simple command are passed to [`command`](super::command). They are not marked as conditional, because without the
+//! command there would be no VM. File name patterns are not expanded.
 
 mod lexer;
 
@@ -38,16 +38,16 @@ pub(crate) fn read(reader: &mut Reader, layer: &Arc<Layer>, scope: Scope) -> Res
         assigned: None,
         here_documents: Vec::new(),
     };
-    // Errors in a script that mentions none of the variables are ignored.
+    // Errors are ignored in a script that mentions no variable with flags.
     script.run().or_else(|error| if is_mentioned(layer.text(), scope) { Err(error) } else { Ok(()) })
 }
 
-/// The words of the first command in a text that is split like in a shell but not run by one.
+/// Returns the words of the first command in a text that is split as by a shell, but not run by a shell.
 pub(super) fn words(layer: &Arc<Layer>) -> Vec<Argument> {
     let bytes = layer.scan().as_bytes();
     let lexer = Lexer::new(layer);
     let mut words = Vec::new();
-    // For a shell this joins lines, for Compose it starts a word with a line end.
+    // In a shell, a backslash at the end of a line joins lines; in Compose, it is a word that starts with a line end.
     let continues = layer.scan().contains("\\\n");
     let mut at = 0;
     while let Some(byte) = bytes.get(at).filter(|_| !continues && words.len() <= command::MAX_WORDS) {
@@ -60,7 +60,7 @@ pub(super) fn words(layer: &Arc<Layer>) -> Vec<Argument> {
                 words.push(argument(layer, at..end));
                 at = end;
             }
-            // The end of a command in a shell, or an unclosed quote.
+            // The command ends here, or a quote is unclosed.
             _ => break,
         }
     }
@@ -71,14 +71,14 @@ fn argument(layer: &Arc<Layer>, at: Range<usize>) -> Argument {
     Argument { value: decode(layer, at.clone()), at }
 }
 
-/// What the next word may be.
+/// The kind of word that may come next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Expects {
     /// A command, a reserved word, or an assignment before a command.
     Command,
-    /// A name or an assignment: arguments of `export`.
+    /// A name or an assignment, which are the arguments of `export`.
     Assignment,
-    /// Anything.
+    /// Any word.
     Argument,
 }
 
@@ -91,16 +91,16 @@ struct Script<'r> {
     at: usize,
     /// The number of open `if`, `case`, loops and functions.
     open: usize,
-    /// The number of open subshells. Patterns of `case` have only the closing parenthesis.
+    /// The number of open subshells. The patterns of `case` have only a closing parenthesis.
     parentheses: usize,
-    /// After `&&` or `||`.
+    /// Whether the current command follows `&&` or `||`.
     guarded: bool,
     expects: Expects,
     /// The words of the current command.
     words: Vec<Range<usize>>,
     /// The first fragment of the variables that are assigned before the current command.
     assigned: Option<usize>,
-    /// The here-documents that begin on the next line.
+    /// The here-documents whose text begins on the next line.
     here_documents: Vec<HereDocument>,
 }
 
@@ -136,7 +136,7 @@ impl Script<'_> {
                 }
                 b'(' => {
                     self.at += 1;
-                    // The name of a function.
+                    // The preceding word is the name of a function.
                     self.words.clear();
                     self.begin_command(false)?;
                     self.parentheses += 1;
@@ -144,7 +144,7 @@ impl Script<'_> {
                 b')' => {
                     self.at += 1;
                     if self.parentheses == 0 {
-                        // A pattern of `case`.
+                        // The preceding words are a pattern of `case`.
                         self.words.clear();
                     }
                     self.begin_command(false)?;
@@ -181,7 +181,7 @@ impl Script<'_> {
         let Some(first) = words.first() else { return Ok(()) };
         let may_start = command::may_start(&decode(self.layer, first.clone()));
         let number = self.reader.commands;
-        // In `NAME=value command` the variable is only for that command.
+        // In `NAME=value command`, only this command gets the variable.
         if let Some(begin) = assigned {
             self.reader.give_to_next_command(begin);
         }
@@ -203,7 +203,7 @@ impl Script<'_> {
         Ok(())
     }
 
-    /// Whether the current place is conditional.
+    /// Whether the current command is conditional.
     fn is_conditional(&self) -> bool {
         self.open > 0 || self.parentheses > 0 || self.guarded
     }
@@ -224,7 +224,7 @@ impl Script<'_> {
             && let Some((name, value)) = self.assignment()
         {
             if self.bytes.get(value) == Some(&b'(') {
-                // An array.
+                // The value is an array.
                 self.at = self.lexer.skip_parentheses(value, 0)?;
                 return Ok(());
             }
@@ -246,7 +246,7 @@ impl Script<'_> {
         let word = self.layer.slice(begin..end);
         let is_redirected = matches!(self.peek(0), b'<' | b'>');
         if is_redirected && word.bytes().all(|byte| byte.is_ascii_digit()) {
-            // `2>`
+            // The number is the file descriptor of a redirection: `2>`.
             return Ok(());
         }
         if self.expects != Expects::Command || !self.begins_another(word) {
@@ -255,7 +255,7 @@ impl Script<'_> {
         Ok(())
     }
 
-    /// The assignment `NAME=` or `NAME+=` at this place: the name, and the start of the value.
+    /// Parses the assignment `NAME=` or `NAME+=` at the current position into the name and the start of the value.
     fn assignment(&self) -> Option<(String, usize)> {
         let rest = &self.bytes[self.at..];
         let length = rest.iter().position(|byte| !is_name(*byte)).unwrap_or(rest.len());
@@ -271,7 +271,7 @@ impl Script<'_> {
         Some((String::from_utf8_lossy(name).into_owned(), self.at + length + operator))
     }
 
-    /// Processes a word where a command may begin; returns whether another command may begin after it.
+    /// Processes a word at the start of a command, and returns whether another command may begin after the word.
     fn begins_another(&mut self, word: &str) -> bool {
         match word {
             "if" | "case" | "{" | "do" => self.open += 1,
@@ -286,12 +286,12 @@ impl Script<'_> {
                 return false;
             }
         }
-        // `case` and `for` are followed by words, the others by commands.
+        // Words follow `case` and `for`, and commands follow the other reserved words.
         true
     }
 }
 
-/// The value in a range that contains complete quotes and substitutions.
+/// Decodes the value in a range that contains only complete quotes and substitutions.
 fn decode(layer: &Arc<Layer>, range: Range<usize>) -> Arc<Layer> {
     let mut decoder = Decoder::new(layer);
     let bytes = layer.scan().as_bytes();
@@ -314,7 +314,7 @@ fn decode(layer: &Arc<Layer>, range: Range<usize>) -> Arc<Layer> {
                 at += 1;
                 inner = inner.or(Some((at, quote)));
             }
-            // A backslash before a line end joins the lines.
+            // A backslash at the end of a line joins the lines.
             (_, b'\\') if bytes.get(at + 1) == Some(&b'\n') => at += 2,
             (Quote::ShellDouble, b'\\') if !matches!(bytes.get(at + 1), Some(b'\\' | b'"' | b'$' | b'`')) => {
                 at = decoder.copy_one(at, quote);

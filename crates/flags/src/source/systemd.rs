@@ -1,12 +1,12 @@
-//! Reads `Environment=` and `ExecStart=` of systemd units, and the names of the files in `EnvironmentFile=`.
+//! Reads `Environment=` and `ExecStart=` of systemd units, and the file names in `EnvironmentFile=`.
 //!
-//! According to systemd.syntax(7), systemd.exec(5) and `extract_first_word` in systemd's source: lines that end with a backslash are joined
-//! by a space; items are split at white space, with quotes of both kinds and C escapes; `%` starts a specifier; `$` has no meaning in
-//! `Environment=`. Drop-ins and Podman's Quadlets have the same syntax.
+//! The syntax follows systemd.syntax(7), systemd.exec(5) and `extract_first_word` in the source of systemd. A line that ends with a
+//! backslash is joined with the next one by a space. Items are split at white space and may contain single quotes, double quotes and C
+//! escapes. `%` starts a specifier. `$` has no meaning in `Environment=`. Drop-ins and Podman's Quadlets have the same syntax.
 //!
-//! According to systemd.service(5) a command may start with characters that control how it is started; `${NAME}` is expanded anywhere in a
-//! word, `$NAME` only as a separate word, and `$$` is a dollar; a separate `;` ends the command. `ExecStart=`, and `Exec=` of a Quadlet, start
-//! the node; `ExecStartPre=` and the like start helpers.
+//! Commands follow systemd.service(5). Special characters at the start control how a command is started. `${NAME}` is expanded anywhere
+//! in a word, `$NAME` only as a separate word, and `$$` is a dollar. A separate `;` ends the command. `ExecStart=`, and `Exec=` of a
+//! Quadlet, start the node; `ExecStartPre=` and similar keys start helpers.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub(crate) fn read(reader: &mut Reader, layer: &Arc<Layer>) -> Result<(), Source
     Ok(())
 }
 
-/// The logical line at `begin`, and the start of the next one. A comment is an empty line.
+/// Returns the logical line that starts at `begin`, and the start of the next one. A comment is an empty line.
 fn logical_line(layer: &Arc<Layer>, begin: usize) -> (Arc<Layer>, usize) {
     let bytes = layer.scan().as_bytes();
     let mut decoder = Decoder::new(layer);
@@ -74,7 +74,7 @@ fn logical_line(layer: &Arc<Layer>, begin: usize) -> (Arc<Layer>, usize) {
     (decoder.finish(value), at)
 }
 
-/// The assignments of an `Environment=` line from `begin` on.
+/// Reads the assignments of an `Environment=` line from `begin` on.
 fn environment(reader: &mut Reader, line: &Arc<Layer>, begin: usize) -> Result<(), SourceError> {
     let bytes = line.scan().as_bytes();
     let mut at = begin;
@@ -98,7 +98,7 @@ fn environment(reader: &mut Reader, line: &Arc<Layer>, begin: usize) -> Result<(
     Ok(())
 }
 
-/// The commands of a line from `begin` on.
+/// Reads the commands of a line from `begin` on.
 fn commands(reader: &mut Reader, line: &Arc<Layer>, begin: usize) -> Result<(), SourceError> {
     let bytes = line.scan().as_bytes();
     let is_end = |at: usize| bytes.get(at).is_none_or(|byte| is_space(*byte));
@@ -141,7 +141,7 @@ impl Command {
             begin = all.len() - all.trim_start_matches(['-', '@', ':', '+', '!', '|']).len();
             self.prefix = all[..begin].to_owned();
         } else if self.prefix.contains('@') {
-            // The `argv[0]` of the program.
+            // With `@`, the second word is the `argv[0]` of the program.
             self.prefix = self.prefix.replace('@', "");
             return;
         }
@@ -167,10 +167,10 @@ impl Command {
     }
 }
 
-/// A word of a command from `begin` on, with its variables as tags.
+/// Returns a word of a command from `begin` on, with its variables marked as tags.
 fn with_marked_variables(word: &Arc<Layer>, begin: usize) -> Arc<Layer> {
     let bytes = word.scan().as_bytes();
-    // Compose treats dollars in the same way.
+    // Compose has the same syntax for dollars.
     let quote = Quote::Compose;
     let mut decoder = Decoder::new(word);
     let mut at = begin;
@@ -258,7 +258,7 @@ fn item(line: &Arc<Layer>, begin: usize) -> Item {
     Item { layer: decoder.finish(value), end: at, unclosed }
 }
 
-/// Adds `%%`, or a specifier such as `%i`; returns its end.
+/// Adds `%%`, or a specifier such as `%i`; returns the end of the added text.
 fn specifier(decoder: &mut Decoder<'_>, line: &Arc<Layer>, at: usize, quote: Quote) -> usize {
     let range: Range<usize> = at..next(line, at + 1);
     match line.scan().as_bytes().get(at + 1) {
@@ -269,7 +269,7 @@ fn specifier(decoder: &mut Decoder<'_>, line: &Arc<Layer>, at: usize, quote: Quo
     range.end
 }
 
-/// The character of an escape after the backslash, and its length in bytes; `None` if it is not valid.
+/// Parses an escape after the backslash into a character and the length of the escape in bytes; `None` if it is invalid.
 fn escape(rest: &[u8]) -> Option<(char, usize)> {
     let number = |digits: usize, radix: u32| {
         let digits = rest.get(1..=digits)?;
@@ -288,7 +288,7 @@ fn escape(rest: &[u8]) -> Option<(char, usize)> {
         b'v' => '\u{b}',
         b's' => ' ',
         byte @ (b'\\' | b'"' | b'\'') => char::from(*byte),
-        // Above 7F it is a byte and not a character, which is not valid for a VM.
+        // Above 7F, the escape is a byte and not a character, so the text may not be valid UTF-8.
         b'x' => return number(2, 16).filter(|(c, _)| c.is_ascii()),
         b'u' => return number(4, 16),
         b'U' => return number(8, 16),

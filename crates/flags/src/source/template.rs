@@ -1,8 +1,8 @@
-//! Finds the tags of templates, which are kept unexpanded.
+//! Finds the tags of templates. Tags are never expanded.
 //!
-//! Args files and the files around them are often templates: EEx in Mix releases (`<%= … %>`; the ERB of Puppet and Chef looks the same),
-//! relx and rebar3 (`{{ … }}` expanded at build time, `${…}` at start), Jinja (Ansible) and Go templates (Helm). The content of a tag is
-//! never evaluated; it only decides whether the tag opens or closes a part that may be absent.
+//! Args files, and the files that contain them, are often templates: EEx in Mix releases (`<%= … %>`; ERB in Puppet and Chef has the same
+//! syntax), relx and rebar3 (`{{ … }}` expanded at build time, `${…}` at start), Jinja (Ansible) and Go templates (Helm). The content of a
+//! tag only determines whether the tag opens or closes a part that may be absent.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use super::layer::Tag;
 pub enum Template {
     /// EEx of Mix releases and Distillery: `<%= … %>`; also `${VAR}`, which Distillery expands at start.
     Eex,
-    /// Files with the same syntax that are not for Mix: ERB of Chef and Puppet, and Distillery's `vm.args`.
+    /// Files with the same syntax that are not for Mix: ERB of Chef and Puppet, and `vm.args` of Distillery.
     Erb,
     /// relx and rebar3: `{{ overlay }}`, and `${VAR}` or `${VAR:-default}` from the environment at start.
     Overlay,
@@ -35,11 +35,11 @@ impl Template {
 /// The role of a tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TagRole {
-    /// It is replaced by a text.
+    /// The tag is replaced by a text.
     Output,
-    /// It begins a part that may be absent or repeated.
+    /// The tag begins a part that may be absent or repeated.
     Open,
-    /// It ends such a part.
+    /// The tag ends a part that may be absent or repeated.
     Close,
     /// Any other tag: a comment, `else`, an assignment.
     Control,
@@ -81,7 +81,7 @@ impl Delimiters {
     }
 }
 
-/// The tags of a text, and its parts that may be absent or repeated; both in ascending order.
+/// The tags of a text, and the parts that may be absent or repeated; both in ascending order.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tags {
     pub(crate) tags: Vec<Tag>,
@@ -95,7 +95,7 @@ pub(crate) enum Fault {
     Unknown { at: usize, tag: &'static str },
 }
 
-/// The tags of a template of an args file.
+/// Finds the tags of an args file that is a template.
 pub(crate) fn of_args_file(text: &str, template: Template) -> Result<Tags, Fault> {
     let mut finder = Finder::default();
     let mut at = 0;
@@ -124,7 +124,7 @@ pub(crate) fn of_args_file(text: &str, template: Template) -> Result<Tags, Fault
     Ok(finder.finish(text.len()))
 }
 
-/// The complete tags of any other file, of all kinds. Incomplete ones are not errors there.
+/// Finds the complete tags of any other file, of all kinds of templates. Incomplete tags are ignored.
 pub(crate) fn of_any_file(text: &str) -> Tags {
     let mut finder = Finder::default();
     let (mut doubles, mut percents) = (LineSearch::of("}}"), LineSearch::of("%}"));
@@ -136,12 +136,12 @@ pub(crate) fn of_any_file(text: &str) -> Tags {
             Delimiters::Angle => text[inside..].find(close).map(|length| inside + length),
             Delimiters::Double if is_name(&text[inside..]) => doubles.find(text, inside),
             Delimiters::Percent if is_statement(&text[inside..]) => percents.find(text, inside),
-            // `${VAR}` belongs to the syntax of the file; `{#` is not a tag in most of them.
+            // `${VAR}` belongs to the syntax of the file; in most files, `{#` is not a tag.
             Delimiters::Double | Delimiters::Percent | Delimiters::Hash | Delimiters::Dollar => None,
         };
         match end {
             Some(end) => at = finder.add(text, delimiters, begin, end, close),
-            // There is no closing delimiter in the rest of the file, so further tags need not be searched.
+            // The rest of the file has no closing delimiter, so there are no further tags of this kind.
             None if delimiters == Delimiters::Angle => break,
             None => {}
         }
@@ -149,10 +149,10 @@ pub(crate) fn of_any_file(text: &str) -> Tags {
     finder.finish(text.len())
 }
 
-/// Finds the closing delimiter of a tag on the same line only, so that two stray braces do not swallow the rest.
+/// Finds the closing delimiter of a tag on the same line only, so that two stray braces do not hide the rest of the file.
 struct LineSearch {
     close: &'static str,
-    /// There is no closing delimiter on the line before this offset; searching again would take quadratic time.
+    /// No closing delimiter is on the line before this offset. Searching for each tag would take quadratic time.
     none_before: usize,
 }
 
@@ -161,7 +161,7 @@ impl LineSearch {
         LineSearch { close, none_before: 0 }
     }
 
-    /// The end of the content of a tag, which begins at `inside`.
+    /// Returns the end of the content of a tag; the content starts at `inside`.
     fn find(&mut self, text: &str, inside: usize) -> Option<usize> {
         if inside < self.none_before {
             return None;
@@ -175,7 +175,7 @@ impl LineSearch {
     }
 }
 
-/// The first opening delimiter from `at` on.
+/// Finds the first opening delimiter from `at` on.
 fn next_tag(text: &str, at: usize) -> Option<(Delimiters, &'static str, &'static str, usize)> {
     let bytes = text.as_bytes();
     let mut from = at;
@@ -191,7 +191,7 @@ fn next_tag(text: &str, at: usize) -> Option<(Delimiters, &'static str, &'static
     None
 }
 
-/// Whether the text after `{{` is that of a template: a name, a path or a section, unlike Erlang tuples of numbers or tuples.
+/// Whether the text after `{{` is the start of a name, path or section of a template, and not of an Erlang tuple of numbers or tuples.
 fn is_name(inside: &str) -> bool {
     let inside = inside.trim_start_matches(['-', ' ', '\t']);
     inside.starts_with(|c: char| {
@@ -218,7 +218,7 @@ struct Finder {
 }
 
 impl Finder {
-    /// Adds the tag that starts at `begin`, whose content ends at `end`; returns the end of the tag.
+    /// Adds the tag that starts at `begin` and whose content ends at `end`. Returns the end of the tag.
     fn add(&mut self, text: &str, delimiters: Delimiters, begin: usize, end: usize, close: &str) -> usize {
         let content = text.get(begin + 2..end).unwrap_or_default();
         let mut after = end + close.len();
@@ -243,7 +243,7 @@ impl Finder {
     }
 
     fn finish(mut self, length: usize) -> Tags {
-        // An unclosed part extends to the end.
+        // An unclosed part extends to the end of the file.
         if let Some(start) = self.open.first() {
             self.found.conditional.push(*start..length);
         }
@@ -283,7 +283,7 @@ fn angle(content: &str) -> TagRole {
     match first {
         "end" if !block => TagRole::Close,
         "else" | "elsif" | "when" | "rescue" | "end" => TagRole::Control,
-        // A clause of `case … do`; `fn x ->` opens a part.
+        // `x ->` is a clause of `case … do`, but `fn x ->` opens a part.
         _ if code.ends_with("->") && !code.contains("fn ") => TagRole::Control,
         _ if block => TagRole::Open,
         _ if output => TagRole::Output,
@@ -326,7 +326,7 @@ fn percent(content: &str) -> TagRole {
 mod tests {
     use super::*;
 
-    /// The tags of an args file, control tags in parentheses, followed by the parts that may be absent.
+    /// Formats the tags of an args file, with control tags in parentheses, followed by the parts that may be absent.
     fn shown(text: &str, template: Template) -> String {
         let found = of_args_file(text, template).unwrap_or_else(|fault| panic!("{text:?}: {fault:?}"));
         show(text, &found)
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn only_complete_tags_count_in_other_files() {
+    fn only_complete_tags_are_found_in_other_files() {
         let check = |text: &str, expect: &str| assert_eq!(show(text, &of_any_file(text)), expect, "{text:?}");
         check("A={{ .Values.x }} {{ y\n}} <%= z %> <% w", "{{ .Values.x }} <%= z %>");
         check(

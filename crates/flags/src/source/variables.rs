@@ -1,36 +1,36 @@
-//! The environment variables that become flags of an emulator, and how each product uses them.
+//! The environment variables that become flags of an emulator, and how products use them.
 //!
-//! Sources: OTP's `erlexec.c` and `erl` manual; `bin/elixir` of Elixir 1.14 and later; `rabbitmq-env` and `rabbitmq-server` of RabbitMQ 3.10
-//! and 4.x; `ejabberdctl` of ejabberd 23.01 and later; EMQX 5's `emqx_conf_schema.erl`; `vernemq.sh` of docker-vernemq; Distillery's
-//! `foreground.sh`.
+//! Sources: `erlexec.c` and the `erl` manual of OTP; `bin/elixir` of Elixir 1.14 and later; `rabbitmq-env` and `rabbitmq-server` of
+//! RabbitMQ 3.10 and 4.x; `ejabberdctl` of ejabberd 23.01 and later; `emqx_conf_schema.erl` of EMQX 5; `vernemq.sh` of docker-vernemq;
+//! `foreground.sh` of Distillery.
 
 use super::erlexec::Split;
 use super::place::{Effect, Order, Role};
 
-/// The files in which a name has a meaning.
+/// The files in which the name of a variable has a meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// All of them.
+    /// All files.
     Any,
-    /// `rabbitmq-env.conf`, whose names have no prefix.
+    /// `rabbitmq-env.conf`, where the names have no prefix `RABBITMQ_`.
     RabbitmqEnv,
-    /// `ejabberdctl.cfg`: the script sets these before it reads the file, so the environment has no effect.
+    /// `ejabberdctl.cfg`. The script sets these variables before it reads the file, so the environment has no effect.
     EjabberdCtl,
 }
 
-/// A variable.
+/// An environment variable, or a variable in a product's configuration file.
 #[derive(Debug)]
 pub(crate) struct Variable {
     name: &'static str,
     scope: Scope,
     effect: Effect,
-    /// The program that splits its value.
+    /// How the value is split into words.
     pub(crate) split: Split,
-    /// Whether the product converts values other than plain numbers: `auto`, `16MB`.
+    /// Whether the product converts values other than plain numbers (`auto`, `16MB`), so that they are skipped.
     pub(crate) numbers_only: bool,
 }
 
-/// The variable of a name; `None` if it is not relevant for flags.
+/// Finds a variable by its name; `None` if it is not relevant for flags.
 pub(crate) fn find(name: &str, scope: Scope) -> Option<&'static Variable> {
     if is_of_release(name) {
         return Some(&OF_RELEASE);
@@ -52,7 +52,7 @@ impl Variable {
     }
 }
 
-/// Whether the name is `ERL_OTP27_FLAGS` or the like, which only that release reads.
+/// Whether the name is that of a variable for one release, such as `ERL_OTP27_FLAGS`.
 fn is_of_release(name: &str) -> bool {
     name.strip_prefix("ERL_OTP")
         .and_then(|rest| rest.strip_suffix("_FLAGS"))
@@ -88,7 +88,7 @@ const VARIABLES: &[Variable] = &[
     words("SERVER_ERL_ARGS", Order::CommandLine(20), Split::Fields).only_in(Scope::RabbitmqEnv).ignored(
         "rabbitmq-env overwrites SERVER_ERL_ARGS after reading this file: use RABBITMQ_SERVER_ERL_ARGS",
     ),
-    // The parts of the default of SERVER_ERL_ARGS.
+    // RabbitMQ inserts the values of these variables into the default of SERVER_ERL_ARGS.
     value("RABBITMQ_MAX_NUMBER_OF_PROCESSES", &["+P"], 20),
     value("RABBITMQ_MAX_NUMBER_OF_ATOMS", &["+t"], 20),
     value("RABBITMQ_SCHEDULER_BIND_TYPE", &["+stbt"], 20),
@@ -107,7 +107,7 @@ const VARIABLES: &[Variable] = &[
     value("SMP", &["-smp"], 20).only_in(Scope::EjabberdCtl),
     value("ERL_PROCESSES", &["+P"], 21).only_in(Scope::EjabberdCtl),
     words("ERL_OPTIONS", Order::CommandLine(22), Split::Fields),
-    // The product writes these into the args file at start.
+    // The product writes these values into the args file at start.
     number("EMQX_NODE__PROCESS_LIMIT", &["+P"]),
     number("EMQX_NODE__MAX_PORTS", &["+Q"]),
     number("EMQX_NODE__DIST_BUFFER_SIZE", &["+zdbbl"]),
@@ -128,7 +128,8 @@ const fn words(name: &'static str, order: Order, split: Split) -> Variable {
     row(name, Role::Words, order, split)
 }
 
-/// `erl` gets an unquoted `+P $NAME` at this position of the command line.
+/// A variable whose value the start script of the product inserts, without quotes, as the value of a flag: `+P $NAME`. `place` is the
+/// position on the command line.
 const fn value(name: &'static str, flags: &'static [&'static str], place: u8) -> Variable {
     row(name, Role::ValueOf(flags), Order::CommandLine(place), Split::Fields)
 }
@@ -164,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_variable_is_known_where_its_product_reads_it() {
+    fn variables_are_known_only_in_the_files_of_their_product() {
         let known = |name: &str, scope: Scope| find(name, scope).is_some();
         assert!(known("ERL_FLAGS", Scope::Any));
         assert!(known("ERL_FLAGS", Scope::RabbitmqEnv));

@@ -1,13 +1,15 @@
 //! Finds flags in YAML: variables and commands of Compose and Kubernetes, and files in a ConfigMap.
 //!
-//! The parser of the `saphyr` project reports where each scalar begins and how it is quoted. Which bytes became which characters is computed
-//! here ([`scalar`]) and must agree with the parser's value. Accepted anywhere are: a key with the name of a variable and a string; a mapping
-//! with `name` and `value`; a list item `NAME=value`; and a key with the name of a file that is read (`vm.args` in a ConfigMap). Also the
-//! commands of containers: `entrypoint` with `command` in Compose files, `command` with `args` elsewhere, as a list or a string. Compose
-//! splits a string like a shell, but starts none. A command under `exec` is a probe.
+//! The parser of the `saphyr` project reports where each scalar begins and how it is quoted. The module [`scalar`] maps the characters of
+//! the value to bytes, and must agree with the parser about the value.
 //!
-//! Helm charts are templates, not YAML. Their tags are hidden from the parser: a line of tags becomes an empty line, any other tag a neutral
-//! word. If the result is not valid YAML, the file is "not judged", not wrong.
+//! Variables are found anywhere in a file: as the key of a string, as a mapping with `name` and `value`, or as a list item `NAME=value`. A
+//! key may also be the name of a supported file (`vm.args` in a ConfigMap). The commands of containers are `entrypoint` with `command` in
+//! Compose files, and `command` with `args` elsewhere, as a list or a string. Compose splits a string like a shell, but does not run a
+//! shell. A command under `exec` is a probe and is ignored.
+//!
+//! Helm charts are templates and not YAML. Tags are hidden from the parser: a line that contains only tags is replaced by an empty line,
+//! any other tag by a neutral word. If the result is not valid YAML, the file is reported as "not judged" and not as an error.
 
 mod scalar;
 
@@ -43,8 +45,8 @@ pub(crate) fn read(reader: &mut Reader, format: Format, layer: &Arc<Layer>) -> R
     Ok(())
 }
 
-/// The text for the parser: tags are replaced by text of the same length. A line with nothing but tags becomes empty lines, which have no
-/// meaning anywhere, not even in a block scalar.
+/// Returns the text for the parser, in which tags are replaced by text of the same length. A line with nothing but tags is replaced by
+/// empty lines, which have no effect anywhere, not even in a block scalar.
 fn without_lines_of_tags(layer: &Layer) -> String {
     let scan = layer.scan();
     let mut tags = layer.tags_in(&(0..scan.len())).iter().peekable();
@@ -67,7 +69,7 @@ fn without_lines_of_tags(layer: &Layer) -> String {
     text
 }
 
-/// Whether the text may contain a key with the name of a file that is read.
+/// Whether the text may contain a key that is the name of a supported file.
 fn names_file(text: &str) -> bool {
     ["vm.args", "rabbitmq-env", "ejabberdctl"].iter().any(|name| text.contains(name))
 }
@@ -84,7 +86,7 @@ fn not_yaml(layer: &Layer, text: &str, error: &ScanError) -> SourceError {
     SourceError::NotJudged { at: layer.position(at), reason }
 }
 
-/// Converts the parser's character offsets to bytes; efficient for ascending offsets.
+/// Converts character offsets of the parser to byte offsets; efficient for ascending offsets.
 struct Offsets<'t> {
     text: &'t str,
     characters: usize,
@@ -111,26 +113,26 @@ struct Scalar {
     at: usize,
 }
 
-/// A part of a container's command.
+/// The part of a container's command to which a value belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Slot {
     EntryPoint,
     Arguments,
 }
 
-/// Words of a command.
+/// A YAML list with the words of a command.
 struct List {
     items: Vec<Scalar>,
-    /// CommandPart in brackets.
+    /// Whether the list is in brackets.
     is_flow: bool,
 }
 
-/// An open collection.
+/// A YAML collection that the parser has entered.
 enum Open {
-    /// With its items if it may be a command, that is, a list of scalars under a key for commands.
+    /// A list, with its items if it may be a command: if all are scalars and the key is one for commands.
     List(Option<List>),
     Mapping {
-        /// The key of this mapping in the surrounding one.
+        /// The key of this mapping in the surrounding mapping.
         under: Option<String>,
         /// The key of the next value; `None` if the key is a collection.
         key: Option<String>,
@@ -210,7 +212,7 @@ impl Document<'_> {
         Ok(())
     }
 
-    /// The part of a command that the next value is.
+    /// Returns the part of a command to which the next value belongs.
     fn slot(&self) -> Option<Slot> {
         let Some(Open::Mapping { under, key: Some(key), .. }) = self.open.last() else { return None };
         let slot = match (self.format, key.as_str()) {
@@ -229,14 +231,14 @@ impl Document<'_> {
         }
     }
 
-    /// The next item of the list is not a scalar, so the list is not a command.
+    /// Marks the current list as not a command, because the next item is not a scalar.
     fn not_a_command(&mut self) {
         if let Some(Open::List(list)) = self.open.last_mut() {
             *list = None;
         }
     }
 
-    /// The words of a list; `None` if one of them uses unsupported syntax.
+    /// Returns the words of a list; `None` if one of them has unsupported syntax.
     fn words(&self, list: List) -> Option<CommandPart> {
         if list.items.len() > command::MAX_WORDS {
             return None;
@@ -253,7 +255,7 @@ impl Document<'_> {
         Some(CommandPart { layer: Arc::clone(self.layer), split, arguments, conditional: false })
     }
 
-    /// The words of a string. Outside of Compose files a string of several lines is a script, which is split differently.
+    /// Splits a string into words; `None` for a string of several lines outside Compose files, which is a script and is split differently.
     fn words_of_text(&self, scalar: &Scalar) -> Option<CommandPart> {
         if self.format != Format::Compose && scalar.value.trim_end().contains('\n') {
             return None;
@@ -265,7 +267,7 @@ impl Document<'_> {
         Some(CommandPart { layer, split, arguments, conditional: false })
     }
 
-    /// Delimiters a key or a value of the surrounding mapping as complete.
+    /// Marks a key or a value of the surrounding mapping as complete.
     fn done_with_node(&mut self) {
         if let Some(Open::Mapping { expects_value, key, .. }) = self.open.last_mut() {
             *expects_value = !*expects_value;
@@ -301,13 +303,13 @@ impl Document<'_> {
         Ok(())
     }
 
-    /// Reads a key with a scalar.
+    /// Reads the value of a key, if the key is the name of a variable or of a supported file.
     fn entry(&mut self, key: &str, scalar: &Scalar) -> Result<(), SourceError> {
         if find(key, Scope::Any).is_some() {
             return self.variable(key, scalar);
         }
         let format = match detect(key, &scalar.value) {
-            // A one-line value of a key such as `image.env` in a chart is not a file.
+            // A one-line value of a key such as `image.env` in a chart is not the content of a file.
             Some(Format::EnvFile | Format::Shell) if !scalar.value.contains('\n') => return Ok(()),
             Some(
                 format @ (Format::VmArgs
@@ -351,7 +353,7 @@ impl Document<'_> {
         })
     }
 
-    /// The quote of the program that expands variables.
+    /// Returns the quote of the program that expands variables.
     fn expansion(&self) -> Quote {
         match self.format {
             Format::Compose => Quote::Compose,
@@ -359,13 +361,13 @@ impl Document<'_> {
         }
     }
 
-    /// A part of a scalar with its variables as tags: `$NAME` and `${NAME}` of Compose, `$(NAME)` of Kubernetes. In values of a chart
-    /// `${…}` may be a template as well.
+    /// Marks the variables in a part of a scalar as tags: `$NAME` and `${NAME}` of Compose, `$(NAME)` of Kubernetes. In values of a
+    /// chart, `${…}` is also marked, because it may be a template.
     fn with_marked_variables(&self, scalar: &Arc<Layer>, range: Range<usize>) -> Arc<Layer> {
         let (compose, quote) = (self.format == Format::Compose, self.expansion());
         let bytes = scalar.scan().as_bytes();
         let mut decoder = Decoder::new(scalar);
-        // Nothing is closed after the last delimiter; searching each time would take quadratic time.
+        // After the last closing delimiter, no variable is closed. Searching each time would take quadratic time.
         let last =
             |mark: u8| bytes.get(..range.end).and_then(|all| all.iter().rposition(|byte| *byte == mark));
         let (last_brace, last_parenthesis) = (last(b'}'), last(b')'));
@@ -406,8 +408,7 @@ impl Document<'_> {
     }
 }
 
-/// An embedded args file with the tags of its template, in addition to those of the surrounding file. Without tags if the template is
-/// invalid.
+/// Marks the template tags of an embedded args file, in addition to those of the surrounding file. Marks none if the template is invalid.
 fn with_tags(layer: &Arc<Layer>, kind: Template) -> Arc<Layer> {
     let found = template::of_args_file(layer.text(), kind).unwrap_or_default();
     let mut decoder = Decoder::new(layer);

@@ -1,4 +1,4 @@
-//! Forms of values that the emulator parses in parts.
+//! Forms of values other than plain numbers and keywords, such as `+S 4:2`.
 
 mod topology;
 
@@ -7,27 +7,27 @@ use serde::Deserialize;
 use super::judge::{Question, Verdict};
 use super::number;
 
-/// The form of a value other than a plain word or number.
+/// The form of a value that is not a plain number or keyword.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Form {
     /// Any word.
     Any,
-    /// None: these allocators do not have the flag.
+    /// No value is accepted: the allocator does not have the flag.
     Refused,
-    /// Any word that starts with one of the words.
+    /// Any word that starts with one of the listed keywords, which are single letters.
     FirstLetter,
-    /// `N`, `N:M` or `:M`: the number of schedulers and how many of them are online.
+    /// `N`, `N:M` or `:M`: the number of schedulers, in total and online.
     Schedulers,
-    /// The same for dirty CPU schedulers, whose numbers are limited to those of the normal ones.
+    /// Like `Schedulers`, for dirty CPU schedulers: both numbers are limited to those of the normal schedulers.
     DirtySchedulers,
-    /// `A`, `A:B` or `:B`: the same numbers in percent of the default, or of the numbers given.
+    /// `A`, `A:B` or `:B`: the numbers of schedulers, in percent of the default or of the numbers that `+S` gives.
     SchedulerPercent,
-    /// The same in percent for dirty CPU schedulers.
+    /// Like `SchedulerPercent`, for dirty CPU schedulers.
     DirtySchedulerPercent,
     /// A CPU topology: `L0-3c0-3`.
     CpuTopology,
-    /// The number of this release or of one of the two before it.
+    /// The number of the VM's own release or of one of the two releases before.
     Release,
     /// The name of an installed emulator.
     Installed,
@@ -39,20 +39,20 @@ pub enum Form {
     Flags,
     /// An Erlang term; [`Entry::values`](crate::Entry::values) describes it.
     Term,
-    /// The same flags as other allocators.
+    /// Same values as for the other allocators.
     AsOthers,
 }
 
-/// The properties of the host that decide whether a value is accepted, and its effect.
+/// The host's CPUs, which decide whether a value is accepted and what its effect is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Machine {
     /// Logical processors: `erlang:system_info(logical_processors)`.
     pub processors: u32,
-    /// Schedulers that are online by default: the processors available to the VM, limited by its CPU quota.
+    /// Number of schedulers online by default: the processors available to the VM, limited by its CPU quota.
     pub online: u32,
 }
 
-/// `ERTS_MAX_NO_OF_SCHEDULERS`, of OTP 23 to 27.
+/// `ERTS_MAX_NO_OF_SCHEDULERS` of OTP 23 to 27.
 const MAX_SCHEDULERS: i32 = 1024;
 
 impl Form {
@@ -76,7 +76,8 @@ impl Form {
         }
     }
 
-    /// Judges a value. `None` if it is not of this form, so that words and numbers decide.
+    /// Determines how a VM treats a value. Returns `None` if the value does not have this form; it may still be a valid
+    /// keyword or number.
     pub(super) fn judge(self, text: &str, words: &[String], question: &Question<'_>) -> Option<Verdict> {
         let machine = question.machine;
         Some(match self {
@@ -84,7 +85,7 @@ impl Form {
             Form::Refused => Verdict::refused("this allocator does not have the flag"),
             Form::FirstLetter => {
                 let claimed = words.iter().any(|word| !word.is_empty() && text.starts_with(word.as_str()));
-                // A complete word is judged like any other word.
+                // A complete keyword is treated like any other keyword.
                 return (claimed && !words.iter().any(|word| word == text))
                     .then(|| Verdict::first_letter(text));
             }
@@ -107,21 +108,21 @@ impl Form {
     }
 }
 
-/// Numbers of schedulers, as far as they are known without the host.
+/// Numbers of schedulers. Some depend on the host, which may be unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sizes {
     Known {
         all: i64,
         online: i64,
     },
-    /// Accepted, but how many are online depends on the host.
+    /// The value is accepted, but the resulting numbers depend on the host.
     Taken,
-    /// Whether it is accepted depends on the host.
+    /// Whether the value is accepted depends on the host.
     Depends,
 }
 
 impl Sizes {
-    /// Limits dirty CPU schedulers to the default number of normal ones, as if `+S` was not given.
+    /// Limits dirty CPU schedulers to the default number of normal schedulers, because the value of `+S` is unknown here.
     fn cut(self, machine: Option<Machine>) -> Sizes {
         match (self, machine) {
             (Sizes::Known { all, online }, Some(machine)) => Sizes::Known {
@@ -143,7 +144,7 @@ fn verdict(sizes: Result<Sizes, String>) -> Verdict {
     }
 }
 
-/// The two numbers of `N`, `N:M` and `:M`.
+/// Parses the two numbers of `N`, `N:M` or `:M`.
 fn pair(text: &str) -> Option<(Option<i32>, Option<i32>)> {
     match number::scan(text) {
         Some((first, rest)) => {
@@ -157,13 +158,13 @@ fn pair(text: &str) -> Option<(Option<i32>, Option<i32>)> {
     }
 }
 
-/// As in `early_init` of `erl_init.c`.
+/// Parses numbers of schedulers as `early_init` of `erl_init.c` does.
 fn schedulers(text: &str, machine: Option<Machine>) -> Result<Sizes, String> {
     let (all, online) =
         pair(text).ok_or_else(|| format!("`{text}` is not a number of schedulers (N, N:M or :M)"))?;
     let (all, online) = match (machine, all, online) {
         (Some(machine), all, online) => on(machine, all, online),
-        // The number online is the default one, but at most N.
+        // Without M, the default number of schedulers is online, but at most N.
         (None, Some(all @ 1..=MAX_SCHEDULERS), None) => {
             return Ok(if all == 1 { Sizes::Known { all: 1, online: 1 } } else { Sizes::Taken });
         }
@@ -182,7 +183,7 @@ fn schedulers(text: &str, machine: Option<Machine>) -> Result<Sizes, String> {
 
 fn on(machine: Machine, all: Option<i32>, online: Option<i32>) -> (i64, i64) {
     let (processors, default) = (i64::from(machine.processors), i64::from(machine.online));
-    // Without M the default, at most N; `:M` keeps N at the number of processors.
+    // Without M, the default number is online, but at most N. For `:M`, N is the number of processors.
     let online = match (all, online) {
         (_, Some(online)) => i64::from(online),
         (Some(all), None) => i64::from(all).min(default),
@@ -214,7 +215,7 @@ fn percent(text: &str) -> Result<Percent, String> {
 impl Percent {
     fn of(&self, machine: Option<Machine>) -> Result<Sizes, String> {
         let Some(machine) = machine else {
-            // If no more are online than there are, and no more than by default, it is accepted on any host.
+            // Any host accepts a value with at most as many schedulers online as in total, and at most the default.
             return Ok(if self.online <= self.all && self.all <= 100 {
                 Sizes::Taken
             } else {
@@ -279,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_schedulers_are_parsed_as_by_the_emulator() {
+    fn scheduler_counts_are_parsed_as_in_the_emulator() {
         let check = |text: &str, anywhere: &str, on_two: &str, under_quota: &str| {
             assert_eq!(judged(Form::Schedulers, text, None), anywhere, "{text} anywhere");
             assert_eq!(judged(Form::Schedulers, text, TWO), on_two, "{text} on two processors");
@@ -303,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn dirty_schedulers_are_limited_to_the_normal_ones() {
+    fn dirty_cpu_schedulers_are_limited_to_the_number_of_normal_schedulers() {
         let check = |text: &str, on_two: &str| {
             assert_eq!(judged(Form::DirtySchedulers, text, TWO), on_two, "{text}");
         };
@@ -314,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn percentages_are_of_the_hosts_processors() {
+    fn percentages_refer_to_the_processors_of_the_host() {
         let check = |text: &str, anywhere: &str, on_two: &str| {
             assert_eq!(judged(Form::SchedulerPercent, text, None), anywhere, "{text} anywhere");
             assert_eq!(judged(Form::SchedulerPercent, text, TWO), on_two, "{text} on two processors");
@@ -332,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_compatibility_release_is_one_of_the_last_three() {
+    fn compatibility_release_must_be_one_of_the_last_three() {
         let check =
             |text: &str, expect: &str| assert_eq!(judged(Form::Release, text, None), expect, "{text}");
         check("27", "27");
@@ -344,7 +345,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_value_of_a_form_is_judged(text in "[-+:,0-9LtcpnN ]{0,12}") {
+        fn any_value_is_checked_without_a_panic(text in "[-+:,0-9LtcpnN ]{0,12}") {
             for form in [Form::Schedulers, Form::DirtySchedulers, Form::SchedulerPercent,
                 Form::DirtySchedulerPercent, Form::CpuTopology, Form::Release] {
                 for machine in [None, TWO, QUOTA] {
@@ -354,7 +355,7 @@ mod tests {
         }
 
         #[test]
-        fn a_verdict_without_a_host_holds_on_every_host(text in "[-:0-9]{1,6}", processors in 1_u32..200) {
+        fn verdict_for_an_unknown_host_is_true_for_every_host(text in "[-:0-9]{1,6}", processors in 1_u32..200) {
             let machine = Some(Machine { processors, online: processors.div_ceil(2) });
             for form in [Form::Schedulers, Form::SchedulerPercent] {
                 let (anywhere, here) = (judged(form, &text, None), judged(form, &text, machine));

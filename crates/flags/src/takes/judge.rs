@@ -1,27 +1,27 @@
-//! What a VM of one version makes of one value.
+//! Determines how a VM of one version treats a value of a setting.
 
 use super::number::{Reads, low_32_bits, read, round};
 use super::{AboveMax, BelowMin, Integer, Machine, OtherValues, Rounding, Takes};
 use crate::OtpVersion;
 use crate::entry::{Entry, WhereAbsent};
 
-/// A value to judge.
+/// A value of a setting, with everything that may affect how a VM treats the value.
 #[derive(Debug, Clone, Copy)]
 pub struct Question<'q> {
-    /// The value; `None` for a flag that is given without one.
+    /// The value; `None` for a flag that is given without a value.
     pub value: Option<&'q str>,
     /// The version of the VM.
     pub otp: &'q OtpVersion,
-    /// The allocator of a flag such as `+MBas`, by its letter: `B`.
+    /// The letter of the allocator in a flag such as `+MBas`: `B`.
     pub allocator: Option<char>,
     /// The host of the VM, if known.
     pub machine: Option<Machine>,
 }
 
-/// What a VM makes of a value.
+/// How a VM treats a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// The VM starts with it.
+    /// The VM starts with the value.
     Accepted {
         /// The effective value as [`Entry::effective`] prints it; `None` if it cannot be derived from the value alone.
         effective: Option<String>,
@@ -33,12 +33,12 @@ pub enum Verdict {
         /// The reason.
         why: String,
     },
-    /// The VM crashes, hangs or ends while it starts.
+    /// The VM crashes, hangs or exits while it starts.
     Fatal {
-        /// What happens.
+        /// What happens to the VM.
         why: String,
     },
-    /// Not judged.
+    /// It is unknown how the VM treats the value.
     Unknown {
         /// The reason.
         why: String,
@@ -48,27 +48,27 @@ pub enum Verdict {
 /// A silent change to a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Altered {
-    /// Rounded, or moved to a possible value.
+    /// Rounded, or replaced by the nearest possible value.
     Rounded,
     /// Raised to the lowest possible value.
     Raised,
     /// Lowered to the highest possible value.
     Lowered,
-    /// Truncated to the number of bits that it is stored in.
+    /// Truncated to the number of bits in which the VM stores the value.
     Wrapped,
-    /// This part is ignored: `k` of `8k`. The VM understands no units.
+    /// This suffix is ignored: `k` of `8k`. The VM does not support units.
     Cut(String),
-    /// Not a number, so it counts as 0.
+    /// The value is not a number, so the VM uses 0.
     NotANumber,
     /// Only the first letter matters.
     FirstLetter,
-    /// Without effect: this release ignores the setting, or uses the default for this value.
+    /// The value has no effect: this release ignores the setting, or replaces the value by the default.
     Ignored,
-    /// This release parses it as another flag.
+    /// This release parses the setting as another flag.
     ReadAs {
-        /// That flag.
+        /// The other flag.
         flag: String,
-        /// Its value.
+        /// The value of the other flag.
         value: String,
     },
 }
@@ -93,13 +93,13 @@ impl Verdict {
 }
 
 impl Entry {
-    /// What a VM of this version makes of a value; `None` is the flag without a value. For flags such as `+M<S>as` the
-    /// answer is for the flag that sets all allocators (`+Muas`); [`judge`](Self::judge) judges a single one.
+    /// Determines how a VM of this version treats a value; `None` is the flag without a value. A flag such as `+M<S>as`
+    /// is treated as the flag for all allocators (`+Muas`); [`judge`](Self::judge) takes the letter of a single one.
     pub fn check(&self, value: Option<&str>, otp: impl Into<OtpVersion>) -> Verdict {
         self.judge(&Question { value, otp: &otp.into(), allocator: None, machine: None })
     }
 
-    /// What a VM makes of a value, given allocator and host.
+    /// Determines how a VM treats a value, for an allocator and a host.
     pub fn judge(&self, question: &Question<'_>) -> Verdict {
         let otp = question.otp;
         if !self.exists_in(otp.clone()) {
@@ -147,14 +147,14 @@ impl Entry {
         }
     }
 
-    /// The values that this version accepts; `None` if it does not have the setting or the catalogue lists none. For
-    /// flags such as `+M<S>as` those of the flag for all allocators.
+    /// Returns the values that this version accepts; `None` if the version does not have the setting or the catalogue
+    /// lists no values. For a flag such as `+M<S>as` these are the values of the flag for all allocators.
     pub fn takes_in(&self, otp: impl Into<OtpVersion>) -> Option<&Takes> {
         let otp = otp.into();
         if self.exists_in(otp.clone()) { self.takes_for(None, &otp) } else { None }
     }
 
-    /// The same for one allocator, by its letter, whether or not the version has the setting.
+    /// Returns the accepted values for one allocator, given by its letter, whether or not the version has the setting.
     pub fn takes_for(&self, allocator: Option<char>, otp: &OtpVersion) -> Option<&Takes> {
         let allocator = allocator.unwrap_or('u');
         self.takes
@@ -250,12 +250,12 @@ impl Takes {
         if kept != rounded {
             altered.push(Altered::Wrapped);
         }
-        // If another setting may change the value, it is known only where the data says so.
+        // If another setting may change the value, the effective value is known only if `shows` lists it.
         let effective = kept.or_else(|| self.shows.contains_key(&number.to_string()).then_some(number));
         Verdict::Accepted { effective: effective.map(|number| number.to_string()), altered }
     }
 
-    /// What the expression prints for an effective value.
+    /// Returns what [`Entry::effective`] prints for an effective value.
     fn shown(&self, value: String) -> Option<String> {
         match self.shows.get(&value) {
             Some(shown) => (!shown.is_empty()).then(|| shown.clone()),
@@ -278,7 +278,7 @@ mod tests {
         entry(id).expect(id).check(value, OtpVersion::parse(otp).expect(otp))
     }
 
-    /// The effective value and the changes to it, or the kind of rejection.
+    /// Formats the effective value and its changes, or the kind of rejection.
     fn shown(verdict: &Verdict) -> String {
         match verdict {
             Verdict::Accepted { effective, altered } => {
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_accepted_changed_or_rejected() {
+    fn values_are_accepted_changed_or_rejected() {
         let check = |id: &str, value: &str, otp: &str, expect: &str| {
             assert_eq!(shown(&judged(id, value, otp)), expect, "{id} {value} in OTP {otp}");
         };
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_release_without_the_setting_rejects_it_ignores_it_or_parses_it_as_another_flag() {
+    fn release_without_the_setting_rejects_ignores_or_misparses_it() {
         assert_eq!(shown(&judged("+zhft", "infinity", "25")), "refused");
         assert_eq!(shown(&judged("+zhft", "infinity", "27")), "infinity");
         assert_eq!(shown(&judged("-emu_flavor", "smp", "23")), "? Ignored");
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn an_allocator_may_accept_fewer_values_than_others() {
+    fn accepted_values_depend_on_the_allocator() {
         let check = |letter: char, id: &str, value: &str, expect: &str| {
             let otp = OtpVersion::from(27);
             let question = Question { value: Some(value), otp: &otp, allocator: Some(letter), machine: None };

@@ -1,4 +1,4 @@
-//! Numbers as C parses them, and how they are rounded.
+//! Parses and rounds numbers as the emulator does, with the C library.
 
 use serde::Deserialize;
 
@@ -8,19 +8,18 @@ use super::Rounding;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reads {
-    /// `atoi`: 0 without digits; wraps beyond 32 bits.
+    /// `atoi`: 0 if there are no digits; wraps around beyond 32 bits.
     #[default]
     Int,
-    /// `sscanf("%d")`: rejected without digits; wraps beyond 32 bits.
+    /// `sscanf("%d")`: rejected if there are no digits; wraps around beyond 32 bits.
     SomeInt,
-    /// `strtol`: 0 without digits; rejected beyond 64 bits.
+    /// `strtol`: 0 if there are no digits; rejected beyond 64 bits.
     Long,
-    /// `strtol` with a check of its end pointer: rejected without digits and beyond 64 bits.
+    /// `strtol` with a check of the end pointer: rejected if there are no digits, and beyond 64 bits.
     SomeLong,
-    /// As `SomeLong`; text after the digits is rejected.
+    /// Like `SomeLong`, but text after the digits is rejected.
     Whole,
-    /// An Erlang integer of which the lowest 32 bits are kept: wraps beyond 32 bits; text after the digits is
-    /// rejected.
+    /// An Erlang integer that is truncated to its lowest 32 bits; text after the digits is rejected.
     Low32,
 }
 
@@ -28,15 +27,15 @@ pub enum Reads {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Number<'t> {
     pub(super) value: i64,
-    /// It did not fit into 32 bits.
+    /// The number did not fit into 32 bits and was truncated.
     pub(super) wrapped: bool,
-    /// It has no digits.
+    /// The text has no digits.
     pub(super) none: bool,
     /// The text after the digits.
     pub(super) rest: &'t str,
 }
 
-/// Parses a number. The error says why it is rejected.
+/// Parses a number. The error is the reason why the VM rejects the text.
 pub(super) fn read(text: &str, reads: Reads) -> Result<Number<'_>, String> {
     let (exact, rest) = leading(text);
     let none = exact.is_none();
@@ -61,7 +60,7 @@ pub(super) fn read(text: &str, reads: Reads) -> Result<Number<'_>, String> {
     Ok(Number { value, wrapped: i128::from(value) != exact, none, rest })
 }
 
-/// What `sscanf("%d")` parses, and the rest.
+/// Parses a number like `sscanf("%d")` and returns it with the rest of the text.
 pub(super) fn scan(text: &str) -> Option<(i32, &str)> {
     let (exact, rest) = leading(text);
     let exact = exact?;
@@ -69,13 +68,13 @@ pub(super) fn scan(text: &str) -> Option<(i32, &str)> {
     Some((low_32_bits(long), rest))
 }
 
-/// The part of a `long` that an `int` keeps.
+/// Truncates a `long` to an `int`.
 pub(super) fn low_32_bits(long: i64) -> i32 {
     long as i32
 }
 
-/// The number at the start, after white space and a sign, and the rest. Values beyond the type's range become its
-/// largest or smallest one.
+/// Parses a number after optional white space and an optional sign, and returns it with the rest of the text.
+/// Numbers beyond 128 bits saturate.
 fn leading(text: &str) -> (Option<i128>, &str) {
     let unsigned = text.trim_start_matches([' ', '\t', '\n', '\u{b}', '\u{c}', '\r']);
     let (sign, digits) = match unsigned.strip_prefix('-') {
@@ -93,7 +92,7 @@ fn leading(text: &str) -> (Option<i128>, &str) {
     (Some(sign * value), rest)
 }
 
-/// The number after rounding; `None` if it depends on other settings.
+/// Rounds a number; `None` if the result depends on other settings.
 pub(super) fn round(number: i64, rounds: Option<Rounding>) -> Option<i64> {
     Some(match rounds {
         None => number,
@@ -109,13 +108,13 @@ pub(super) fn round(number: i64, rounds: Option<Rounding>) -> Option<i64> {
     })
 }
 
-/// The smallest heap size, in words, that is at least `words` (`erts_init_gc`, OTP 23 to 27).
+/// Returns the smallest heap size, in words, that is at least `words` (`erts_init_gc`, OTP 23 to 27).
 fn heap_size(words: i64) -> Option<i64> {
     let (mut before, mut size) = (12_i64, 38_i64);
     if words <= before {
         return Some(before);
     }
-    // The first 23 sizes are each the sum of the two before plus one word for a header.
+    // Up to the 23rd size, each size is the sum of the previous two plus one word for a header.
     let mut index = 1;
     while size < words {
         let next =
@@ -133,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_is_parsed_as_in_c() {
+    fn numbers_are_parsed_as_in_c() {
         let check = |text: &str, reads: Reads, value: i64, wrapped: bool, none: bool, rest: &str| {
             assert_eq!(read(text, reads), Ok(Number { value, wrapped, none, rest }), "{text:?} {reads:?}");
         };
@@ -142,7 +141,7 @@ mod tests {
         check("-3", Reads::Long, -3, false, false, "");
         check("zzz", Reads::Int, 0, false, true, "zzz");
         check("", Reads::Long, 0, false, true, "");
-        // As C's atoi on 64-bit Linux.
+        // As atoi of the C library on 64-bit Linux.
         check("100000000000", Reads::Int, 1_215_752_192, true, false, "");
         check("4294967297", Reads::SomeInt, 1, true, false, "");
         check("99999999999999999999", Reads::Int, -1, true, false, "");
@@ -153,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_number_is_rejected() {
+    fn malformed_numbers_are_rejected() {
         for (text, reads) in [
             ("k", Reads::SomeInt),
             ("", Reads::SomeLong),
@@ -166,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn heaps_grow_in_fixed_steps() {
+    fn numbers_are_rounded_up_to_heap_sizes() {
         let check = |words: i64, expect: i64| assert_eq!(heap_size(words), Some(expect), "{words}");
         check(0, 12);
         check(12, 12);
@@ -179,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_of_rounding_rounds_as_described() {
+    fn each_kind_of_rounding_is_applied() {
         let check = |number: i64, rounds: Rounding, expect: Option<i64>| {
             assert_eq!(round(number, Some(rounds)), expect, "{number} {rounds:?}");
         };

@@ -1,4 +1,4 @@
-//! The formats for property tests.
+//! The formats that property tests use.
 
 use beamtune_flags::source::{Format, Template};
 

@@ -1,4 +1,4 @@
-//! Commands that start a VM: which belong together, and what is not a mistake in them.
+//! Tests of commands that start a VM: which variables and commands belong to the same node, and texts without findings.
 
 use beamtune_flags::source::Format;
 
@@ -14,19 +14,19 @@ fn check_script(text: &str, expect: &[&str]) {
 }
 
 #[test]
-fn exports_of_a_build_step_end_with_its_shell() {
+fn variables_that_a_build_step_exports_do_not_reach_the_node() {
     let build = "FROM x\nRUN export ERL_FLAGS='+K true' && mix release\nRUN ERL_FLAGS='+P 100' mix compile\nRUN <<E\nexport ERL_FLAGS=+K\nE\n";
     check(&[(Format::Dockerfile, build)], &[]);
     check(&[(Format::Dockerfile, &format!("{build}ENV ERL_FLAGS=+K\\ true\n"))], &["BF006 warning +K"]);
     check(&[(Format::Dockerfile, &format!("{build}CMD erl +P 1048576\n"))], &[]);
-    // Without another command an export has no effect.
+    // If the step contains no other command, the export has no effect and is reported.
     let alone = "FROM x\nRUN export ERL_FLAGS='+K true +P 1' && export ERL_MAX_PORTS=1\nENV ERL_ZFLAGS=\"+P 1048576\"\n";
     check(&[(Format::Dockerfile, alone)], &["BF030 warning ERL_FLAGS", "BF030 warning ERL_MAX_PORTS"]);
     check(&[(Format::Dockerfile, "FROM x\nRUN [\"export ERL_FLAGS=+K\"]\nRUN export ERL_FLAGS='+K\n")], &[]);
 }
 
 #[test]
-fn a_command_and_the_variables_around_it_are_of_one_node() {
+fn command_and_surrounding_variables_belong_to_one_node() {
     check_script("export ERL_FLAGS='+P 1048576'\nexec erl +P 2097152\n", &["BF008 warning +P"]);
     check_script("export ERL_AFLAGS='+P 1048576'\nexec erl +P 2097152\n", &["BF008 warning +P"]);
     check_script("ERL_ZFLAGS='+P 1048576' erl +P 2097152\n", &["BF008 warning +P"]);
@@ -47,7 +47,7 @@ fn a_command_and_the_variables_around_it_are_of_one_node() {
 }
 
 #[test]
-fn each_of_several_commands_starts_its_own_node() {
+fn several_commands_start_different_nodes() {
     let script = "export ERL_FLAGS='+P 1048576'\ncase $1 in\nstart) erl -name a@h -setcookie x +P 2097152 ;;\nconsole) erl -name b@h -setcookie y +P 4194304 ;;\nesac\n";
     check_script(script, &[]);
     check_script("erl +P 2097152 +P 1048576; erl +Q 65536\n", &["BF008 warning +P"]);
@@ -58,7 +58,7 @@ fn each_of_several_commands_starts_its_own_node() {
 }
 
 #[test]
-fn a_variable_before_a_command_is_for_that_command_only() {
+fn variable_before_a_command_is_only_for_that_command() {
     check_script("ERL_FLAGS='+P 1048576' rebar3 compile\nexec erl +P 2097152\n", &[]);
     check_script("env ERL_FLAGS='+P 1048576' rebar3 compile\nexec erl +P 2097152\n", &[]);
     check_script("ERL_FLAGS='+P 1048576'\nexec erl +P 2097152\n", &["BF008 warning +P"]);
@@ -82,7 +82,7 @@ fn flags_after_an_args_file_override_it() {
             ),
         ]
     );
-    // It is unknown which other command names the file.
+    // Another command may name the args file, so nothing is reported.
     check(&command("erl +P 1048576 +Q 131072"), &[]);
 }
 
@@ -95,7 +95,7 @@ fn usual_commands_have_no_findings() {
 }
 
 #[test]
-fn the_limits_of_a_container_apply_to_its_command() {
+fn limits_of_a_container_apply_to_its_command() {
     let pod = "kind: Pod\nspec:\n  containers:\n    - command: [erl, -noinput]\n      args: [COMMAND]\n      resources: {limits: {cpu: 2}}\n";
     let check = |args: &str, expect: &[&str]| {
         check(&[(Format::Kubernetes, &pod.replace("COMMAND", args))], expect);

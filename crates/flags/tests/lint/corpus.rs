@@ -1,4 +1,4 @@
-//! The files of fixtures/args. Their mistakes were listed by hand and tried on VMs.
+//! Tests on the files of fixtures/args. Their mistakes were listed manually and tested on VMs.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -27,22 +27,22 @@ struct Mistake {
 
 /// A file of the corpus with flags.
 pub(super) struct Sample {
-    /// Relative to fixtures/args.
+    /// The path, relative to fixtures/args.
     pub(super) name: String,
     pub(super) text: String,
     pub(super) format: source::Format,
     expect: Expect,
 }
 
-/// A file that every reader rejects, with its mistakes.
+/// A file that the reader rejects, with its mistakes.
 struct RejectedFile {
     name: String,
-    /// The line of the reader's error.
+    /// The line of the error of the reader.
     line: Option<usize>,
     expect: Expect,
 }
 
-/// Listed mistakes that the linter does not find as listed, and why.
+/// Listed mistakes that the linter does not find or reports differently, with the reason.
 const NOT_FOUND: &[(&str, usize, &str, u32, &str)] = &[
     (
         "rebar3/include/self/vm.args",
@@ -64,7 +64,7 @@ const NOT_FOUND: &[(&str, usize, &str, u32, &str)] = &[
     ("rabbitmq/k8s/cluster.yaml", 13, "", 0, "the reader does not support the key envConfig"),
 ];
 
-/// Files whose VM behaves differently from what the linter says, and why.
+/// Files with which a VM behaves differently from what the linter reports, with the reason.
 const BOOTS_DIFFERENTLY: &[(&str, &str)] = &[
     ("rabbitmq/k8s/cluster.yaml", "the reader does not support the key envConfig"),
     (
@@ -125,7 +125,7 @@ fn line_of(error: &SourceError) -> Option<usize> {
 }
 
 fn findings(sample: &Sample) -> (Vec<Fragment>, Vec<Finding>) {
-    let fragments = read(sample.format, &sample.text).expect("it was parsed before");
+    let fragments = read(sample.format, &sample.text).expect("a valid file");
     let found = lint(&[File { fragments: &fragments }], &target(TESTED_RELEASES));
     (fragments, found)
 }
@@ -214,14 +214,14 @@ fn every_listed_mistake_is_found() {
     assert!(missed.is_empty(), "{}", missed.join("\n"));
     assert!(checked > 400, "{checked}");
     for (excuse, used) in NOT_FOUND.iter().zip(used) {
-        // A file that is rejected has no findings to excuse.
+        // A rejected file has no findings, so its exceptions cannot be used.
         let read = samples().iter().any(|sample| sample.name == excuse.0);
-        assert!(used || !read, "{excuse:?} is found now; remove it from the list");
+        assert!(used || !read, "the linter finds {excuse:?} now; remove the exception");
     }
 }
 
 #[test]
-fn a_rejected_file_has_its_error_at_the_mistake() {
+fn errors_of_rejected_files_are_at_the_listed_mistake() {
     for file in all().1 {
         let Some(first) = file.expect.mistake.first() else { continue };
         assert_eq!(file.line, Some(first.line), "{}", file.name);

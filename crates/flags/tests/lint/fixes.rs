@@ -1,4 +1,4 @@
-//! The effect of `--fix` on the files of the corpus.
+//! Tests the effect of `--fix` on the files of the corpus.
 
 use beamtune_flags::lint::{File, Finding, lint};
 use beamtune_flags::source::{Edit, Format, Template, apply, read};
@@ -6,7 +6,7 @@ use beamtune_flags::source::{Edit, Format, Template, apply, read};
 use super::corpus::samples;
 use super::{TESTED_RELEASES, fragments, target};
 
-/// Upper bound for the rounds of fixing; fixes with adjacent edits are applied one after the other.
+/// Maximum number of rounds of fixing. Fixes with adjacent edits need several rounds.
 const MAX_ROUNDS: usize = 20;
 
 fn found(format: Format, text: &str) -> Vec<Finding> {
@@ -14,7 +14,7 @@ fn found(format: Format, text: &str) -> Vec<Finding> {
     lint(&[File { fragments: &fragments }], &target(TESTED_RELEASES))
 }
 
-/// The text after all safe fixes, and the number of edits.
+/// Applies all safe fixes, and returns the new text and the number of edits.
 fn fixed(format: Format, text: &str) -> (String, usize) {
     let mut text = text.to_owned();
     let mut made = 0;
@@ -34,7 +34,7 @@ fn fixed(format: Format, text: &str) -> (String, usize) {
 }
 
 #[test]
-fn after_all_safe_fixes_no_safe_fix_is_left_and_no_finding_is_new() {
+fn safe_fixes_are_applied_completely_and_cause_no_new_finding() {
     let mut made = 0;
     for sample in samples() {
         let before = found(sample.format, &sample.text);
@@ -65,7 +65,7 @@ fn after_all_safe_fixes_no_safe_fix_is_left_and_no_finding_is_new() {
 }
 
 #[test]
-fn every_fix_alone_resolves_its_finding() {
+fn each_fix_applied_alone_resolves_its_finding() {
     for sample in samples() {
         let before = found(sample.format, &sample.text);
         for finding in &before {
@@ -102,9 +102,9 @@ fn fixes_keep_the_surrounding_bytes() {
         "- name: ERL_FLAGS\n  value: \"+K true +P 2000\"\n",
         "- name: ERL_FLAGS\n  value: \"+P 2048\"\n",
     );
-    // Not safe: the first one disables +scl, and the second one does not enable it again.
+    // No fix is safe, because the first flag disables +scl, and the second one does not enable it again.
     check(Format::VmArgs, "+sub true\n+sub false\n", "+sub true\n+sub false\n");
-    // Not safe: the file may be used without the variable.
+    // No fix is safe, because ERL_FLAGS may be used without ERL_ZFLAGS.
     check(
         Format::Shell,
         "ERL_FLAGS='+P 2048'\nERL_ZFLAGS='+P 4096'\n",
@@ -119,7 +119,7 @@ fn fixes_keep_the_surrounding_bytes() {
     let eex = Format::VmArgsTemplate(Template::Eex);
     check(eex, "-name a@b\n-smp <%= x %>\n", "-name a@b\n-smp <%= x %>\n");
     check(eex, "-name a@b\n-smp auto <%= x %>\n", "-name a@b\n-smp auto <%= x %>\n");
-    // Further words of a flag are removed with it, so that no other flag gets them.
+    // Further words of a flag are removed with the flag, so that they do not become values of another flag.
     check(Format::VmArgs, "-setcookie abc\n-smp true\n+P 2048\n", "-setcookie abc\n+P 2048\n");
     check(Format::VmArgs, "-mnesia dir x -smp enable +K true more -a b\n", "-mnesia dir x -a b\n");
     check(Format::VmArgs, "-x a -smp -- y\n", "-x a -- y\n");
@@ -129,14 +129,14 @@ fn fixes_keep_the_surrounding_bytes() {
 }
 
 #[test]
-fn a_file_without_flags_has_no_findings() {
+fn file_without_flags_has_no_findings() {
     let none = fragments(Format::VmArgs, "# nothing\n");
     assert!(lint(&[File { fragments: &none }, File { fragments: &[] }], &target(TESTED_RELEASES)).is_empty());
     assert!(lint(&[], &target(TESTED_RELEASES)).is_empty());
 }
 
 #[test]
-fn a_long_file_is_fixed_like_a_short_one() {
+fn all_flags_of_a_long_file_are_fixed() {
     let text = "+K true\n-x y\n".repeat(5_000);
     let fixes = found(Format::VmArgs, &text).iter().filter(|finding| finding.fix.is_some()).count();
     assert_eq!(fixes, 5_000);

@@ -16,7 +16,7 @@ mod work;
 use beamtune_flags::lint::{File, Finding, Level, Target, lint};
 use beamtune_flags::source::{Format, Fragment, read};
 
-/// The releases on which the corpus was tried.
+/// The releases on which the corpus was tested.
 const TESTED_RELEASES: &[u32] = &[23, 25, 27, 29];
 
 fn target(releases: &[u32]) -> Target {
@@ -27,14 +27,14 @@ fn fragments(format: Format, text: &str) -> Vec<Fragment> {
     read(format, text).unwrap_or_else(|error| panic!("{error}:\n{text}"))
 }
 
-/// The findings of files of one node, for OTP 23, 25, 27 and 29.
+/// Returns the findings in the files of one node, for OTP 23, 25, 27 and 29.
 fn linted(files: &[(Format, &str)]) -> Vec<Finding> {
     let read: Vec<Vec<Fragment>> = files.iter().map(|(format, text)| fragments(*format, text)).collect();
     let files: Vec<File<'_>> = read.iter().map(|fragments| File { fragments }).collect();
     lint(&files, &target(TESTED_RELEASES))
 }
 
-/// A finding as `BF011 note +P`, with its releases unless they are all tested ones.
+/// Formats a finding as `BF011 note +P`, followed by the affected releases unless these are all tested releases.
 fn shown(finding: &Finding) -> String {
     let releases: Vec<String> = finding.releases.iter().map(u32::to_string).collect();
     let releases = if finding.releases == TESTED_RELEASES {

@@ -1,4 +1,4 @@
-//! Every rule has a page, and every page a rule.
+//! Checks that every rule has a page, and that every page belongs to a rule.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -138,10 +138,10 @@ fn holds(format: Format, text: &str) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// The words by recipient: each flag with its words, in order.
+/// Groups words: each flag with its values, in order.
 fn groups(words: &[Word]) -> Vec<Vec<String>> {
     let mut groups: Vec<Vec<String>> = Vec::new();
-    // The flag of init that further words belong to.
+    // The init flag to which further words belong.
     let mut open: Option<usize> = None;
     let mut words = words.iter().map(|word| word.text.clone()).peekable();
     while let Some(word) = words.next() {
@@ -154,7 +154,7 @@ fn groups(words: &[Word]) -> Vec<Vec<String>> {
                 pair.len() == 2 && flag.flag == word && flag.value.as_ref() == pair.get(1)
             });
             groups.push(if takes_next {
-                vec![word, words.next().expect("it was there")]
+                vec![word, words.next().expect("a next word")]
             } else {
                 vec![word]
             });
@@ -187,7 +187,7 @@ fn is_one_less(before: &[Vec<String>], after: &[Vec<String>]) -> bool {
     of_emulator && others == rest(1) && rest(0).first().is_some_and(|old| old.len() == first.len())
 }
 
-/// Flags with safe fixes, and words around them.
+/// Flags with safe fixes, and other words.
 const FIXABLE: &[&str] = &[
     "+K true",
     "+K",
@@ -229,7 +229,7 @@ const FIXABLE: &[&str] = &[
 
 proptest! {
     #[test]
-    fn a_safe_fix_changes_no_other_flag(
+    fn safe_fix_changes_no_other_flag(
         pieces in vec((select(FIXABLE), select(&[" ", "\n", "\n"][..])), 1..14),
         in_variable: bool,
     ) {
@@ -248,18 +248,18 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_linted(text in "\\PC{0,200}", format in select(&FORMATS[..])) {
+    fn findings_of_any_text_are_consistent(text in "\\PC{0,200}", format in select(&FORMATS[..])) {
         holds(format, &text)?;
     }
 
     #[test]
-    fn any_flags_are_linted(pieces in vec(select(PIECES), 0..40), format in select(&FORMATS[..]), blanks: bool) {
+    fn findings_of_any_flags_are_consistent(pieces in vec(select(PIECES), 0..40), format in select(&FORMATS[..]), blanks: bool) {
         let text = pieces.join(if blanks { " " } else { "" });
         holds(format, &text)?;
     }
 
     #[test]
-    fn the_order_of_files_does_not_matter(one in vec(select(PIECES), 0..12), other in vec(select(PIECES), 0..12)) {
+    fn findings_do_not_depend_on_the_order_of_files(one in vec(select(PIECES), 0..12), other in vec(select(PIECES), 0..12)) {
         let (one, other) = (one.join(" "), format!("ERL_FLAGS='{}'", other.join(" ").replace('\'', "")));
         let (Ok(args), Ok(env)) = (read(Format::VmArgs, &one), read(Format::Shell, &other)) else { return Ok(()) };
         let (args, env) = (File { fragments: &args }, File { fragments: &env });

@@ -1,4 +1,4 @@
-//! Every rule on minimal texts: with a finding, and similar ones without.
+//! Tests each rule on minimal texts with a finding and on similar texts without.
 
 mod alone;
 mod deployment;
@@ -26,7 +26,7 @@ const EEX: Format = Format::VmArgsTemplate(Template::Eex);
 const OVERLAY: Format = Format::VmArgsTemplate(Template::Overlay);
 
 #[test]
-fn no_rule_shows_a_cookie() {
+fn findings_do_not_contain_cookies() {
     for text in [
         "'-setcookie SECRET'",
         "-setcookie my#SECRET",
@@ -49,7 +49,7 @@ fn no_rule_shows_a_cookie() {
 }
 
 #[test]
-fn a_running_node_is_judged_by_the_same_rules() {
+fn same_rules_apply_to_a_running_node() {
     use beamtune_flags::lint::{File, lint};
     let args: Vec<String> = "/usr/bin/beam.smp -sbwt none -K true -future 1 -sbwt short -- -root /x -- -home /y -- -heart -sbwt x"
         .split(' ')
@@ -64,7 +64,7 @@ fn a_running_node_is_judged_by_the_same_rules() {
 }
 
 #[test]
-fn only_requested_releases_are_judged() {
+fn only_requested_releases_are_checked() {
     use beamtune_flags::lint::{File, lint};
     let fragments = super::fragments(Format::VmArgs, "+zhft infinity\n+hmaxib true\n");
     let of = |releases: &[u32]| lint(&[File { fragments: &fragments }], &super::target(releases)).len();

@@ -1,8 +1,9 @@
-//! Error rates of a comparison: false positives between equal settings, intervals that miss the truth, effects that are not found.
+//! Measures the error rates of comparisons: false positives between equal settings, intervals that do not contain the true effect, and
+//! effects that are not found.
 //!
-//! Each comparison runs as in `beamtune compare`, from the first pair of equal settings to its answer ([`beamtune_trial::compare`]), with
-//! simulated measurements. The noise is either drawn (drift that both trials of a pair share, noise of each trial, and occasional
-//! spikes) or resampled from recorded trials: neighbouring trials of one setting in the order in which they ran, which preserves drift.
+//! Each comparison runs as in `beamtune compare`, from the first pair of equal settings to the answer ([`beamtune_trial::compare`]), but
+//! with simulated measurements. The noise is either drawn (drift that both trials of a pair share, noise of each trial, and occasional
+//! spikes) or resampled from recorded trials. Neighbouring trials of one setting are resampled together, which preserves drift.
 //!
 //! `errors [--recorded FILE…]`: each file is the output of `beamtune study export`. Prints a table; deterministic.
 
@@ -16,11 +17,11 @@ use world::{Comparison, Noise, simulate};
 
 /// The first seed; comparison n has seed `SEED + n`. The levels of the looks were chosen with other seeds.
 const SEED: u64 = 31_415_926;
-/// Comparisons of equal settings.
+/// Number of comparisons of equal settings.
 const ALARM_RUNS: u64 = 10_000;
-/// Comparisons of different settings.
+/// Number of comparisons of different settings, per effect.
 const RUNS: u64 = 2_000;
-/// Effects to be found, as ratios.
+/// The true effects, as ratios.
 const EFFECTS: [f64; 3] = [0.97, 0.95, 0.90];
 /// 97.5 % quantile of the normal distribution.
 const Z: f64 = 1.959_964;
@@ -41,7 +42,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// The noises with their descriptions.
+/// Returns the kinds of noise with their descriptions.
 fn noises() -> Result<Vec<(String, Noise)>> {
     let drawn = |sd: f64| (format!("drawn, {:.0} % in each trial", sd * 100.0), Noise::Drawn { sd });
     let mut all = vec![drawn(0.02), drawn(0.05)];
@@ -100,7 +101,7 @@ fn simulate_all(noise: &Noise, effect: f64, runs: u64) -> Vec<Comparison> {
     })
 }
 
-/// A share with its 95 % interval (Wilson, J. Am. Stat. Assoc. 22 (1927) 209).
+/// Formats a share with its 95 % interval (Wilson, J. Am. Stat. Assoc. 22 (1927) 209).
 fn share(count: u64, of: u64) -> String {
     if of == 0 {
         return "–".to_owned();

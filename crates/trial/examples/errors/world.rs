@@ -1,4 +1,4 @@
-//! Simulated comparisons in which the truth is known.
+//! Simulates comparisons whose true effect is known.
 
 use anyhow::{Result, bail};
 use beamtune_model::study::{Answer, Arm, CPU_PER_REQUEST, Measures, Order, Question, Trial, TrialOutcome};
@@ -8,7 +8,7 @@ use beamtune_trial::compare::{self, Next};
 pub enum Noise {
     /// Drift of 4 % that both trials of a pair share, noise of each trial, and a spike in one trial of twenty.
     Drawn {
-        /// Standard deviation of each trial's noise, as a logarithm.
+        /// Standard deviation of the noise of each trial, as a logarithm.
         sd: f64,
     },
     /// Logarithms of recorded values, ordered by time.
@@ -23,7 +23,7 @@ const SPIKES: (f64, f64) = (0.05, 0.3);
 const MIN_TRIALS: usize = 20;
 
 impl Noise {
-    /// The noise of the valid trials of the unchanged target in an exported study.
+    /// Reads the noise of the valid trials of the unchanged target in an exported study.
     pub fn recorded(file: &str) -> Result<Noise> {
         let mut values = Vec::new();
         for line in std::fs::read_to_string(file)?.lines() {
@@ -43,7 +43,7 @@ impl Noise {
         Ok(Noise::Recorded(values))
     }
 
-    /// Number of recorded trials.
+    /// Returns the number of recorded trials.
     pub fn trials(&self) -> usize {
         match self {
             Noise::Drawn { .. } => 0,
@@ -51,7 +51,7 @@ impl Noise {
         }
     }
 
-    /// The values of two consecutive trials of one setting.
+    /// Draws the values of two consecutive trials of one setting.
     fn pair(&self, random: &mut fastrand::Rng) -> [f64; 2] {
         match self {
             Noise::Drawn { sd } => {
@@ -62,7 +62,7 @@ impl Noise {
                 })
             }
             Noise::Recorded(values) => {
-                // Neighbours, as the trials of a pair are.
+                // The trials of a pair run one after the other, so neighbouring values are used.
                 let at = random.usize(..values.len() - 1);
                 let mut pair = [values[at].exp(), values[at + 1].exp()];
                 if random.bool() {
@@ -74,22 +74,22 @@ impl Noise {
     }
 }
 
-/// Approximately normal: a sum of twelve uniform numbers.
+/// Draws an approximately normal number: a sum of twelve uniform numbers.
 fn normal(random: &mut fastrand::Rng) -> f64 {
     (0..12).map(|_| random.f64()).sum::<f64>() - 6.0
 }
 
 /// The result of a comparison.
 pub struct Comparison {
-    /// Its answer.
+    /// The answer.
     pub answer: Answer,
-    /// The interval of the ratio, if there is one.
+    /// The interval of the ratio; `None` if there are too few pairs.
     pub interval: Option<(f64, f64)>,
     /// Number of pairs of A and B.
     pub pairs: u64,
 }
 
-/// Simulates a comparison of A with B, whose cost is `effect` times that of A.
+/// Simulates a comparison of A with B. The cost of B is `effect` times that of A.
 pub fn simulate(noise: &Noise, effect: f64, seed: u64) -> Comparison {
     let arm = |name: &str| Arm { name: name.to_owned(), ..Arm::default() };
     let question = Question {

@@ -1,6 +1,6 @@
-//! `cargo run --release -p beamtune-trial --example search`: the quality of the search for settings, on synthetic surfaces.
+//! `cargo run --release -p beamtune-trial --example search`: measures the quality of the search for settings on synthetic surfaces.
 //!
-//! The gain of the best setting of each surface is known here, but not to the search.
+//! This program knows the gain of the best setting of each surface, but the search does not.
 
 #![allow(clippy::print_stdout, reason = "a tool for the terminal")]
 
@@ -19,14 +19,14 @@ use self::surface::Surface;
 const USAGE: &str =
     "usage: cargo run --release -p beamtune-trial --example search -- [--surfaces N] [--python PYTHON]";
 
-/// Seed of the first surface; the others have the seeds after it.
+/// Seed of the first surface; surface n has seed `SEED + n`.
 const SEED: u64 = 20_261_121;
 const SURFACES: u64 = 40;
-/// Noise of a trial: standard deviations of the objective's logarithm.
+/// Noise of a trial: standard deviations of the logarithm of the objective.
 const NOISE: [f64; 2] = [0.03, 0.08];
-/// The best setting is judged after each of these numbers of trials.
+/// The numbers of trials after which the best setting is evaluated.
 const TRIALS: [usize; 2] = [20, 40];
-/// Number of finalists that are judged.
+/// Number of finalists that are evaluated.
 const FINALISTS: usize = 1;
 
 /// Maximum number of parts that `tune` backs out.
@@ -36,9 +36,9 @@ const PARTS: usize = 4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Method {
     Ours,
-    /// The same for settings of at most [`PARTS`] parts, as in `tune`.
+    /// The search of beamtune, for settings of at most [`PARTS`] parts, as in `tune`.
     OursOfFour,
-    /// All advice of the rules, without a trial.
+    /// All advice from the rules, without a trial.
     Rules,
     Random,
     /// Optuna's TPE sampler, with the same advice tried first.
@@ -99,7 +99,7 @@ impl JudgedSetting {
     fn new(surface: &Surface, point: &[usize]) -> JudgedSetting {
         let breaks = !surface.is_safe(point);
         let gain = if breaks { 0.0 } else { surface.truth(point)[0] / surface.best_safe() };
-        // Nobody would measure a loss of less than 0.5 %.
+        // A loss of less than 0.5 % is not measurable in practice.
         JudgedSetting { gain: gain.max(0.0), is_worse: surface.truth(point)[0] > 0.005, breaks }
     }
 }
@@ -142,7 +142,7 @@ fn judge(method: Method, surface: &Surface, seed: u64, python: Option<&str>) -> 
     Ok(judged)
 }
 
-/// The setting that a user would take: the best finalist of our model, or for other methods the best trial within the limits.
+/// Returns the setting that a user would choose: the best finalist of the model, or for other methods the best trial within the limits.
 fn chosen(method: Method, problem: &Problem, outcomes: &[Outcome]) -> Point {
     let default = problem.space.default_point();
     if matches!(method, Method::Ours | Method::OursOfFour) {
@@ -158,7 +158,7 @@ fn chosen(method: Method, problem: &Problem, outcomes: &[Outcome]) -> Point {
     best.filter(|(value, _)| *value < 0.0).map_or(default, |(_, point)| point.clone())
 }
 
-/// Optuna in a process of its own: `peers/optuna_search.py`.
+/// Optuna in a separate process: `peers/optuna_search.py`.
 struct Optuna {
     child: Child,
     input: ChildStdin,

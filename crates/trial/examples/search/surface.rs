@@ -1,4 +1,4 @@
-//! Synthetic surfaces: the effects of 18 flags on three values, the advice of imperfect rules, and noisy trials.
+//! Synthetic surfaces: the effects of 18 flags on three values, advice from imperfect rules, and noisy trials.
 
 use beamtune_trial::search::{Advice, Limit, Problem};
 use beamtune_trial::space::{Parameter, Point, Space};
@@ -6,7 +6,7 @@ use beamtune_trial::space::{Parameter, Point, Space};
 const FLAGS: usize = 18;
 /// Probability that a flag has an effect on a value.
 const EFFECT_PROBABILITY: f64 = 0.4;
-/// Size of such an effect: standard deviation of the logarithm.
+/// Size of an effect: standard deviation of the logarithm.
 const EFFECT_SD: f64 = 0.05;
 /// Number of pairs of flags that interact.
 const PAIRS: usize = 12;
@@ -14,21 +14,21 @@ const PAIRS: usize = 12;
 const PAIR_SD: f64 = 0.03;
 /// Number of rules.
 const RULES: usize = 6;
-/// Share of rules that are wrong: they advise a random level of a random flag.
+/// Share of wrong rules, which advise a random level of a random flag.
 const WRONG: f64 = 0.3;
-/// Error of the effect that a rule expects: standard deviation of the logarithm of its ratio to the true effect.
+/// Error of the effect that a rule expects: standard deviation of the logarithm of the ratio of the expected to the true effect.
 const RULE_ERROR_SD: f64 = 0.5;
 /// Limits of the second and third value (p99 and resident memory), as logarithms of ratios.
 const LIMITS: [f64; 2] = [0.05, 0.10];
-/// Noise of these values, relative to the noise of the objective.
+/// Noise of the values with limits, relative to the noise of the objective.
 const LIMITED_NOISE: [f64; 2] = [2.0, 0.5];
-/// The objective and the values with limits.
+/// Number of values: the objective and the values with limits.
 const VALUES: usize = 1 + LIMITS.len();
 
 /// The true effects of all flags.
 pub struct Surface {
     space: Space,
-    /// Indexed by value, flag and level.
+    /// The effects, indexed by value, flag and level.
     effects: Vec<Vec<Vec<f64>>>,
     pairs: Vec<Pair>,
     advice: Vec<Advice>,
@@ -36,7 +36,7 @@ pub struct Surface {
     best_safe: f64,
 }
 
-/// Two flags with a level each, and their interaction in each value.
+/// Two flags, each with a level, and their interaction for each value.
 struct Pair {
     both: [(usize, usize); 2],
     interaction: [f64; VALUES],
@@ -54,7 +54,7 @@ fn normal(random: &mut fastrand::Rng) -> f64 {
 }
 
 impl Surface {
-    /// The surface of a seed.
+    /// Draws the surface of a seed.
     pub fn draw(seed: u64, noise_sd: f64) -> Surface {
         let mut random = fastrand::Rng::with_seed(seed);
         let parameters: Vec<Parameter> = (0..FLAGS)
@@ -88,7 +88,7 @@ impl Surface {
         surface
     }
 
-    /// The problem for the search.
+    /// Returns the problem for the search.
     pub fn problem(&self) -> Problem {
         let limit = |(max, noise): (f64, f64)| Limit { max, noise_sd: noise * self.noise_sd };
         Problem {
@@ -101,7 +101,7 @@ impl Surface {
         }
     }
 
-    /// The true values of a point, as logarithms of ratios to the default's.
+    /// Returns the true values of a point, as logarithms of ratios to the values of the default.
     pub fn truth(&self, point: &[usize]) -> [f64; VALUES] {
         let mut values = [0.0; VALUES];
         for (value, effects) in values.iter_mut().zip(&self.effects) {
@@ -115,24 +115,24 @@ impl Surface {
         values
     }
 
-    /// Whether all limits are kept.
+    /// Whether a point keeps all limits.
     pub fn is_safe(&self, point: &[usize]) -> bool {
         self.truth(point)[1..].iter().zip(LIMITS).all(|(value, max)| *value <= max)
     }
 
-    /// The smallest objective of all points that keep the limits.
+    /// Returns the smallest objective of all points that keep the limits.
     pub fn best_safe(&self) -> f64 {
         self.best_safe
     }
 
-    /// The point that follows all advice.
+    /// Returns the point that follows all advice.
     pub fn all_rules(&self) -> Point {
         let mut point = self.space.default_point();
         self.advice.iter().for_each(|advice| point[advice.parameter] = advice.level);
         point
     }
 
-    /// The points to try first: the default, each advice alone, all advice together.
+    /// Returns the points to try first: the default, each piece of advice alone, and all advice together.
     pub fn first_points(&self) -> Vec<Point> {
         let default = self.space.default_point();
         let with = |advice: &Advice| {
@@ -146,7 +146,7 @@ impl Surface {
         points
     }
 
-    /// The noise of one study.
+    /// Returns the noise generator of one study.
     pub fn noise(&self, seed: u64) -> Noise {
         let sds = [self.noise_sd, LIMITED_NOISE[0] * self.noise_sd, LIMITED_NOISE[1] * self.noise_sd];
         Noise { random: fastrand::Rng::with_seed(seed.wrapping_mul(31).wrapping_add(7)), sds }
@@ -179,7 +179,7 @@ impl Surface {
         advice
     }
 
-    /// The best safe objective, by hill climbing from many points.
+    /// Finds the best objective within the limits, by hill climbing from many points.
     fn search_best(&self, random: &mut fastrand::Rng) -> f64 {
         let mut best: f64 = 0.0;
         for start in 0..60 {
@@ -189,7 +189,7 @@ impl Surface {
                 point = self.space.parameters.iter().map(level).collect();
             }
             loop {
-                // Outside the limits, the excess comes before the objective.
+                // Outside the limits, the excess is minimized before the objective.
                 let cost = |point: &[usize]| {
                     let truth = self.truth(point);
                     let excess = |(value, max): (&f64, f64)| (value - max).max(0.0);
@@ -214,7 +214,7 @@ impl Surface {
         best
     }
 
-    /// All points with one or two flags changed.
+    /// Returns all points that differ in one or two flags.
     fn neighbours(&self, point: &[usize]) -> Vec<Point> {
         let changes: Vec<(usize, usize)> = (0..FLAGS)
             .flat_map(|flag| (0..self.space.parameters[flag].levels).map(move |level| (flag, level)))
@@ -234,12 +234,12 @@ impl Surface {
     }
 }
 
-/// The effects of all levels of all flags on a value, relative to the default.
+/// Draws the effects of all levels of all flags on a value, relative to the default.
 fn effects(space: &Space, random: &mut fastrand::Rng) -> Vec<Vec<f64>> {
     let of_flag = |parameter: &Parameter| {
         let size = if random.f64() < EFFECT_PROBABILITY { EFFECT_SD } else { 0.0 };
         let mut levels: Vec<f64> = match parameter.ordered {
-            // A random parabola.
+            // The effects of ordered levels form a random parabola.
             true => {
                 let (slope, bend) = (size * normal(random), size * normal(random));
                 (0..parameter.levels)
@@ -259,7 +259,7 @@ fn effects(space: &Space, random: &mut fastrand::Rng) -> Vec<Vec<f64>> {
 }
 
 impl Noise {
-    /// The measured values of a trial.
+    /// Returns the measured values of a trial.
     pub fn measure(&mut self, surface: &Surface, point: &[usize]) -> Vec<f64> {
         let truth = surface.truth(point);
         truth.iter().zip(self.sds).map(|(value, sd)| value + sd * normal(&mut self.random)).collect()

@@ -54,7 +54,7 @@ fn run(question: &Question, mut outcome: impl FnMut(&Order, usize) -> TrialOutco
     panic!("the comparison does not end");
 }
 
-/// Repeatable noise of some percent.
+/// A deterministic generator of noise of a few percent.
 struct Noise(fastrand::Rng);
 
 impl Noise {
@@ -73,7 +73,7 @@ fn is_b(order: &Order) -> bool {
 }
 
 #[test]
-fn a_is_compared_with_itself_and_then_with_b_until_a_look_decides() {
+fn a_is_first_compared_with_itself_and_then_with_b_until_a_look_decides() {
     let (question, mut noise) = (question(), noise());
     let (answer, trials) = run(&question, |order, _| {
         valid(noise.times(0.02) * if is_b(order) { 0.6 } else { 1.0 }, noise.times(0.02))
@@ -101,7 +101,7 @@ fn a_is_compared_with_itself_and_then_with_b_until_a_look_decides() {
 }
 
 #[test]
-fn an_increase_is_worse_unless_more_is_better() {
+fn increase_is_worse_unless_more_is_better() {
     let mut question = question();
     let mut a = noise();
     let (answer, _) =
@@ -118,15 +118,15 @@ fn an_increase_is_worse_unless_more_is_better() {
 }
 
 #[test]
-fn a_block_with_an_invalid_trial_is_run_again() {
+fn block_with_an_invalid_trial_is_run_again() {
     let (question, mut noise) = (question(), noise());
     let (answer, trials) = run(&question, |order, count| match count {
         3 | 14 => invalid(),
         _ => valid(noise.times(0.02) * if is_b(order) { 0.6 } else { 1.0 }, 1.0),
     });
     assert_eq!(answer, Answer::Better);
-    // The fourth trial was the second of its block, so both are lost. The fifteenth was the first of its block, whose second was
-    // never run.
+    // The fourth trial was the second of its block, so both trials are lost. The fifteenth was the first of its block, so the second
+    // trial of that block was not run.
     assert_eq!(trials.len(), 2 * (6 + 8) + 2 + 1);
     assert_eq!(judge(&question, &trials).invalid, BTreeMap::from([(InvalidKind::Interference, 2)]));
 }
@@ -137,19 +137,19 @@ fn too_many_invalid_trials_give_no_answer() {
     let (answer, trials) =
         run(&question, |_, count| if count % 2 == 0 { invalid() } else { valid(1.0, 1.0) });
     assert_eq!(answer, Answer::TooManyInvalid);
-    // The first block has one trial; the next four have two each, the second invalid.
+    // The first block has one trial; the next four blocks have two trials, of which the second is invalid.
     assert_eq!(trials.len(), 9);
 }
 
 #[test]
-fn a_trial_without_the_objective_does_not_count() {
+fn trial_without_the_objective_is_invalid() {
     let question = Question { objective: "p99.9".to_owned(), ..question() };
     let (answer, _) = run(&question, |_, _| valid(1.0, 1.0));
     assert_eq!(answer, Answer::TooManyInvalid);
 }
 
 #[test]
-fn a_setting_that_fails_twice_does_not_work() {
+fn setting_that_fails_twice_ends_the_comparison() {
     let (question, mut noise) = (question(), noise());
     let (answer, trials) = run(&question, |order, _| match is_b(order) {
         true => TrialOutcome::Failed { why: "the VM did not boot: bad size".to_owned() },
@@ -163,7 +163,7 @@ fn a_setting_that_fails_twice_does_not_work() {
 }
 
 #[test]
-fn a_machine_on_which_a_differs_from_itself_gives_no_answer() {
+fn comparison_ends_if_a_differs_from_itself() {
     let question = question();
     let mut drift = 1.0;
     let (answer, _) = run(&question, |order, _| {
@@ -174,7 +174,7 @@ fn a_machine_on_which_a_differs_from_itself_gives_no_answer() {
 }
 
 #[test]
-fn a_chance_difference_of_a_from_itself_doubles_its_pairs() {
+fn chance_difference_of_a_from_itself_doubles_the_number_of_pairs() {
     let (question, mut noise) = (question(), noise());
     let (answer, trials) = run(&question, |order, count| {
         let bad_luck = if count < 12 && order.label == 1 { 1.05 } else { 1.0 };
@@ -193,11 +193,11 @@ fn false_positives_are_rare() {
         let (answer, _) = run(&question, |_, _| valid(noise.times(0.03), 1.0));
         alarms += u64::from(matches!(answer, Answer::Better | Answer::Worse));
     }
-    assert!(alarms * 100 <= 8 * runs, "{alarms} alarms in {runs}");
+    assert!(alarms * 100 <= 8 * runs, "{alarms} false positives in {runs} comparisons");
 }
 
 #[test]
-fn a_guard_is_broken_by_more_than_its_margin() {
+fn constraint_is_broken_if_its_margin_is_exceeded() {
     let (question, mut noise) = (question(), noise());
     let (_, trials) = run(&question, |order, _| {
         let b = is_b(order);
@@ -207,7 +207,7 @@ fn a_guard_is_broken_by_more_than_its_margin() {
 }
 
 #[test]
-fn the_next_trial_follows_from_the_trials_that_have_ended() {
+fn next_trial_depends_only_on_the_trials_that_have_ended() {
     let (question, mut noise) = (question(), noise());
     let (_, trials) =
         run(&question, |order, _| valid(noise.times(0.02) * if is_b(order) { 0.9 } else { 1.0 }, 1.0));
@@ -217,7 +217,7 @@ fn the_next_trial_follows_from_the_trials_that_have_ended() {
 }
 
 #[test]
-fn a_budget_below_the_first_look_gives_no_plan() {
+fn no_trials_are_planned_if_there_is_no_time_for_the_first_look() {
     let question = Question { most_pairs: 7, ..question() };
     assert_eq!(trials(&question), None);
     assert_eq!(trials(&Question { most_pairs: 12, ..question }), Some((28, 36)));

@@ -1,9 +1,9 @@
-//! The search, on problems with known answers.
+//! Tests the search on problems with known answers.
 
 use super::*;
 use crate::space::Parameter;
 
-/// Four switches and a size. The rules advise the first switch, correctly, and the second, wrongly.
+/// A problem with four switches and a size. The rules advise the first switch, correctly, and the second, wrongly.
 fn problem() -> Problem {
     let switch = |name: &str| Parameter { name: name.to_owned(), levels: 2, default: 0, ordered: false };
     let size = Parameter { name: "+size".to_owned(), levels: 5, default: 0, ordered: true };
@@ -18,7 +18,7 @@ fn problem() -> Problem {
     }
 }
 
-/// The first switch gains 10 %, the second costs 20 %; a larger size is better, but breaks the limit.
+/// The true values of a point: the first switch gains 10 %, the second costs 20 %, and a larger size is better but breaks the limit.
 fn truth(point: &[usize]) -> Vec<f64> {
     let size = point[4] as f64;
     let objective = -0.1 * point[0] as f64 + 0.2 * point[1] as f64 - 0.05 * size;
@@ -42,17 +42,17 @@ fn noisy(seed: u64) -> impl FnMut(&Point) -> Option<Vec<f64>> {
 }
 
 #[test]
-fn the_default_comes_first_then_each_advice_then_all_of_them() {
+fn default_is_tried_first_then_each_advice_then_all_advice() {
     let points: Vec<Point> = study(4, 1, noisy(1)).into_iter().map(|outcome| outcome.point).collect();
     assert_eq!(points, [vec![0; 5], vec![1, 0, 0, 0, 0], vec![0, 1, 0, 0, 0], vec![1, 1, 0, 0, 0]]);
 }
 
 #[test]
-fn the_best_setting_within_the_limits_is_found() {
+fn best_setting_within_the_limits_is_found() {
     for seed in 0..5 {
         let outcomes = study(20, seed, noisy(seed));
         let best = finalists(&problem(), &outcomes, 1).into_iter().next().expect("something is better");
-        // The third and the fourth switch do nothing.
+        // The third and the fourth switch have no effect.
         assert_eq!((best.point[0], best.point[1]), (1, 0), "{best:?}");
         assert!((2..=3).contains(&best.point[4]), "{best:?}");
         assert!((best.objective.mean - truth(&best.point)[0]).abs() < 0.04, "{best:?}");
@@ -60,7 +60,7 @@ fn the_best_setting_within_the_limits_is_found() {
 }
 
 #[test]
-fn there_is_no_good_finalist_where_nothing_helps() {
+fn no_good_finalist_is_found_if_no_setting_has_an_effect() {
     for seed in 0..5 {
         let mut random = fastrand::Rng::with_seed(seed);
         let outcomes = study(20, seed, |_| Some(vec![0.04 * (random.f64() - 0.5), 0.0]));
@@ -71,7 +71,7 @@ fn there_is_no_good_finalist_where_nothing_helps() {
 }
 
 #[test]
-fn an_interrupted_study_continues_as_if_uninterrupted() {
+fn interrupted_study_continues_with_the_same_points() {
     let whole = study(12, 3, |point| Some(truth(point)));
     assert_eq!(next(&problem(), &whole[..9], 3).as_ref(), Some(&whole[9].point));
     let points: std::collections::BTreeSet<&Point> = whole.iter().map(|outcome| &outcome.point).collect();
@@ -79,8 +79,8 @@ fn an_interrupted_study_continues_as_if_uninterrupted() {
 }
 
 #[test]
-fn a_level_that_prevents_running_is_avoided() {
-    // The third switch ends the VM.
+fn level_with_which_trials_fail_is_avoided() {
+    // The third switch terminates the VM.
     let outcomes = study(24, 5, |point| (point[2] == 0).then(|| truth(point)));
     let broken = outcomes.iter().filter(|outcome| outcome.values.is_none()).count();
     assert!(broken <= 3, "{broken} of {}", outcomes.len());
@@ -88,7 +88,7 @@ fn a_level_that_prevents_running_is_avoided() {
 }
 
 #[test]
-fn a_small_space_is_exhausted() {
+fn all_points_of_a_small_space_are_tried() {
     let mut small = problem();
     small.space.parameters.truncate(2);
     let mut outcomes = Vec::new();
@@ -108,7 +108,7 @@ fn outcomes_of_another_problem_are_ignored() {
     ];
     assert!(next(&problem(), &strange, 1).is_some());
     assert_eq!(finalists(&problem(), &strange, 3), []);
-    // The same when the model decides.
+    // They are also ignored once the model decides.
     let mut outcomes = study(6, 1, noisy(1));
     outcomes.extend(strange);
     assert!(next(&problem(), &outcomes, 1).is_some());
@@ -135,8 +135,8 @@ fn fatal_combinations_are_never_tried() {
 }
 
 #[test]
-fn a_part_that_keeps_a_limit_is_not_pruned() {
-    // The first switch improves the objective and breaks the limit; the second one repairs the limit.
+fn part_that_is_needed_to_keep_a_limit_is_not_pruned() {
+    // The first switch improves the objective but breaks the limit; the second one compensates for this.
     let truth = |point: &[usize]| {
         let (gain, cost) = if point[0] == 1 { (-0.3, 0.3) } else { (0.0, 0.0) };
         let mended = if point[1] == 1 { -0.35 } else { 0.0 };

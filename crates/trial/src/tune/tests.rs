@@ -10,7 +10,7 @@ fn knob(name: &str, levels: &[&str]) -> Knob {
     }
 }
 
-/// Three knobs. The rules advise the first and the last.
+/// A study of three knobs. The rules advise the first and the last.
 fn tuning(trials: usize) -> Tuning {
     let advised = |knob| Advised { knob, level: 1, effect: -0.1, why: "BT001".to_owned() };
     Tuning {
@@ -34,7 +34,7 @@ fn tuning(trials: usize) -> Tuning {
 /// The true effects of a setting on CPU and p99: logarithms of ratios.
 type World = fn(&[usize]) -> (f64, f64);
 
-/// Without busy wait CPU falls by 40 %, larger heaps save a little, the rest has no effect.
+/// Without busy wait, CPU use falls by 40 %; larger heaps save a little; other knobs have no effect.
 fn usual(point: &[usize]) -> (f64, f64) {
     let wait = if point[0] == 1 { -0.5 } else { 0.0 };
     (wait - 0.08 * point[1] as f64, 0.0)
@@ -76,7 +76,7 @@ fn count(trials: &[Trial], phase: Phase) -> usize {
 }
 
 #[test]
-fn a_good_setting_is_found_confirmed_and_stripped_of_useless_parts() {
+fn good_setting_is_found_and_confirmed_and_useless_parts_are_removed() {
     let tuning = tuning(120);
     let (ending, trials) = run(&tuning, usual);
     assert_eq!(ending, Ending::Found);
@@ -99,15 +99,15 @@ fn a_good_setting_is_found_confirmed_and_stripped_of_useless_parts() {
     assert!((gain.ratio.low..=gain.ratio.high).contains(&truth), "{gain:?}, not {truth}");
     assert!(gain.again.low < gain.ratio.low && gain.ratio.high < gain.again.high, "{gain:?}");
     let learnt =
-        verdict.levels.iter().find(|learnt| (learnt.knob, learnt.level) == (0, 1)).expect("it was tried");
+        verdict.levels.iter().find(|learnt| (learnt.knob, learnt.level) == (0, 1)).expect("the level was tried");
     assert!(learnt.effect.is_some_and(|effect| effect.high < 0.9), "{learnt:?}");
     assert!(!verdict.front.is_empty());
-    // The placebo was advised; it must be removed, or not be said to pay.
+    // The placebo was advised. It must be removed or not be reported as worthwhile.
     assert!(part(2).is_none_or(|part| part.pays != Pays::Yes), "{verdict:#?}");
 }
 
 #[test]
-fn nothing_is_recommended_where_nothing_is_better() {
+fn nothing_is_recommended_if_nothing_is_better() {
     let (ending, trials) = run(&tuning(120), |_| (0.0, 0.0));
     assert!(matches!(ending, Ending::NothingBetter | Ending::NotConfirmed), "{ending:?}");
     let verdict = judge(&tuning(120), &trials);
@@ -115,7 +115,7 @@ fn nothing_is_recommended_where_nothing_is_better() {
 }
 
 #[test]
-fn a_setting_that_breaks_a_guard_does_not_win() {
+fn setting_that_violates_a_constraint_is_not_recommended() {
     let world: World = |point| if point[0] == 1 { (-0.5, 0.4) } else { (0.0, 0.0) };
     let (_, trials) = run(&tuning(120), world);
     let verdict = judge(&tuning(120), &trials);
@@ -123,7 +123,7 @@ fn a_setting_that_breaks_a_guard_does_not_win() {
 }
 
 #[test]
-fn a_candidate_that_does_not_boot_is_a_result() {
+fn candidate_that_does_not_boot_is_a_result() {
     let tuning = tuning(120);
     let mut random = fastrand::Rng::with_seed(3);
     let (ending, trials) = run_with(&tuning, |order| match order.point.get(1) {
@@ -138,7 +138,7 @@ fn a_candidate_that_does_not_boot_is_a_result() {
 }
 
 #[test]
-fn failed_candidates_do_not_count_as_invalid_trials() {
+fn failed_candidates_are_not_invalid_trials() {
     let mut tuning = tuning(120);
     tuning.knobs.extend((0..6).map(|number| knob(&format!("broken {number}"), &["+zz 1", "+zz 2"])));
     let mut random = fastrand::Rng::with_seed(4);
@@ -150,22 +150,22 @@ fn failed_candidates_do_not_count_as_invalid_trials() {
 }
 
 #[test]
-fn a_target_that_fails_unchanged_ends_the_study() {
+fn study_ends_if_the_unchanged_target_fails() {
     let (ending, trials) =
         run_with(&tuning(120), |_| TrialOutcome::Failed { why: "no such release".to_owned() });
     assert_eq!((ending, trials.len()), (Ending::Fails { why: "no such release".to_owned() }, 2));
 }
 
 #[test]
-fn too_few_trials_are_refused_with_the_minimum() {
-    let Next::Done(Ending::TooFewTrials { least }) = next(&tuning(20), &[]) else { panic!("refused") };
+fn too_few_trials_are_rejected_with_the_required_minimum() {
+    let Next::Done(Ending::TooFewTrials { least }) = next(&tuning(20), &[]) else { panic!("not rejected") };
     assert!(Stages::divide(least).is_ok() && Stages::divide(least - 1).is_err(), "{least}");
-    let Ok(stages) = Stages::divide(least) else { panic!("enough") };
+    let Ok(stages) = Stages::divide(least) else { panic!("too few") };
     assert_eq!(stages.same + stages.search + stages.confirm + stages.back_out, least);
 }
 
 #[test]
-fn the_next_trial_follows_from_the_trials_that_have_ended() {
+fn next_trial_depends_only_on_the_trials_that_have_ended() {
     let tuning = tuning(80);
     let (_, trials) = run(&tuning, usual);
     for (count, trial) in trials.iter().enumerate() {
@@ -174,7 +174,7 @@ fn the_next_trial_follows_from_the_trials_that_have_ended() {
 }
 
 #[test]
-fn the_number_of_trials_fits_the_time_budget() {
+fn number_of_trials_fits_the_time_budget() {
     let (_, trials) = run(&tuning(60), usual);
     let slow: Vec<Trial> =
         trials.iter().take(14).map(|trial| Trial { took_s: 20.0, ..trial.clone() }).collect();
@@ -186,7 +186,7 @@ fn the_number_of_trials_fits_the_time_budget() {
 }
 
 #[test]
-fn the_front_holds_the_trials_that_no_other_dominates() {
+fn pareto_front_contains_the_trials_that_no_other_trial_dominates() {
     let trial = |cpu: f64, p99: f64, rss: f64| {
         let mut measures = Measures::default();
         measures.set("cpu-per-request", cpu);
@@ -202,13 +202,13 @@ fn the_front_holds_the_trials_that_no_other_dominates() {
     assert_eq!(
         front(&[trial(1.0, 1.0, 1.0), trial(1.0, 1.0, 1.0)]),
         [0, 1],
-        "equal trials are both in the front"
+        "both of two equal trials are in the front"
     );
 }
 
 /// There is no advice, and candidates set more parts than the back-out can remove one by one.
 #[test]
-fn a_good_part_is_found_even_if_it_was_never_tried_alone() {
+fn good_part_is_found_even_if_it_was_never_tried_alone() {
     let mut tuning = tuning(67);
     tuning.advice.clear();
     tuning.knobs.extend((0..5).map(|number| knob(&format!("nothing {number}"), &["+zz 1", "+zz 2"])));
@@ -220,7 +220,7 @@ fn a_good_part_is_found_even_if_it_was_never_tried_alone() {
 }
 
 #[test]
-fn a_gain_without_enough_fresh_blocks_is_marked_as_measured_on_the_confirmation() {
+fn gain_is_measured_on_the_confirmation_if_the_back_out_has_too_few_blocks() {
     let tuning = tuning(120);
     let mut random = fastrand::Rng::with_seed(9);
     let (_, trials) = run_with(&tuning, |order| match order.phase {

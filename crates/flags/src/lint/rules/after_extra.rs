@@ -11,7 +11,7 @@ pub(in crate::lint) const RULE: Rule = Rule {
     level: Level::Warning,
 };
 
-/// Arguments of Elixir itself, which the scripts of Elixir and its releases add there.
+/// Arguments that the scripts of Elixir and its releases add after `-extra`.
 const OF_ELIXIR: &[&str] = &["+iex", "+elixirc"];
 
 pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {

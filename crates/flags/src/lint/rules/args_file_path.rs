@@ -1,4 +1,4 @@
-//! BF023: an args file that includes another one by a relative path.
+//! BF023: an args file that includes another args file by a relative path.
 
 use crate::lint::case::{Case, FindingText, short};
 use crate::lint::{Code, Finding, Level, Rule};
@@ -17,7 +17,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         let words = &part.fragment.words;
         let Some(word) = words.get(flag.at).filter(|word| word.text == "-args_file") else { continue };
         let Some(path) = flag.values.first().and_then(|at| words.get(*at)) else { continue };
-        // In a command a relative path is normal.
+        // In a command, a relative path is normal.
         let of_command = matches!(part.fragment.place, Place::LiveNode | Place::CommandLine { .. });
         if path.dynamic || path.text.starts_with('/') || of_command {
             continue;

@@ -49,7 +49,7 @@ fn disabled(
     found.push(finding);
 }
 
-/// A finding about two conflicting settings.
+/// Creates a finding about two conflicting settings.
 pub(in crate::lint) fn together(
     case: &Case<'_, '_>,
     rule: &Rule,

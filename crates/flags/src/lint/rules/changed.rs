@@ -56,7 +56,7 @@ fn read_as_another(case: &Case<'_, '_>, judged: &JudgedSetting<'_, '_>, found: &
     found.push(case.about(&RULE, Level::Warning, judged.setting, releases, texts));
 }
 
-/// Whether this rule reports the outcome.
+/// Whether this rule reports an outcome.
 fn is_reported(outcome: &Outcome) -> bool {
     let number = [Altered::Rounded, Altered::Raised, Altered::Lowered, Altered::Wrapped, Altered::NotANumber];
     !is_ignored(outcome)
@@ -67,7 +67,7 @@ fn is_reported(outcome: &Outcome) -> bool {
 fn number(case: &Case<'_, '_>, judged: &JudgedSetting<'_, '_>, found: &mut Vec<Finding>) {
     let setting = judged.setting;
     let Some(entry) = setting.entry else { return };
-    // An outdated setting need not be exact.
+    // The exact value of an outdated setting does not matter.
     if outdated::is_reported(judged) {
         return;
     }
@@ -125,7 +125,7 @@ fn number(case: &Case<'_, '_>, judged: &JudgedSetting<'_, '_>, found: &mut Vec<F
     found.push(finding);
 }
 
-/// Heap sizes are a few odd numbers that nobody writes, so rounding to one is expected.
+/// Whether a number was rounded to a heap size. Nobody writes exact heap sizes, so this is expected.
 fn is_heap_size(judged: &JudgedSetting<'_, '_>, outcome: &Outcome) -> bool {
     let takes = judged.setting.entry.and_then(|entry| entry.takes_in(outcome.release));
     takes.is_some_and(|takes| takes.rounds == Some(Rounding::HeapSize))

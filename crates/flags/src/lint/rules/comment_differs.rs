@@ -13,9 +13,9 @@ pub(in crate::lint) const RULE: Rule = Rule {
     level: Level::Warning,
 };
 
-/// How many letters may differ. With more, the comment is about a different flag.
+/// Maximum edit distance of two similar flags. With more, the comment is about a different flag.
 const MAX_EDITS: usize = 2;
-/// Words of a comment besides flag and value, from which on it is prose and not a commented-out flag.
+/// Minimum number of words in a comment besides flag and value. With fewer, the comment is a commented-out flag.
 const MIN_PROSE_WORDS: usize = 3;
 
 pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
@@ -52,7 +52,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// The flag that a line of a comment explains, if its name is similar and its value the same.
+/// Returns the flag that a comment line explains, if the name is similar and the value is the same.
 fn named(setting: &Setting<'_>, value: &str, comment: &str) -> Option<String> {
     let words: Vec<&str> = comment.trim_start_matches('#').split_whitespace().collect();
     let trimmed = |word: &str| word.trim_matches(|c: char| "`'\":;,.()".contains(c)).to_owned();

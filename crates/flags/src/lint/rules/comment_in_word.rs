@@ -1,4 +1,4 @@
-//! BF016: a `#` inside a word of an args file, where it starts a comment.
+//! BF016: a `#` within a word of an args file, where it starts a comment.
 
 use crate::lint::case::{Case, FindingText, short};
 use crate::lint::node::is_args_file;

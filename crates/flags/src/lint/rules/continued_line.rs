@@ -22,7 +22,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
                 continue;
             }
             let rest = word.text.trim_start_matches(['\n', '\r']);
-            // Parameters of kernel and stdlib must be Erlang terms, which a line end is not.
+            // Parameters of kernel and stdlib must be Erlang terms, but a line end is not a term.
             let stops = is_not_a_term(&word.text) && vital.contains(&(index, at));
             let effect = if stops {
                 "parameters and values of an application get out of step, and the VM does not start"

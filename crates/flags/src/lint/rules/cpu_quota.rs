@@ -1,4 +1,4 @@
-//! BF027: schedulers and busy waiting under the CPU limit of a container or a unit.
+//! BF027: schedulers and busy waiting under the CPU limit of a container or a systemd unit.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ pub(in crate::lint) const RULE: Rule = Rule {
     level: Level::Warning,
 };
 
-/// The flags for busy waiting of idle threads.
+/// The flags that control the busy waiting of idle threads.
 const BUSY_WAIT: &[&str] = &["+sbwt", "+sbwtdcpu", "+sbwtdio"];
 const NO_BUSY_WAIT: &str = "Write +sbwt none +sbwtdcpu none +sbwtdio none.";
 
@@ -43,14 +43,14 @@ fn cpus(thousandths: u64) -> String {
     }
 }
 
-/// Compares the schedulers of `+S`, those online if given, with the quota.
+/// Compares the number of schedulers that `+S` gives, if possible of those online, with the quota.
 fn schedulers(case: &Case<'_, '_>, judged: &JudgedSetting<'_, '_>, found: &mut Vec<Finding>) {
     let part = case.node.part_of(judged.setting);
     let Some((quota, span)) = &part.site.quota else { return };
     let Value::Text(text) = &judged.setting.value else { return };
     let (all, online) = numbers(text);
     let Some(online) = online.or(all).and_then(|online| u64::try_from(online).ok()) else { return };
-    // A quota below one CPU still gets one scheduler.
+    // Even with a quota below one CPU, there is one scheduler.
     let paid = (quota / 1000).max(1);
     if online <= paid {
         return;
@@ -84,7 +84,7 @@ fn busy_waiting(case: &Case<'_, '_>, judged: &JudgedSetting<'_, '_>, found: &mut
     found.push(case.about(&RULE, Level::Warning, judged.setting, judged.releases(takes_effect), texts));
 }
 
-/// Whether a part has flags of a node, not of a tool.
+/// Whether a part contains flags for a node and not for a tool.
 fn is_for_node(part: &Part<'_>) -> bool {
     match &part.fragment.place {
         Place::Variable { effect, .. } => !effect.of_tool && effect.ignored.is_none(),
@@ -93,7 +93,7 @@ fn is_for_node(part: &Part<'_>) -> bool {
     }
 }
 
-/// Reports a limit or a request without a flag that takes it into account.
+/// Reports a CPU limit or request if no flag takes it into account.
 fn limit_without_flag(case: &Case<'_, '_>, part: &Part<'_>, found: &mut Vec<Finding>) {
     let releases = case.node.target.releases.clone();
     let scope = part.scope;

@@ -51,14 +51,14 @@ fn number(setting: &Setting<'_>) -> Option<u16> {
     setting.known_value().and_then(|value| value.parse().ok())
 }
 
-/// Reports a single port in a variable that other VMs next to the node read as well.
+/// Reports a single port in a variable that other VMs of the release read, too.
 fn one_port(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     let of_min = |judged: &&JudgedSetting<'_, '_>| {
         judged.setting.kind == SettingKind::Kernel && judged.setting.id() == MIN
     };
     for min in case.known().filter(of_min).map(|judged| judged.setting) {
         let part = case.node.part_of(min);
-        // Only the last of several takes effect.
+        // Only the last of several lower ends takes effect.
         let takes_effect = case
             .node
             .effective(min, MIN)
@@ -92,8 +92,8 @@ fn one_port(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// Whether every command of a release reads a variable: elixir and the launcher do, in the environment of the release. A variable of a
-/// unit is for the processes that the unit starts.
+/// Whether every command of a release reads a variable. elixir and the launcher read variables in the environment of the release. A
+/// variable of a systemd unit is only for the processes that the unit starts.
 fn is_for_all(part: &Part<'_>) -> bool {
     let Place::Variable { name, effect } = &part.fragment.place else { return false };
     let text = part.fragment.file_text();
@@ -104,7 +104,7 @@ fn is_for_all(part: &Part<'_>) -> bool {
     of_release && (part.fragment.format() != Format::SystemdUnit || text.contains("ExecStop="))
 }
 
-/// Whether the same words make the node listen on no port or name it, so that they are for one node anyway.
+/// Whether the words are certainly for one node, because they also contain its name or prevent it from listening.
 fn is_for_one(case: &Case<'_, '_>, min: &Setting<'_>) -> bool {
     let words = &case.node.part_of(min).fragment.words;
     words.iter().any(|word| matches!(word.text.as_str(), "-dist_listen" | "-name" | "-sname"))

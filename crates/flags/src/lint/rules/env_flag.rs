@@ -1,4 +1,4 @@
-//! BF022: `-env` that sets nothing, or too late.
+//! BF022: `-env` that sets no variable, or sets it too late.
 
 use crate::entry;
 use crate::lint::case::{Case, FindingText, short};

@@ -43,7 +43,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// Flags with which `erl` exits instead of starting a node.
+/// Reports flags with which `erl` exits instead of starting a node.
 fn ending(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     for flag in &case.node.arguments {
         let Some(part) = case.node.parts.get(flag.part) else { continue };
@@ -58,15 +58,15 @@ fn ending(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// Whether a value is fatal in this place: a number only if it is not overridden, a word always, because it is parsed at once: `+Mea r9c`
-/// is fatal even before a `+Mea max` (seen on OTP 23, 25, 27 and 29).
+/// Whether a fatal value is fatal in this place. A number is not fatal if a later value overrides it. A keyword is always fatal, because it
+/// is parsed immediately: `+Mea r9c` is fatal even before `+Mea max` (tested on OTP 23, 25, 27 and 29).
 fn counts(judged: &JudgedSetting<'_, '_>) -> bool {
     let value = judged.setting.known_value();
     let at_once = |fatal: &Fatal| fatal.words.iter().any(|word| Some(word.as_str()) == value);
     judged.overridden.is_none() || judged.setting.entry.is_some_and(|entry| entry.fatal.iter().any(at_once))
 }
 
-/// The ignored text after a number.
+/// Returns the ignored text after a number.
 pub(in crate::lint) fn cut(altered: &[Altered]) -> Option<&str> {
     altered.iter().find_map(|altered| match altered {
         Altered::Cut(rest) => Some(rest.as_str()),

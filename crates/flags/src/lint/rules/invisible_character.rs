@@ -1,4 +1,4 @@
-//! BF020: an invisible character in front of a flag.
+//! BF020: an invisible character before a flag.
 
 use crate::lint::case::{Case, FindingText, short};
 use crate::lint::{Code, Finding, Level, Rule};
@@ -13,7 +13,7 @@ pub(in crate::lint) const RULE: Rule = Rule {
 
 const INVISIBLE: &[char] =
     &['\u{feff}', '\u{a0}', '\u{200b}', '\u{200c}', '\u{200d}', '\u{2060}', '\u{202f}', '\u{3000}', '\u{85}'];
-/// Dashes with which word processors replace a minus.
+/// Dashes by which word processors replace a minus.
 const DASHES: &[char] = &['\u{2010}', '\u{2011}', '\u{2012}', '\u{2013}', '\u{2014}', '\u{2212}'];
 
 pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {

@@ -60,7 +60,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
                 changes.push(Change::Replace { word: flag.at + 1, text: effective });
             }
         }
-        // The fix enables a flag that had no effect, so a person has to decide. Further words would join the flag before it.
+        // The fix is not safe, because it enables a flag that had no effect. Further words would become values of the previous flag.
         if flag.values.len() == usize::from(!glued) {
             finding.fix = case.node.fix(part, what, false, &changes);
         }
@@ -68,15 +68,15 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// The emulator flag that a flag with a minus was meant to be.
+/// The emulator flag that the author of a flag with a minus probably intended.
 struct Meant<'w> {
     entry: &'static Entry,
     value: &'w str,
-    /// The value is in the same word as the flag.
+    /// Whether the value is in the same word as the flag.
     glued: bool,
 }
 
-/// The emulator flag of that name, if the value is valid for it.
+/// Returns the emulator flag with the name of a flag with a minus, if the value is valid for it.
 fn meant<'w>(case: &Case<'_, '_>, flag: &InitFlag, words: &'w [Word]) -> Option<Meant<'w>> {
     let word = words.get(flag.at)?;
     let name = word.text.strip_prefix('-')?;
@@ -94,7 +94,7 @@ fn meant<'w>(case: &Case<'_, '_>, flag: &InitFlag, words: &'w [Word]) -> Option<
         })
     };
     if !known.glued.is_empty() {
-        // `-A30`: only if it cannot be anything else; `-h2 a b` may be an application.
+        // `-A30` can only be an emulator flag, but `-h2 a b` may be an application with parameters.
         let value = name.get(name.len() - known.glued.len()..)?;
         let is_number = value.bytes().all(|byte| byte.is_ascii_digit() || byte == b':');
         let alone = flag.values.is_empty() && !is_known(&word.text);
@@ -105,7 +105,7 @@ fn meant<'w>(case: &Case<'_, '_>, flag: &InitFlag, words: &'w [Word]) -> Option<
         });
     }
     let value = flag.values.first().filter(|at| **at == flag.at + 1).and_then(|at| words.get(*at))?;
-    // A short name may be the name of anything.
+    // A short name could be the name of an application.
     let meant = if value.dynamic { name.len() >= 4 } else { is_taken(&value.text) };
     meant.then_some(Meant { entry, value: &value.text, glued: false })
 }

@@ -1,4 +1,4 @@
-//! BF026: a flag that requires another setting for its purpose.
+//! BF026: a flag without another setting that it requires to be useful.
 
 use crate::lint::case::{Case, FindingText};
 use crate::lint::hazards::hazards;

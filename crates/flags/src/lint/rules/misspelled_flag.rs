@@ -15,9 +15,9 @@ pub(in crate::lint) const RULE: Rule = Rule {
     level: Level::Warning,
 };
 
-/// Shorter names are too similar to other words: `-name` and `-game`.
+/// Minimum length of a known flag. Shorter names are too similar to other words: `-name` and `-game`.
 const MIN_LETTERS: usize = 8;
-/// No flag has more letters.
+/// Maximum length of a word. No flag is longer.
 const MAX_LETTERS: usize = 24;
 
 pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
@@ -36,14 +36,15 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             remedy: format!("Write `{meant}`, if that is meant."),
         };
         let mut finding = part.finding(&RULE, Level::Warning, word.span.clone(), &word.text, texts);
-        // The fix enables a flag that had no effect, so a person has to decide.
+        // The fix is not safe, because it enables a flag that had no effect.
         let change = Change::Replace { word: flag.at, text: meant.to_owned() };
         finding.fix = case.node.fix(part, format!("Write `{meant}`"), false, &[change]);
         found.push(finding);
     }
 }
 
-/// The flag that was probably meant: with one minus less, or with one other letter, or two if the words after it fit.
+/// Returns the flag that was probably intended: the word with one minus removed, or a flag that differs in one letter, or in two letters if
+/// the next word is a known value.
 fn meant(flag: &InitFlag, words: &[Word]) -> Option<&'static str> {
     let name = words.get(flag.at)?.text.as_str();
     if name.len() > MAX_LETTERS {

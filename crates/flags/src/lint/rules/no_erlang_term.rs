@@ -1,4 +1,4 @@
-//! BF021: a value for an application that is not an Erlang term, usually because quotes were removed.
+//! BF021: an application parameter whose value is not an Erlang term, usually because its quotes were removed.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ pub(in crate::lint) const RULE: Rule = Rule {
     level: Level::Error,
 };
 
-/// Applications of every VM, which does not start if their parameters are invalid (seen on OTP 23, 25, 27 and 29).
+/// Applications that every VM starts. The VM does not start if their parameters are invalid (tested on OTP 23, 25, 27 and 29).
 const ALWAYS_STARTED: &[&str] = &["-kernel", "-stdlib"];
 
 pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
@@ -48,7 +48,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         for pair in values.chunks_exact(2) {
             let [key, value] = pair else { continue };
             if key.dynamic {
-                // It may be several words, or none.
+                // The key may expand to several words, or to none.
                 break;
             }
             let wrong = if is_not_a_term(&key.text) { key } else { value };
@@ -86,7 +86,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// Whether a flag is the name of an application with parameters after it.
+/// Whether a flag is the name of an application, followed by parameters.
 fn is_application(name: &str, values: &[&Word]) -> bool {
     let plain = |text: &str| {
         text.starts_with(|c: char| c.is_ascii_lowercase())
@@ -100,8 +100,8 @@ fn is_application(name: &str, values: &[&Word]) -> bool {
         && values.chunks_exact(2).all(|pair| pair.first().is_some_and(|key| plain(&key.text)))
 }
 
-/// The words, by part and index, that are parameters of an application that every VM starts, or their values. If one of them is not a
-/// term, the VM does not start.
+/// Returns the words, by part and index, that are parameters of applications that every VM starts, or values of such parameters. If one of
+/// these words is not a term, the VM does not start.
 pub(in crate::lint) fn vital_words(case: &Case<'_, '_>) -> BTreeSet<(usize, usize)> {
     let mut vital = BTreeSet::new();
     for flag in &case.node.arguments {

@@ -1,4 +1,4 @@
-//! BF024: a node name or a cookie without effect, because of others or of words after it.
+//! BF024: a node name or a cookie that has no effect, because it is given twice or because of the words after it.
 
 use std::collections::BTreeMap;
 
@@ -16,13 +16,13 @@ pub(in crate::lint) const RULE: Rule = Rule {
     level: Level::Warning,
 };
 
-/// If both are given, the first of these is used (`erl_distribution.erl`).
+/// The flags that set the node name. If both are given, the first one of this list takes effect (`erl_distribution.erl`).
 const NAMES: &[&str] = &["-sname", "-name"];
 
-/// More of them in one node are not compared.
+/// Maximum number of flags that are compared in one node.
 const MAX_CANDIDATES: usize = 256;
 
-/// A flag that is certainly given.
+/// A flag that is certainly given, and its word.
 #[derive(Clone, Copy)]
 struct NodeFlag<'c> {
     part: &'c Part<'c>,
@@ -31,7 +31,7 @@ struct NodeFlag<'c> {
 }
 
 impl NodeFlag<'_> {
-    /// Whether both are in effect: of two assignments of one variable, or of two args files, only one may be in use.
+    /// Whether both flags are given. If they are in two assignments of the same variable, or in two args files, only one may be in use.
     fn coexists_with(&self, other: &NodeFlag<'_>) -> bool {
         self.flag.part == other.flag.part
             || self.part.fragment.place.order() != other.part.fragment.place.order()
@@ -45,13 +45,13 @@ impl NodeFlag<'_> {
         self.flag.values.get(nth).and_then(|at| self.part.fragment.words.get(*at))
     }
 
-    /// Whether it is followed by exactly one word, as a name must be.
+    /// Whether exactly one word follows, as required for a node name.
     fn is_valid(&self) -> bool {
         self.flag.values.len() == 1 && self.value(0).is_some_and(|name| !name.text.starts_with('-'))
     }
 }
 
-/// The flags of these names in each node, in the order of effect, so that the order of files does not matter.
+/// Returns the flags with these names in each node, in the order of effect, so that the order of files does not matter.
 fn node_flags<'c>(case: &'c Case<'_, '_>, names: &[&str]) -> Vec<Vec<NodeFlag<'c>>> {
     let mut scopes: BTreeMap<usize, Vec<NodeFlag<'_>>> = BTreeMap::new();
     for flag in &case.node.arguments {
@@ -85,7 +85,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// Judges one name among all that are in effect with it, including itself.
+/// Checks one node name against all names of the node, including itself.
 fn name(one: &NodeFlag<'_>, all: &[NodeFlag<'_>], found: &mut Vec<Finding>) {
     let first = |name: &str| all.iter().find(|other| other.word.text == name);
     let used = NAMES.iter().filter_map(|name| first(name)).find(|first| first.is_valid());
@@ -160,7 +160,7 @@ fn without_host(one: &NodeFlag<'_>, found: &mut Vec<Finding>) {
     found.push(one.part.finding(&RULE, Level::Note, span, &one.word.text, texts));
 }
 
-/// Reports flags that `bin/NAME` of a mix release sets as well: it calls elixir with --cookie, and with --name or --sname, for each of its
+/// Reports flags that `bin/NAME` of a mix release also sets: it calls elixir with --cookie, and with --name or --sname, for each of its
 /// commands (release.init.ex of Elixir 1.9 to 1.20).
 fn in_mix_release(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     for flag in &case.node.arguments {
@@ -199,7 +199,7 @@ fn in_mix_release(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// Reports a cookie that is given twice, in one place or in several of one node. Its text is not repeated.
+/// Reports a cookie that is given twice, in one place or in several places of the node. The message does not contain the cookie.
 fn cookies(all: &[NodeFlag<'_>], found: &mut Vec<Finding>) {
     let Some((first, others)) = all.split_first() else { return };
     for one in others.iter().filter(|one| one.coexists_with(first)) {

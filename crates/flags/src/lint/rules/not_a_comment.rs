@@ -64,7 +64,7 @@ fn is_flag(word: &Word) -> bool {
         && chars.next().is_some_and(|second| second.is_ascii_alphabetic())
 }
 
-/// The index of the first word on a later line.
+/// Returns the index of the first word on a later line.
 fn end_of_line(fragment: &Fragment, begin: usize) -> usize {
     let words = &fragment.words;
     let mut at = begin + 1;

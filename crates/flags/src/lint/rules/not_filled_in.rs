@@ -26,7 +26,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             let Some(begin) = word.text.find("${") else { continue };
             let length = word.text.get(begin..).and_then(|rest| rest.find('}')).unwrap_or(0);
             let variable = word.text.get(begin..=begin + length).unwrap_or("${…}");
-            // Text inside an EEx tag is Elixir.
+            // Text within an EEx tag is Elixir code.
             if word
                 .text
                 .get(..begin)
@@ -52,7 +52,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// By part and index of a word, the first word of the flag or setting that it belongs to.
+/// Maps each word, by part and index, to the first word of the flag or setting to which it belongs.
 fn owners(case: &Case<'_, '_>) -> BTreeMap<(usize, usize), usize> {
     let mut owners = BTreeMap::new();
     let mut add = |part: usize, word: usize, owner: usize| {

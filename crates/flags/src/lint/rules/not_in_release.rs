@@ -1,4 +1,4 @@
-//! BF002: a flag that a release does not have yet, or no longer has.
+//! BF002: a flag that a release does not yet have or no longer has.
 
 use crate::OtpVersion;
 use crate::lint::case::{Case, FindingText, JudgedSetting, releases_text};
@@ -13,8 +13,8 @@ pub(in crate::lint) const RULE: Rule = Rule {
     level: Level::Error,
 };
 
-/// Additions from this minor version of a release on are reported, because older versions of it are in use. Earlier additions are assumed
-/// to be present.
+/// Flags that were added to a release in this minor version or later are reported, because older versions of the release are in use. Flags
+/// that were added earlier are assumed to exist.
 const FIRST_REPORTED_MINOR: u32 = 2;
 
 pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
@@ -67,7 +67,7 @@ fn absent(case: &Case<'_, '_>, judged: &JudgedSetting<'_, '_>, found: &mut Vec<F
     found.push(finding);
 }
 
-/// Reports releases of which only later versions accept it.
+/// Reports releases if only later versions of the release accept the flag.
 fn patched(case: &Case<'_, '_>, judged: &JudgedSetting<'_, '_>, found: &mut Vec<Finding>) {
     for outcome in judged.outcomes.iter().filter(|outcome| outcome.starts()) {
         let from = match (&outcome.presence, &outcome.value_from) {

@@ -31,7 +31,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// Whether this rule reports the setting as having lost its purpose, apart from overriding.
+/// Whether this rule reports that the setting no longer has its purpose. Ignores whether the setting is overridden.
 pub(in crate::lint) fn is_reported(judged: &JudgedSetting<'_, '_>) -> bool {
     of(judged).is_some_and(|outdated| !outdated.deprecated && !releases(judged, outdated).is_empty())
 }
@@ -51,7 +51,7 @@ fn of(judged: &JudgedSetting<'_, '_>) -> Option<&'static Outdated> {
     hazards().outdated.iter().filter(is_about).find(|outdated| outdated.flag == judged.setting.id())
 }
 
-/// A value equal to the default is harmless.
+/// Whether the value equals the default and is therefore harmless.
 fn is_default(judged: &JudgedSetting<'_, '_>, outcome: &Outcome) -> bool {
     let default = judged.setting.entry.and_then(|entry| entry.default_value_in(outcome.release));
     default.is_some() && judged.setting.known_value() == default

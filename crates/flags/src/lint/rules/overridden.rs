@@ -1,4 +1,4 @@
-//! BF008: a value that a later one overrides.
+//! BF008: a value that a later value overrides.
 
 use crate::entry::Kind;
 use crate::lint::case::{Case, FindingText, releases_text};
@@ -21,12 +21,12 @@ pub(in crate::lint) const RULE: Rule = Rule {
 pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     for judged in case.known() {
         let Some(other) = judged.overridden else { continue };
-        // A rejected value stays an error even if overridden; a fatal one is harmless then.
+        // A rejected value is an error even if it is overridden, and another rule reports it. A fatal value is harmless if overridden.
         let is_taken = |outcome: &Outcome| {
             let there = matches!(outcome.presence, Presence::There | Presence::From(_));
             there && !matches!(outcome.verdict, Verdict::Refused { .. }) && !is_ignored(outcome)
         };
-        // If the overriding value stops the start, only that is reported.
+        // If the VM does not start with the overriding value, only that is reported.
         let starts =
             |release: u32| judged.overriding.iter().any(|its| its.release == release && its.starts());
         let releases = judged.releases(|outcome| is_taken(outcome) && starts(outcome.release));
@@ -78,7 +78,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         let level = if again { Level::Note } else { Level::Warning };
         let mut finding = case.about(&RULE, level, setting, releases, texts);
         finding.related.push(case.related(other, "overrides it"));
-        // Some flags modify each other in order, so even an overridden one may have an effect.
+        // Some flags modify the effect of preceding flags, so even an overridden flag may have an effect.
         let id = setting.id();
         let plain = !hazards().conflicts.iter().any(|conflict| {
             conflict.position == RelativePosition::After && (conflict.flag == id || conflict.other == id)
@@ -89,7 +89,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// The name of a place, for output.
+/// Returns the name of a place, for output.
 pub(in crate::lint) fn place(part: &Part<'_>) -> String {
     match &part.fragment.place {
         Place::ArgsFile { name: Some(name) } => name.clone(),

@@ -1,4 +1,4 @@
-//! BF029: a port table whose size follows a high limit of open files.
+//! BF029: a port table whose size is determined by a high limit of open files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -14,16 +14,16 @@ pub(in crate::lint) const RULE: Rule = Rule {
     level: Level::Note,
 };
 
-/// The default size of the table, up to this limit of open files.
+/// The default size of the table. If the limit of open files is higher, the limit is the default size.
 const DEFAULT_SLOTS: u64 = 65_536;
-/// Bytes per slot of the port or process table: with +Q 16777216 memory(system) grew by 12.0 bytes per slot on OTP 23 and 25, by 16.0 on
-/// 27 and 29. OTP 26 was not measured.
+/// Bytes per slot of the port or process table. With +Q 16777216, erlang:memory(system) grew by 12.0 bytes per slot on OTP 23 and 25, and
+/// by 16.0 on OTP 27 and 29. OTP 26 was not measured.
 const SLOT_BYTES: [(RangeInclusive<u32>, u64, &str); 2] =
     [(0..=25, 12, "up to OTP 25"), (26..=u32::MAX, 16, "from OTP 26 on")];
-/// The largest table.
+/// Maximum size of the table.
 const MAX_SLOTS: u64 = 134_217_727;
 
-/// The memory of a process or port table, for output: `12 MB up to OTP 25, 16 MB from OTP 26 on`.
+/// Formats the memory of a process or port table: `12 MB up to OTP 25, 16 MB from OTP 26 on`.
 pub(in crate::lint) fn memory(slots: u64, releases: &[u32]) -> String {
     let sizes =
         SLOT_BYTES.iter().filter(|(these, ..)| releases.iter().any(|release| these.contains(release)));
@@ -42,7 +42,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         if *files <= DEFAULT_SLOTS || reported.contains(&key) || part.fragment.place == Place::FileNames {
             continue;
         }
-        // rabbitmq-env sets ERL_MAX_PORTS to 65536 unless it is set.
+        // rabbitmq-env sets ERL_MAX_PORTS to 65536 if the variable is not set.
         let mut is_named = || {
             *names_rabbitmq.entry(part.file).or_insert_with(|| {
                 let text = part.fragment.file_text();

@@ -1,4 +1,4 @@
-//! BF030: a variable of a product that has no effect, or side effects.
+//! BF030: a variable of a product that has no effect or has side effects.
 
 use crate::lint::case::{Case, FindingText};
 use crate::lint::hazards::hazards;

@@ -1,4 +1,4 @@
-//! BF010: two flags that together prevent the start.
+//! BF010: two flags that together prevent the start of the VM.
 
 use crate::lint::case::{Case, FindingText, JudgedSetting, takes_effect};
 use crate::lint::hazards::{Conflict, ConflictKind, hazards};
@@ -25,7 +25,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// A flag that conflicts with the default of another one, which is not given.
+/// Returns a finding if a setting conflicts with the default of another setting that is not given.
 fn against_default(
     case: &Case<'_, '_>,
     judged: &JudgedSetting<'_, '_>,

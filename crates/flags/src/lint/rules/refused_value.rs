@@ -22,8 +22,8 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     for judged in case.known().filter(|judged| !judged.lacks_value()) {
         found.extend(greedy(case, judged));
         let Some(entry) = judged.setting.entry else { continue };
-        // The reader of a parameter decides what an invalid value does. If the parameter came with a patch level, it is unknown whether it
-        // is read at all.
+        // The effect of an invalid value depends on the code that reads the parameter. If the parameter was added in a patch level, it is
+        // unknown whether it is read.
         let is_vital = hazards().vital.contains(&entry.id);
         let stops = |outcome: &Outcome| {
             judged.setting.kind != SettingKind::Kernel || is_vital && outcome.presence == Presence::There
@@ -50,7 +50,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// Reports a word after a flag without a value, which the launcher parses as an invalid value.
+/// Reports a word after a flag without a value, if the launcher parses that word as an invalid value.
 fn greedy(case: &Case<'_, '_>, judged: &JudgedSetting<'_, '_>) -> Option<Finding> {
     let setting = judged.setting;
     let greedy = hazards().greedy.iter().find(|greedy| greedy.flag == setting.id())?;
@@ -86,7 +86,7 @@ fn is_refused(outcome: &Outcome) -> bool {
         && matches!(outcome.presence, Presence::There | Presence::From(_))
 }
 
-/// Whether a VM that boots with the flag behaves the same without it.
+/// Whether a VM that starts with the flag behaves the same without it.
 fn removable(id: &str) -> bool {
     hazards().trap.iter().any(|trap| trap.flag == id && trap.removable)
 }
@@ -114,7 +114,7 @@ fn remedy(entry: &Entry, judged: &JudgedSetting<'_, '_>, takes: Option<&Takes>) 
     }
 }
 
-/// The text with an initial capital.
+/// Capitalises the first letter.
 pub(in crate::lint) fn capital(text: &str) -> String {
     let mut chars = text.chars();
     match chars.next() {

@@ -1,4 +1,4 @@
-//! BF019: quotes around a flag and its value, which join them into one word.
+//! BF019: quotes around both a flag and its value, which join the two into one word.
 
 use crate::catalog::recognise;
 use crate::init_flags::is_known;
@@ -61,7 +61,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     quoted_flags(case, found);
 }
 
-/// Reports flags that start with a quote, which a shell leaves in the word when it splits a variable.
+/// Reports flags that start with a quote: when a shell splits a variable, quotes remain in the words.
 fn quoted_flags(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     for part in &case.node.parts {
         let Place::Variable { effect, .. } = &part.fragment.place else { continue };

@@ -1,4 +1,4 @@
-//! BF015: a value that works but is a trap.
+//! BF015: a value that works, but has an effect that few people expect.
 
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ pub(in crate::lint) const RULE: Rule = Rule {
     level: Level::Warning,
 };
 
-/// Longer files are not searched for other paths, because each setting would search them again.
+/// Maximum size of files that are searched for other paths. Each setting searches the file again.
 const MAX_SEARCHED_BYTES: usize = 256 << 10;
 
 pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
@@ -84,7 +84,8 @@ fn alone(case: &Case<'_, '_>, judged: &JudgedSetting<'_, '_>, trap: &Trap) -> Op
     Some(finding)
 }
 
-/// Whether the rest of the file shows that a path is a directory: another path is below it, or a variable says so (`LOG_DIR=`).
+/// Whether the rest of the file shows that a path is a directory: another path is below it, or a variable is named accordingly
+/// (`LOG_DIR=`).
 fn is_folder(case: &Case<'_, '_>, setting: &Setting<'_>) -> bool {
     let Some(path) = setting.known_value().filter(|path| path.len() > 1 && path.starts_with('/')) else {
         return false;
@@ -105,7 +106,7 @@ fn is_folder(case: &Case<'_, '_>, setting: &Setting<'_>) -> bool {
     })
 }
 
-/// Whether a number results in less than the default.
+/// Whether the effective number is less than the default.
 fn is_below_default(judged: &JudgedSetting<'_, '_>, outcome: &Outcome) -> bool {
     let default = judged.setting.entry.and_then(|entry| entry.default_value_in(outcome.release));
     let number = |text: &str| text.parse::<u64>().ok();
@@ -113,7 +114,7 @@ fn is_below_default(judged: &JudgedSetting<'_, '_>, outcome: &Outcome) -> bool {
     given.zip(default.and_then(number)).is_some_and(|(given, default)| given < default)
 }
 
-/// `262144, and 1048576 from OTP 27.0 on`.
+/// Formats the defaults of the releases: `262144, and 1048576 from OTP 27.0 on`.
 fn defaults(judged: &JudgedSetting<'_, '_>, releases: &[u32]) -> String {
     let Some(entry) = judged.setting.entry else { return String::new() };
     let mut known: Vec<&str> = Vec::new();
@@ -133,14 +134,14 @@ fn defaults(judged: &JudgedSetting<'_, '_>, releases: &[u32]) -> String {
     texts.join(", and ")
 }
 
-/// The memory of a table with this number of slots.
+/// Formats the memory of a table whose number of slots is the value of the setting.
 fn table(judged: &JudgedSetting<'_, '_>, releases: &[u32]) -> String {
     let effective = judged.outcomes.iter().find_map(|outcome| outcome.effective());
     let slots = effective.or(judged.setting.known_value()).and_then(|slots| slots.parse().ok());
     memory(slots.unwrap_or_default(), releases)
 }
 
-/// The comment of a flag, if it contradicts the effect of the flag.
+/// Finds the comment of a flag if the comment contradicts the effect of the flag.
 fn comment_against(case: &Case<'_, '_>, setting: &Setting<'_>, trap: &Trap) -> Option<Range<usize>> {
     let text = case.node.part_of(setting).fragment.file_text();
     let says_so = |span: &Range<usize>| {

@@ -55,14 +55,14 @@ fn unit_of<'e>(judged: &JudgedSetting<'e, '_>) -> Option<&'e str> {
     judged.setting.entry?.takes_for(judged.setting.letter, &release.into())?.unit.as_deref()
 }
 
-/// The setting that was probably meant: `+zdbbl 1024` for `+zdbbl 1MB`.
+/// Returns the setting that was probably intended: `+zdbbl 1024` for `+zdbbl 1MB`.
 pub(in crate::lint) fn meant(judged: &JudgedSetting<'_, '_>) -> Option<String> {
     let value = plain(judged)?;
     let glued = if judged.setting.words.len() > 1 { " " } else { "" };
     Some(format!("{}{glued}{value}", judged.setting.name))
 }
 
-/// The plain number for a value with a unit of memory or with underscores.
+/// Converts a value with a unit of memory or with underscores to a plain number.
 fn plain(judged: &JudgedSetting<'_, '_>) -> Option<String> {
     let text = judged.setting.known_value()?;
     let end = text.find(|c: char| !c.is_ascii_digit()).filter(|end| *end > 0)?;

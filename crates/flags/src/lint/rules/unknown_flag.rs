@@ -1,4 +1,4 @@
-//! BF001: a word with `+` that is not a flag of any release.
+//! BF001: a word that starts with `+` but is not a flag in any release.
 
 use std::sync::OnceLock;
 
@@ -23,7 +23,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     for judged in &case.judged {
         let setting = judged.setting;
         let part = case.node.part_of(setting);
-        // A running emulator accepted its flags, so an unknown one is missing in the catalogue.
+        // A running emulator has accepted its flags, so an unknown flag is missing in the catalogue.
         if setting.entry.is_some()
             || setting.kind != SettingKind::Flag
             || part.fragment.place == Place::LiveNode
@@ -35,7 +35,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             let fatal = entry.fatal.iter().find(|fatal| fatal.always)?;
             Some(format!("From OTP {} on: {}", entry.since.first()?, fatal.why))
         });
-        // Some flags without a value ignore further letters.
+        // Some flags without a value ignore further letters in the word.
         let like = recognise(name)
             .filter(|known| !known.glued.is_empty() && hazards().short_reads.contains(&known.flag))
             .map(|known| known.flag);
@@ -87,7 +87,7 @@ fn remedy(name: &str) -> String {
     }
 }
 
-/// The flag with a minus that a word with a plus was meant to be.
+/// Returns the common flag with a minus that has the same name as a word with a plus.
 pub(in crate::lint) fn minus(name: &str) -> Option<String> {
     let minus = format!("-{}", name.strip_prefix('+')?);
     is_common(&minus).then_some(minus)
@@ -99,14 +99,14 @@ fn what(flag: &str) -> String {
 
 /// A candidate for a misspelled flag.
 struct Known {
-    /// `+MBas` is `+M<S>as`.
+    /// The spelling in the catalogue: `+M<S>as` for `+MBas`.
     spelling: &'static str,
     is_of_allocator: bool,
-    /// The letters in it, as bits.
+    /// The set of letters in the spelling, as bits.
     letters: u128,
 }
 
-/// The flags of more than one letter that are not removed.
+/// Returns the flags that have more than one letter and were not removed.
 fn known() -> &'static [Known] {
     static KNOWN: OnceLock<Vec<Known>> = OnceLock::new();
     KNOWN.get_or_init(|| {
@@ -120,21 +120,21 @@ fn known() -> &'static [Known] {
     })
 }
 
-/// The placeholder for an allocator's letter.
+/// The placeholder for the letter of an allocator.
 const ALLOCATOR: &str = "<S>";
 
-/// A bit for each letter of a text.
+/// Returns the set of letters in a text, as bits.
 fn letters_of(text: &str) -> u128 {
     text.bytes().filter(u8::is_ascii).fold(0, |letters, byte| letters | 1 << byte)
 }
 
-/// The flags with the smallest distance to this one, if that is small.
+/// Returns the flags with the smallest edit distance to a word, if that distance is small.
 fn nearest(name: &str) -> Vec<String> {
     let letter = name.chars().nth(2).filter(|letter| "BDEFHILRSTu".contains(*letter)).unwrap_or('u');
     let letter = letter.encode_utf8(&mut [0; 4]).to_owned();
     let max: u32 = if name.len() < 5 { 1 } else { 2 };
     let mine = letters_of(compared(name));
-    // Each letter that only one of them has adds to the distance, so most flags can be excluded cheaply.
+    // Each letter that only one of the two words contains increases the distance, so most flags can be excluded cheaply.
     let may_be_near = |known: &&Known| {
         let its = known.letters | if known.is_of_allocator { letters_of(&letter) } else { 0 };
         (mine & !its).count_ones().max((its & !mine).count_ones()) <= max
@@ -150,12 +150,12 @@ fn nearest(name: &str) -> Vec<String> {
     near.into_iter().filter(|(distance, _)| Some(*distance) == min).map(|(_, spelling)| spelling).collect()
 }
 
-/// The number of letters to change, insert or delete; only the start of a long word is compared.
+/// Returns the edit distance of two words; only the start of a long word is compared.
 pub(in crate::lint) fn distance(one: &str, other: &str) -> usize {
     strsim::levenshtein(compared(one), other)
 }
 
-/// The part of a word that is compared.
+/// Returns the part of a word that is compared.
 fn compared(word: &str) -> &str {
     const MAX_LETTERS: usize = 24;
     let end = word.char_indices().nth(MAX_LETTERS).map_or(word.len(), |(end, _)| end);
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_letter_filter_excludes_no_near_flag() {
+    fn letter_filter_excludes_no_similar_flag() {
         for name in entries().iter().map(Entry::spelling).filter(|name| name.starts_with('+')) {
             let name = name.replace(ALLOCATOR, "H");
             for other in
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_compared_letter_by_letter() {
+    fn edit_distance_counts_changed_letters() {
         assert_eq!(distance("agecbf", "ageffcbf"), 2);
         assert_eq!(distance("+MBscs", "+MMscs"), 1);
         assert_eq!(distance("", "abc"), 3);

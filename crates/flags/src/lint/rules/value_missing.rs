@@ -22,7 +22,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         let Some(entry) = setting.entry else { continue };
         let (mut stops, mut starts) = (Vec::new(), Vec::new());
         for outcome in judged.outcomes.iter() {
-            // Flags that the release does not have are reported by another rule.
+            // Another rule reports flags that the release does not have.
             if !matches!(outcome.presence, Presence::There | Presence::From(_)) {
                 continue;
             }
@@ -74,7 +74,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// Whether a release rejects what it finds in place of the value: the next word, or what the launcher adds after the last word.
+/// Whether a release rejects the word that it takes as the value: the next word, or the word that the launcher adds at the end.
 fn is_refused(judged: &JudgedSetting<'_, '_>, release: u32) -> bool {
     const LAUNCHERS_OWN: &str = "--";
     let value = judged.setting.known_value().unwrap_or(LAUNCHERS_OWN);
@@ -87,7 +87,7 @@ fn is_refused(judged: &JudgedSetting<'_, '_>, release: u32) -> bool {
         })
 }
 
-/// A fix that joins the flag with the value after it.
+/// Creates a fix that joins the flag with the value after it.
 fn joined(case: &Case<'_, '_>, judged: &JudgedSetting<'_, '_>) -> Option<crate::lint::Fix> {
     let setting = judged.setting;
     let part = case.node.part_of(setting);

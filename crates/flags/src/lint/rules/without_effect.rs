@@ -22,7 +22,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         let releases = judged.releases(is_ignored);
         let Some(first) = judged.outcomes.iter().find(|outcome| is_ignored(outcome)) else { continue };
         let written = case.quoted(judged.setting);
-        // The description starts with a verb.
+        // The description starts with a capitalised verb.
         let does = uncapitalised(&entry.does);
         let all = releases_text(&releases);
         let (reason, whole) = match (&first.ignored_since, &first.presence) {
@@ -45,7 +45,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
                 "Write a valid value, or remove it.".to_owned()
             },
         };
-        // If any release uses it, it must stay.
+        // The flag must stay if any release uses it.
         let useless = judged.outcomes.iter().all(|outcome| is_ignored(outcome) || !outcome.starts());
         let mut finding = case.about(&RULE, Level::Warning, judged.setting, releases, texts);
         if whole && useless {
@@ -56,7 +56,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     parameters(case, found);
 }
 
-/// Reports parameters that their application reads only in a mode that is not set here.
+/// Reports parameters that their application reads only in a mode that is not enabled.
 fn parameters(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     let words = |flag: &InitFlag| case.node.parts.get(flag.part).map_or(&[][..], |part| &part.fragment.words);
     let is =
@@ -93,13 +93,13 @@ fn parameters(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// The text with an initial lower-case letter.
+/// Converts the first letter to lower case.
 fn uncapitalised(text: &str) -> String {
     let mut chars = text.chars();
     chars.next().into_iter().flat_map(char::to_lowercase).chain(chars).collect()
 }
 
-/// Whether it is accepted but ignored.
+/// Whether a release accepts the setting but ignores it.
 pub(in crate::lint) fn is_ignored(outcome: &Outcome) -> bool {
     outcome.starts() && (outcome.ignored_since.is_some() || outcome.altered().contains(&Altered::Ignored))
 }

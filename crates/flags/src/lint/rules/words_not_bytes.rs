@@ -1,4 +1,4 @@
-//! BF013: a size in words that looks like one in bytes.
+//! BF013: a size in words that looks like a size in bytes.
 
 use std::ops::Range;
 
@@ -16,11 +16,12 @@ pub(in crate::lint) const RULE: Rule = Rule {
 
 /// Bytes in a word of a 64-bit VM.
 const WORD_BYTES: i64 = 8;
-/// Sizes meant as bytes are usually multiples of this.
+/// Sizes that are meant as bytes are usually multiples of 1024.
 const KIB: i64 = 1024;
 
-/// Decimal sizes are usually round. Below 2 GB the number of words is as plausible as the number of bytes.
+/// Decimal sizes are usually multiples of a million.
 const MILLION: i64 = 1_000_000;
+/// Minimum number that looks like a decimal size in bytes. As a number of words it is 2 GB; smaller sizes are plausible in words.
 const MIN_DECIMAL_WORDS: i64 = 250 * MILLION;
 /// Tolerance between a comment and the number, in percent: a MB has 1,000,000 or 1,048,576 bytes, and people round.
 const TOLERANCE_PCT: i64 = 8;
@@ -55,7 +56,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             continue;
         }
         let (remedy, comment) = match said.as_slice() {
-            // Of several sizes one may be the default or another flag's; one that is far away is about something else.
+            // If the comment names several sizes, some are those of other flags or the default. A very different size is unrelated.
             [(line, size)] if (is / WORD_BYTES..=is.saturating_mul(WORD_BYTES)).contains(size) => {
                 let remedy =
                     format!("If the {} of the comment are meant, write {}.", bytes(*size), size / WORD_BYTES);
@@ -90,7 +91,7 @@ fn is_roughly(one: i64, other: i64) -> bool {
     one.abs_diff(other) <= one.unsigned_abs() / 100 * TOLERANCE_PCT.unsigned_abs()
 }
 
-/// The sizes in a comment, in bytes: `100 MB`, `1GiB`.
+/// Finds the sizes in a comment (`100 MB`, `1GiB`), in bytes.
 fn sizes(comment: &str) -> Vec<i64> {
     let mut found = Vec::new();
     let mut rest = comment;
@@ -119,7 +120,7 @@ fn size(words: i64) -> String {
     words.checked_mul(WORD_BYTES).map_or_else(|| "more than any memory".to_owned(), bytes)
 }
 
-/// A number of bytes for output.
+/// Formats a number of bytes.
 fn bytes(bytes: i64) -> String {
     const MIB: i64 = KIB * KIB;
     match bytes {
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_shown_in_a_suitable_unit() {
+    fn sizes_are_formatted_in_a_suitable_unit() {
         assert_eq!(bytes(8_000_000_000), "8 GB");
         assert_eq!(bytes(4 << 30), "4 GiB");
         assert_eq!(bytes(400_000_000), "400 MB");

@@ -7,12 +7,12 @@ use crate::source::lines::line_end;
 /// Maximum nesting of substitutions. Hand-written scripts have two or three levels.
 const MAX_DEPTH: usize = 40;
 
-/// A here-document that begins on the next line.
+/// A here-document whose text begins on the next line.
 #[derive(Debug)]
 pub(super) struct HereDocument {
-    /// The line that ends it.
+    /// The last line, which ends the here-document.
     last: Vec<u8>,
-    /// Whether tabs before that line are ignored.
+    /// Whether tabs before the last line are ignored.
     tabs: bool,
 }
 
@@ -38,7 +38,7 @@ impl<'l> Lexer<'l> {
         Ok(at)
     }
 
-    /// The end of a quoted part, a substitution or a character outside of quotes.
+    /// The end of a quoted part, a substitution or an unquoted character.
     fn end_of_part(&self, at: usize, depth: usize) -> Result<usize, SourceError> {
         match self.bytes.get(at) {
             Some(b'\\') => Ok(after_escape(self.layer, at)),
@@ -92,7 +92,7 @@ impl<'l> Lexer<'l> {
             Some(b'(') => self.skip_parentheses(after, depth),
             Some(b'{') => self.skip_braces(after, in_double, depth),
             Some(b'\'') if !in_double => {
-                // `$'…'` knows `\'`.
+                // `$'…'` may contain `\'`.
                 let mut at = after + 1;
                 loop {
                     match self.bytes.get(at) {
@@ -115,7 +115,7 @@ impl<'l> Lexer<'l> {
     /// The end of the parentheses that open at `begin`.
     pub(super) fn skip_parentheses(&self, begin: usize, depth: usize) -> Result<usize, SourceError> {
         self.check_depth(begin, depth)?;
-        // In `((` there is arithmetic, where `<<` is an operator.
+        // `((` starts an arithmetic expression, in which `<<` is an operator.
         let commands = self.bytes.get(begin + 1) != Some(&b'(');
         let mut here_documents = Vec::new();
         let mut open = 0usize;
@@ -153,7 +153,7 @@ impl<'l> Lexer<'l> {
         while let Some(byte) = self.bytes.get(at) {
             at = match byte {
                 b'}' => return Ok(at + 1),
-                // Inside of double quotes an apostrophe is literal.
+                // Within double quotes, an apostrophe is literal.
                 b'\'' if in_double => at + 1,
                 _ => self.end_of_part(at, depth + 1)?,
             };
@@ -172,13 +172,13 @@ impl<'l> Lexer<'l> {
         Err(SourceError::NotJudged { at: self.layer.position(at), reason })
     }
 
-    /// Whether there is `<<` at this place, and not `<<<`.
+    /// Whether `<<`, and not `<<<`, is at this position.
     pub(super) fn begins_here_document(&self, at: usize) -> bool {
         let rest = &self.bytes[at..];
         rest.starts_with(b"<<") && !rest.starts_with(b"<<<")
     }
 
-    /// Parses `<<WORD` or `<<-WORD`; also returns its end.
+    /// Parses `<<WORD` or `<<-WORD`; also returns the end of the word.
     pub(super) fn here_document(&self, begin: usize) -> Result<(HereDocument, usize), SourceError> {
         let mut at = begin + 2;
         let tabs = self.bytes.get(at) == Some(&b'-');
@@ -192,7 +192,7 @@ impl<'l> Lexer<'l> {
         Ok((HereDocument { last, tabs }, end))
     }
 
-    /// The end of the here-documents that begin at `at`, the start of a line.
+    /// The end of the here-documents whose text begins at `at`, which must be the start of a line.
     pub(super) fn after_here_documents(&self, mut at: usize, here_documents: Vec<HereDocument>) -> usize {
         for HereDocument { last, tabs } in here_documents {
             while at < self.bytes.len() {

@@ -1,7 +1,7 @@
 //! Maps the bytes of a YAML scalar to the characters of its value.
 //!
-//! The parser reports the value of a scalar and where it begins, but not which byte became which character. That is computed here by the
-//! rules of YAML 1.2, chapters 7 and 8. Unless the result equals the parser's value exactly, it is discarded.
+//! The parser reports the value of a scalar and where it begins, but not the byte range of each character. This module computes the ranges
+//! by the rules of YAML 1.2, chapters 7 and 8. The result is discarded unless it equals the value from the parser.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,7 +11,8 @@ use saphyr_parser::ScalarStyle;
 use crate::source::layer::{Decoder, Layer, Value};
 use crate::source::quote::{Quote, Syntax};
 
-/// The scalar that begins at `at`. `text` is the parser's input and `value` its result; `None` if the computed value differs.
+/// Decodes the scalar that begins at `at`. `text` is the input of the parser, and `value` the value from the parser; `None` if the
+/// computed value differs.
 pub(super) fn decode(
     layer: &Arc<Layer>,
     text: &str,
@@ -35,7 +36,7 @@ pub(super) fn decode(
         }
     };
     let whole = at..end;
-    // A tag on a line of its own is not part of the value; rewriting the value would lose it.
+    // A template tag on a separate line is not part of the value; rewriting the value would remove the tag.
     let hidden = text.get(whole.clone())? != layer.scan().get(whole.clone())?;
     let block = matches!(style, ScalarStyle::Literal | ScalarStyle::Folded);
     let syntax = if hidden || block { Syntax::Same } else { Syntax::Yaml };
@@ -60,7 +61,7 @@ impl Scalar<'_> {
         self.bytes.get(at).copied()
     }
 
-    /// The length of the line end at `at`, in bytes; 0 without one.
+    /// Returns the length in bytes of the line end at `at`; 0 if there is none.
     fn line_end(&self, at: usize) -> usize {
         match (self.byte(at), self.byte(at + 1)) {
             (Some(b'\r'), Some(b'\n')) => 2,
@@ -69,13 +70,14 @@ impl Scalar<'_> {
         }
     }
 
-    /// The number of spaces before this place.
+    /// Returns the number of spaces before this position.
     fn indentation(&self, at: usize) -> usize {
         let before = self.bytes.get(..at).unwrap_or_default();
         before.iter().rev().take_while(|byte| **byte == b' ').count()
     }
 
-    /// Adds white space from `at` on: unchanged within a line, folded over line ends to a space or to one line end less.
+    /// Adds the white space from `at` on, and returns its end. White space with one line end is folded to a space; of several line ends,
+    /// the first is dropped.
     fn space(&mut self, at: usize, quote: Quote) -> usize {
         let (end, breaks) = self.end_of_space(at);
         match breaks.as_slice() {
@@ -92,7 +94,7 @@ impl Scalar<'_> {
         }
     }
 
-    /// The end of white space, and the line ends in it.
+    /// Returns the end of the white space from `at` on, and the line ends in it.
     fn end_of_space(&self, at: usize) -> (usize, Vec<Range<usize>>) {
         let mut breaks = Vec::new();
         let mut end = at;
@@ -157,7 +159,7 @@ impl Scalar<'_> {
     fn escape(&mut self, at: usize) -> Option<usize> {
         let length = self.line_end(at + 1);
         if length > 0 {
-            // An escaped line end is dropped with the white space after it; further line ends count.
+            // An escaped line end and the white space after it are dropped; further line ends are kept.
             let (end, breaks) = self.end_of_space(at + 1 + length);
             self.put_breaks(&breaks, Quote::YamlDouble);
             return Some(end);
@@ -190,16 +192,17 @@ impl Scalar<'_> {
         Some(at + length)
     }
 
-    /// Decodes a block: its lines without indentation. Lines of a folded block are joined, unless one of them is indented more.
+    /// Decodes a block by removing the indentation of its lines. Lines of a folded block are joined, unless one of the two lines has
+    /// additional indentation.
     fn block(&mut self, begin: usize, indent: usize, value: &str, folded: bool) -> Option<usize> {
         let quote = if folded { Quote::YamlFolded } else { Quote::YamlLiteral(indent) };
-        // Empty lines before the first one precede `begin`; they contain no word.
+        // Leading empty lines precede `begin`.
         let leading = value.bytes().take_while(|byte| *byte == b'\n').count();
         for _ in 0..leading {
             self.decoder.put('\n', begin..begin, quote);
         }
         let mut at = begin;
-        // Line ends since the last line with content.
+        // The line ends since the last line with content.
         let mut breaks: Vec<Range<usize>> = Vec::new();
         let mut end = begin;
         let mut more_before = false;
@@ -219,7 +222,7 @@ impl Scalar<'_> {
             (first, more_before) = (false, more);
             at += length;
             end = at;
-            // To the next line with content.
+            // Skip to the next line with content.
             let mut ended = false;
             while self.line_end(at) > 0 {
                 let length = self.line_end(at);
@@ -238,7 +241,7 @@ impl Scalar<'_> {
                 break;
             }
         }
-        // The rest are line ends; the parser may have added the last one at the end of the file.
+        // Only line ends remain; the parser may have added the last one at the end of the file.
         let mut breaks = breaks.into_iter();
         while !self.is_complete() {
             let one = breaks.next().unwrap_or(end..end);

@@ -1,15 +1,16 @@
 //! The CPU topology of `+sct`: `L0-3c0-3p0:L4-7c0-3p1`.
 //!
-//! Entries are separated by colons. Each lists logical processors and, from inner to outer level, their threads,
-//! cores, processors and NUMA nodes. Checked as `erts_init_cpu_topology_string` does in OTP 23 to 27.
+//! Entries are separated by colons. Each entry lists logical processors and their threads, cores, processors and
+//! NUMA nodes, from the inner to the outer level. The checks are those of `erts_init_cpu_topology_string` in OTP 23
+//! to 27.
 
-/// Highest id on any level (`ERTS_MAX_CPU_TOPOLOGY_ID`).
+/// Maximum id on any level (`ERTS_MAX_CPU_TOPOLOGY_ID`).
 const MAX_ID: i64 = 0xffff;
 
-/// More CPUs than any host has. Bounds the time for input such as `L0-65535:L0-65535:…`.
+/// Maximum number of CPUs, above that of any host. Limits the time for input such as `L0-65535:L0-65535:…`.
 const MAX_CPUS: usize = 1 << 17;
 
-/// One logical processor. Missing levels have the emulator's defaults.
+/// A logical processor and its position in the topology. Levels that the entry omits have the emulator's defaults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Cpu {
     node: i64,
@@ -20,7 +21,7 @@ struct Cpu {
     logical: i64,
 }
 
-/// The level that a letter denotes, from inner to outer.
+/// The levels of the topology, from inner to outer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Level {
     Logical,
@@ -31,7 +32,7 @@ enum Level {
     Node,
 }
 
-/// Checks whether a VM accepts this topology; otherwise the error says why not.
+/// Checks whether a VM accepts this topology. The error is the reason why not.
 pub(super) fn check(text: &str) -> Result<(), String> {
     if text.is_empty() {
         return Err("missing CPU topology".to_owned());
@@ -47,7 +48,7 @@ pub(super) fn check(text: &str) -> Result<(), String> {
     verify(cpus)
 }
 
-/// Parses one entry and returns the rest.
+/// Parses one entry, appends its CPUs to `cpus` and returns the rest of the text.
 fn entry<'t>(text: &'t str, cpus: &mut Vec<Cpu>) -> Result<&'t str, String> {
     let mut levels: [Option<Vec<i64>>; 6] = Default::default();
     let mut last = None;
@@ -67,7 +68,7 @@ fn entry<'t>(text: &'t str, cpus: &mut Vec<Cpu>) -> Result<&'t str, String> {
     }
     let [logical, thread, core, processor_node, processor, node] = levels;
     let logical = logical.ok_or("missing logical processors (L)")?;
-    // A single number applies to all logical processors of the entry; otherwise there is one for each.
+    // A single id applies to all logical processors of the entry; otherwise there is one id for each of them.
     let of = |ids: Option<&[i64]>, absent: i64, at: usize| match ids {
         None => Ok(absent),
         Some([one]) => Ok(*one),
@@ -87,7 +88,7 @@ fn entry<'t>(text: &'t str, cpus: &mut Vec<Cpu>) -> Result<&'t str, String> {
     Ok(rest.strip_prefix(':').unwrap_or(rest))
 }
 
-/// The level of a letter. A node before a processor is inside of that processor.
+/// Returns the level of a letter. A node that precedes the processor of its entry is inside that processor.
 fn level(letter: char, rest: &str, last: Option<Level>) -> Option<Level> {
     Some(match letter {
         'L' => Level::Logical,
@@ -103,7 +104,7 @@ fn level(letter: char, rest: &str, last: Option<Level>) -> Option<Level> {
     })
 }
 
-/// Comma-separated numbers and ranges, ascending or descending.
+/// Parses comma-separated ids and ranges, ascending or descending, and returns them with the rest of the text.
 fn ids(text: &str) -> Result<(Vec<i64>, &str), String> {
     let mut ids = Vec::new();
     let mut rest = text;
@@ -137,7 +138,7 @@ fn id(text: &str) -> Result<(i64, &str), String> {
     }
 }
 
-/// As `verify_topology` of the emulator.
+/// Verifies a topology as `verify_topology` of the emulator does.
 fn verify(mut cpus: Vec<Cpu>) -> Result<(), String> {
     let mut logical: Vec<_> = cpus.iter().map(|cpu| cpu.logical).collect();
     logical.sort_unstable();
@@ -171,7 +172,7 @@ mod tests {
     use super::check;
 
     #[test]
-    fn valid_topologies_are_accepted_as_by_the_emulator() {
+    fn topologies_that_the_emulator_accepts_are_accepted() {
         for text in [
             "L0-1c0-1",
             "L0c0",

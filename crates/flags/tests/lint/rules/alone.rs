@@ -1,4 +1,4 @@
-//! Rules about a single flag and its value: whether a VM accepts it, and with which effect.
+//! Tests of rules about a single flag and its value: whether a VM accepts the value, and with which effect.
 
 use beamtune_flags::source::Format;
 
@@ -12,10 +12,10 @@ fn bf001_unknown_flags() {
     args("+xyz", &["BF001 error +xyz"]);
     args("+IOp4", &["BF001 error +IOp4"]);
     args("+sbwt none\n+S4\n+swsdefault\n+fnuw\n+MBas aoffcbf", &[]);
-    // Flags of applications.
+    // A flag with a minus may belong to an application.
     args("-xyz a\n", &[]);
     args("-noshell\n+ sbwt none", &["BF001 error +"]);
-    // It starts, and is parsed as +L.
+    // The VM starts, and parses `+Lx` as `+L`.
     args("+Lx\n+H", &["BF001 warning +Lx", "BF001 warning +H"]);
     args("+Dx", &["BF001 error +Dx"]);
     check(OVERLAY, "+${FLAG} 4\n", &[]);
@@ -27,7 +27,7 @@ fn bf002_flags_of_other_releases() {
     args("+Mit 127.0.0.1:1", &["BF002 error +Mit in 25,27,29", "BF015 warning +Mit in 23"]);
     args("+pad false", &["BF002 error +pad in 23", "BF002 warning +pad in 25"]);
     args("-kernel log_missed_net_ticks true", &["BF002 note -kernel log_missed_net_ticks in 23,25,27"]);
-    // All except the oldest versions of the release have it.
+    // All except the oldest versions of OTP 23 have the flag.
     args("+Mucp :", &[]);
     args("+Muacful 20", &["BF002 error +Muacful in 23"]);
     check(OVERLAY, "+zhft ${X}", &["BF002 error +zhft in 23,25"]);
@@ -60,7 +60,7 @@ fn bf003_refused_values() {
     args("+B ix", &[]);
     args("-noshell +B -x a", &[]);
     check(OVERLAY, "+B ${MODE}", &[]);
-    // Only the first letter after it matters.
+    // Only the first letter after the flag matters.
     args("+Bix", &[]);
     args("-kernel logger_level \"'warning'\" net_ticktime 30", &[]);
     check(OVERLAY, "+sbwt ${WAIT}\n+P ${N:-100}", &[]);
@@ -82,7 +82,7 @@ fn bf004_fatal_values() {
     args("-noshell\n-version", &["BF004 error -version"]);
     // An overridden number is harmless.
     args("+MIscs 1\n+MIscs 1024", &["BF008 warning +MIscs"]);
-    // An overridden word is fatal all the same.
+    // An overridden keyword is still fatal.
     args("+Mea r9c\n+Mea max", &["BF004 error +Mea", "BF008 warning +Mea"]);
 }
 
@@ -111,7 +111,7 @@ fn bf006_flags_without_effect() {
 }
 
 #[test]
-fn bf006_parameters_of_sasl_without_its_old_mode() {
+fn bf006_parameters_of_sasl_without_compatibility_mode() {
     args("-sasl sasl_error_logger false", &["BF006 warning -sasl sasl_error_logger"]);
     args(
         "-sasl errlog_type error sasl_error_logger '{file, \"x\"}'",
@@ -143,7 +143,7 @@ fn bf011_changed_values() {
     args("+P 1500000", &["BF011 note +P"]);
     args("+MMmcs 50", &["BF011 note +MMmcs"]);
     args("+A 0", &["BF011 note +A"]);
-    // Deprecated, but still effective.
+    // ERL_MAX_PORTS is deprecated, but still takes effect.
     let ports = |value: &str, level: &str| {
         let finding = format!("BF011 {level} ERL_MAX_PORTS");
         args(&format!("-env ERL_MAX_PORTS {value}"), &["BF007 warning ERL_MAX_PORTS", &finding]);
@@ -162,7 +162,7 @@ fn bf011_changed_values() {
     args("+P 1048576\n+Q 65536\n+P legacy\n", &["BF008 warning +P"]);
     args("+hmbs 32768", &[]);
     args("+S 4:4\n+SDcpu 2:2", &[]);
-    // The reason is a readable sentence.
+    // The accepted values are described in a sentence.
     let reason = &linted(&[(Format::VmArgs, "+P 1500000")])[0].reason;
     assert!(
         reason.starts_with("It takes 1024 to 134217727 processes, rounded up to a power of two; or legacy.")
@@ -203,7 +203,7 @@ fn bf013_words_that_look_like_bytes() {
 
 #[test]
 fn bf015_traps() {
-    // Less than the default; a warning if the comment asks for more.
+    // A value below the default is a warning if the comment says that the limit is raised.
     args("+Q 4096", &["BF015 note +Q"]);
     args("## Increase number of concurrent ports/sockets\n+Q 8192", &["BF015 warning +Q"]);
     args("+Q 40000", &["BF011 note +Q"]);
@@ -218,7 +218,7 @@ fn bf015_traps() {
         found[0].message.contains("the default is 262144, and 1048576 from OTP 27.0 on, in OTP 23"),
         "{found:?}"
     );
-    // Large tables and buffers.
+    // Large tables and buffers are reported.
     args("+P 4194304\n+Q 4194304", &[]);
     args("+P 8388608\n+Q 16777216", &["BF015 note +P", "BF015 note +Q"]);
     args("+Q 134217727", &["BF015 warning +Q"]);

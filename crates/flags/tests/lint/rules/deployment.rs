@@ -1,4 +1,4 @@
-//! Rules about the environment of a VM: its container or unit, and the product that starts it.
+//! Tests of rules about the environment of a VM: the container or systemd unit, and the product that starts the VM.
 
 use beamtune_flags::source::Format;
 
@@ -68,7 +68,7 @@ fn bf030_variables_of_products() {
     );
     check(Format::RabbitmqEnv, "SERVER_ERL_ARGS='+K true'\n", &["BF030 warning SERVER_ERL_ARGS"]);
     check(Format::RabbitmqEnv, "SERVER_ADDITIONAL_ERL_ARGS='+P 1048576'\n", &[]);
-    // They are not exported, so nothing else is reported about them.
+    // The variables are not exported and have no effect, so nothing else is reported about them.
     check(Format::RabbitmqEnv, "ERL_FLAGS='+P 512000 +K true'\n", &["BF030 warning ERL_FLAGS"]);
     check(Format::RabbitmqEnv, "ERL_MAX_PORTS=4096\n", &["BF030 warning ERL_MAX_PORTS"]);
     check(Format::RabbitmqEnv, "export ERL_FLAGS='+K true'\n", &["BF006 warning +K"]);

@@ -1,4 +1,4 @@
-//! Rules about several flags: which one takes effect, and which ones need or exclude each other.
+//! Tests of rules about several flags: which one takes effect, and which ones require or exclude each other.
 
 use beamtune_flags::source::{Format, Template};
 
@@ -28,12 +28,12 @@ fn bf008_overridden_values() {
         "ERL_AFLAGS='+S 4'\nERL_FLAGS='+S 8'\nERL_ZFLAGS='+S 16'\n",
         &["BF008 warning +S", "BF008 warning +S"],
     );
-    // The files may be in any order.
+    // The order of the files does not matter.
     let files = [(Format::EnvFile, "ERL_FLAGS=+sbwt none\n"), (Format::VmArgs, "+sbwt short\n")];
     check_files(&files, &["BF008 warning +sbwt"]);
     assert_eq!(linted(&files)[0].file, 1);
     check(Format::EnvFile, "ERL_MAX_PORTS=65536\nERL_FLAGS=+Q 65536\n", &["BF008 warning ERL_MAX_PORTS"]);
-    // A flag overrides its variable in either order.
+    // A flag overrides the corresponding variable, whichever comes first.
     for (text, place) in [
         ("+Q 131072\n-env ERL_MAX_PORTS 65536", "before it"),
         ("-env ERL_MAX_PORTS 65536\n+Q 131072", "after it"),
@@ -49,7 +49,7 @@ fn bf008_overridden_values() {
         "ERL_OTP27_FLAGS=+sbwt none\nERL_FLAGS=+sbwt short\n",
         &["BF008 warning +sbwt in 27"],
     );
-    // Possibly only one of them exists.
+    // Only one of the two flags may be present at run time.
     check(EEX, "+sbwt none\n<%= if x do %>\n+sbwt short\n<% end %>\n", &[]);
     check(Format::Shell, "ERL_FLAGS='+sbwt none'\nERL_FLAGS='+sbwt short'\n", &[]);
     // Two containers are two nodes.
@@ -68,7 +68,7 @@ fn bf008_overridden_values() {
         "FROM a AS b\nENV ERL_FLAGS=\"+P 2097152\"\nFROM c\nENV ERL_ZFLAGS=\"+P 1048576\"\n",
         &[],
     );
-    // A tool has its own VM.
+    // A command-line tool runs in a VM of its own.
     check(Format::RabbitmqEnv, "CTL_ERL_ARGS='+P 2097152'\nSERVER_ADDITIONAL_ERL_ARGS='+P 1048576'\n", &[]);
 }
 
@@ -92,7 +92,7 @@ fn bf009_flags_that_cancel_each_other() {
 }
 
 #[test]
-fn bf010_flags_that_stop_the_vm_together() {
+fn bf010_flags_that_together_prevent_the_start() {
     args("+IOt 2\n+IOp 4", &["BF010 error +IOp"]);
     args("+IOp 2\n+IOt 2", &[]);
     args("+IOp 2", &["BF010 error +IOp"]);
@@ -110,7 +110,7 @@ fn bf024_node_names() {
     args("-name a@b.c\n-sname a", &["BF024 warning -name"]);
     args("-sname a\n-name a@b.c", &["BF024 warning -name"]);
     args("-sname a b\n", &["BF024 warning -sname"]);
-    // The first is used, unless it is invalid.
+    // The first name takes effect, unless it is invalid.
     args("-sname a\n-name a@b.c\n-sname b", &["BF024 warning -name", "BF024 warning -sname"]);
     args("-sname a b\n-sname c", &["BF024 warning -sname"]);
     let message = |text: &str, at: usize| linted(&[(Format::VmArgs, text)])[at].message.clone();
@@ -148,7 +148,7 @@ fn bf024_names_and_cookies_of_mix_releases() {
     check(EEX, "-sname a\n-setcookie b\n", &["BF024 warning -sname", "BF024 warning -setcookie"]);
     check(EEX, "-name a\n-sname b\n", &["BF024 warning -name", "BF024 warning -sname"]);
     check(EEX, "<%= if x do %>\n-sname a\n<% end %>", &["BF024 warning -sname"]);
-    // These are not started by a start script that sets them.
+    // These nodes are not started by a script that sets name and cookie.
     check(EEX, "## For Nerves\n-setcookie a\n-sname b", &[]);
     check(EEX, "-setcookie a\n-user elixir", &[]);
     check(EEX, "-name <%= release_name %>@127.0.0.1\n-setcookie a", &[]);
@@ -158,16 +158,16 @@ fn bf024_names_and_cookies_of_mix_releases() {
 }
 
 #[test]
-fn bf026_flags_that_need_another() {
+fn bf026_flags_that_require_another_setting() {
     args("-heart", &["BF026 warning -heart"]);
     check(EEX, "-heart", &["BF026 warning -heart"]);
-    // erlinit of Nerves may set it.
+    // erlinit of Nerves may set the variable.
     check(EEX, "## Options for Nerves\n-heart", &["BF026 note -heart"]);
     check(EEX, "-heart\n-noshell\n-user elixir\n", &["BF026 note -heart"]);
     args("-heart -env ERL_CRASH_DUMP_SECONDS 10", &[]);
     let elsewhere = [(Format::VmArgs, "-heart\n"), (Format::EnvFile, "ERL_CRASH_DUMP_SECONDS=10\n")];
     check_files(&elsewhere, &[]);
-    // It may be in the unknown words.
+    // The unknown words may contain the setting.
     check(Format::Shell, "ERL_FLAGS=\"-heart $MORE\"\n", &[]);
 }
 
@@ -181,25 +181,25 @@ fn bf031_distribution_ports() {
     args("-kernel inet_dist_listen_min 9100\n-kernel inet_dist_listen_max 9200", &[]);
     args("-kernel inet_dist_listen_min 9100", &[]);
     check(OVERLAY, "-kernel inet_dist_listen_min ${A} inet_dist_listen_max 9100", &[]);
-    // A single port is enough for the node, but not for VMs that are started next to it.
+    // A single port suffices for the node, but not if further VMs are started next to it.
     const ONE: &str = "-kernel inet_dist_listen_min 9177 inet_dist_listen_max 9177";
-    const TOLD: &[&str] = &["BF031 warning -kernel inet_dist_listen_min"];
+    const ONE_PORT_FINDING: &[&str] = &["BF031 warning -kernel inet_dist_listen_min"];
     args(ONE, &[]);
     let env =
         |line: &str, expect: &[&str]| check(Format::EnvFile, &format!("RELEASE_NODE=a@b\n{line}\n"), expect);
-    env(&format!("ERL_AFLAGS={ONE}"), TOLD);
-    env("ERL_FLAGS=-kernel inet_dist_listen_min 9177", TOLD);
+    env(&format!("ERL_AFLAGS={ONE}"), ONE_PORT_FINDING);
+    env("ERL_FLAGS=-kernel inet_dist_listen_min 9177", ONE_PORT_FINDING);
     env("ERL_FLAGS=-kernel inet_dist_listen_min 9177 inet_dist_listen_max 9180", &[]);
     env(&format!("ERL_FLAGS={ONE} -name a@b.c"), &[]);
     env(&format!("ERL_FLAGS={ONE} -dist_listen false"), &[]);
     env(&format!("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS={ONE}"), &[]);
     check(Format::EnvFile, &format!("ERL_FLAGS={ONE}\n"), &[]);
-    check(Format::Shell, &format!("export ELIXIR_ERL_OPTIONS='{ONE}'\n"), TOLD);
+    check(Format::Shell, &format!("export ELIXIR_ERL_OPTIONS='{ONE}'\n"), ONE_PORT_FINDING);
     check(Format::Shell, &format!("if x; then export ELIXIR_ERL_OPTIONS='{ONE}'; fi\n"), &[]);
     check(Format::Shell, &format!("export ELIXIR_ERL_OPTIONS=\"{ONE} $MORE\"\n"), &[]);
     let unit = |more: &str| {
         format!("[Service]\nEnvironment=RELEASE_NODE=a\nEnvironment=\"ERL_FLAGS={ONE}\"\n{more}")
     };
     check(Format::SystemdUnit, &unit(""), &[]);
-    check(Format::SystemdUnit, &unit("ExecStop=/opt/x/bin/x stop\n"), TOLD);
+    check(Format::SystemdUnit, &unit("ExecStop=/opt/x/bin/x stop\n"), ONE_PORT_FINDING);
 }

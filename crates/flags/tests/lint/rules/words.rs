@@ -1,4 +1,4 @@
-//! Rules about the spelling of words: signs, quotes, comments, and the recipient of a word.
+//! Tests of rules about the spelling of words: signs, quotes, comments, and words for another program.
 
 use beamtune_flags::source::{Format, Template};
 
@@ -6,7 +6,7 @@ use super::{EEX, OVERLAY, args, check};
 use crate::linted;
 
 #[test]
-fn bf014_a_minus_for_a_plus() {
+fn bf014_minus_instead_of_plus() {
     args("-sbwt none", &["BF014 warning -sbwt"]);
     args("-P 2000000", &["BF014 warning -P"]);
     check(OVERLAY, "-sbwt ${WAIT}", &["BF014 warning -sbwt"]);
@@ -23,7 +23,7 @@ fn bf014_a_minus_for_a_plus() {
 }
 
 #[test]
-fn bf016_comments_inside_of_words() {
+fn bf016_comments_within_words() {
     args("-setcookie pa#ss", &["BF016 warning -setcookie"]);
     args("-setcookie 'pa#ss'\n+Q 65536# ports\n+P 2097152 #x", &[]);
 }
@@ -33,7 +33,7 @@ fn bf017_continued_lines() {
     args("+sbwt none \\\n+zdbbl 8192\n", &["BF017 warning \\"]);
     args("-kernel a 1 \\\n  b 2\n", &["BF017 error \\"]);
     args("-kernel a 1\n  b 2\n", &[]);
-    // In a shell a backslash does join lines.
+    // In a shell, a backslash joins lines.
     check(Format::Shell, "ERL_FLAGS=\"+sbwt none \\\n +zdbbl 8192\"\n", &[]);
 }
 
@@ -82,7 +82,7 @@ fn bf021_values_that_are_not_terms() {
     args("-boot_var A /x -config /x/y -pa /a /b\n-couch_ini /a /b\n-ssl_dist_opt server_certfile /x", &[]);
     args("-hosts web1 10.0.0.2", &[]);
     check(OVERLAY, "-kernel a ${B}\n-kernel ${C}\n-mnesia dir ${D}/x", &[]);
-    // A shell that splits a variable keeps quotes.
+    // When a shell splits a variable, it keeps quotes in the value.
     check(
         Format::Compose,
         "services:\n  a:\n    environment:\n      RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS: -rabbit x \"/y\"\n",
@@ -130,7 +130,7 @@ fn bf025_variables_that_are_not_expanded() {
 fn bf032_flags_after_extra() {
     args("-extra +P 2097152", &["BF032 warning +P"]);
     args("-extra --no-halt +", &[]);
-    // An argument of Elixir itself.
+    // `+iex` is an argument of Elixir itself.
     args("-user Elixir.IEx.CLI -extra --no-halt +iex", &[]);
 }
 
@@ -140,7 +140,7 @@ fn bf033_misspelled_flags() {
     args("--proto_dist inet6_tcp", &["BF033 warning --proto_dist"]);
     args("-setcokie abc", &["BF033 warning -setcokie"]);
     args("-kernal net_ticktime 30", &["BF033 warning -kernal"]);
-    // They may be flags of applications.
+    // These words may be flags of applications.
     args(
         "-evn A b\n-kernal x 1\n-nam a\n--dot-iex x\n-hiden\n-code_path_choice strict\n-enable-feature all",
         &[],
@@ -154,7 +154,7 @@ fn bf034_comments_about_another_flag() {
     let found = &["BF034 warning +MBmmmbc"];
     args("## +MBmmsbc 1024: more single-block carriers of mseg_alloc\n+MBmmmbc 1024\n", found);
     args("+MBmmmbc 1024 # +MBmmsbc 1024 for the large binaries of ours\n", found);
-    // A flag that was commented out, a different number, the same flag, and a flag that is given as well.
+    // No finding: a commented-out flag, a different number, a comment about this flag, and a flag that is given, too.
     args("##+sbwtdcpu none\n+sbwtdio none\n", &[]);
     args("## +MBmmsbc 512: more single-block carriers of mseg_alloc\n+MBmmmbc 1024\n", &[]);
     args("## +MBmmmbc 1024, not +MBmmsbc 1024, for large binaries\n+MBmmmbc 1024\n", &[]);
