@@ -52,8 +52,8 @@ const TIME_WAIT_MS: u32 = 60_000;
 /// Sizes of a `struct nlmsghdr` and of a `struct inet_diag_req_v2`.
 const HEADER_BYTES: usize = 16;
 const REQUEST_BYTES: usize = 56;
-// Offsets in a `struct inet_diag_msg`. Port and address are in network byte order; for a listening socket `idiag_rqueue` is the length of the
-// accept queue and `idiag_wqueue` its limit (net/ipv4/tcp_diag.c).
+// Offsets in a `struct inet_diag_msg`. Port and address are in network byte order; for a listening socket `idiag_rqueue` is the length of
+// the accept queue and `idiag_wqueue` its limit (net/ipv4/tcp_diag.c).
 const PORT_AT: usize = 4;
 const PEER_PORT_AT: usize = 6;
 const ADDRESS_AT: usize = 8;

@@ -1,7 +1,7 @@
 //! The file tree from which all data is read: that of this host, a fake one in tests, or that of another host through the agent.
 //!
-//! Every read is bounded, because a process can make its command line, its number of files and the content of its own root arbitrarily large,
-//! and a container can contain a FIFO or a link instead of a file.
+//! Every read is bounded, because a process can make its command line, its number of files and the content of its own root arbitrarily
+//! large, and a container can contain a FIFO or a link instead of a file.
 
 use std::fmt::Debug;
 use std::fs::{self, File};

@@ -99,8 +99,8 @@ struct Node {
 }
 
 impl Node {
-    /// Reads a node, if its links lead to other nodes of the same allocator. Nodes that have never been used contain zeros, and are no
-    /// nodes.
+    /// Reads a node, if its links lead to other nodes of the same allocator. A node that has never been used contains only zeros, and is
+    /// not recognized.
     fn at(bytes: &[u8], address: u64, offset: usize) -> Option<Node> {
         let word = |index: usize| word_at(bytes, offset + index * 8);
         let (size, segment, next, prev) = (word(0)?, word(1)?, word(2)?, word(3)?);
