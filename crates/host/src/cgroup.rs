@@ -1,7 +1,7 @@
 //! Control groups: CPU quota, throttling and memory limit of a process, with v1, v2, or both mounted.
 //!
 //! A process is in one group of each hierarchy, and every group up to the root can have its own limit; the tightest one applies. OTP reads
-//! only the process's own group (erl_misc_utils.c, `read_cpu_quota`), so both limits are recorded: if they differ, the VM starts more
+//! only the process's own group (erl_misc_utils.c, `read_cpu_quota`), so both limits are recorded. If they differ, the VM starts more
 //! schedulers than its quota can run.
 //!
 //! `/proc/PID/cgroup` contains the paths of the groups, and mount tables contain the folders of their files. Mounts differ by namespace:

@@ -1,8 +1,8 @@
 //! A VM's command line and environment: flags, programs and paths.
 //!
-//! erlexec has already expanded `-args_file` and inserted `ERL_FLAGS` and similar variables, so `/proc/PID/cmdline` contains all arguments:
-//! emulator flags (with `+` replaced by `-`) up to the first `--`, then the arguments of init (erts/etc/common/erlexec.c;
-//! erts/preloaded/src/init.erl, `parse_boot_args/4`).
+//! `/proc/PID/cmdline` contains all arguments, since erlexec has already expanded `-args_file` and inserted `ERL_FLAGS` and similar
+//! variables. Emulator flags come first, with `+` replaced by `-`. The arguments of init follow after the first `--`. Sources:
+//! erts/etc/common/erlexec.c, and `parse_boot_args/4` in erts/preloaded/src/init.erl.
 //!
 //! Command line and environment may contain secrets: the cookie, or passwords in application parameters. Secrets are stored, because the
 //! cookie is needed to connect, but they are never displayed: `Debug` and [`CommandLine::shown`] redact them.

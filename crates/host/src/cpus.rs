@@ -19,8 +19,8 @@ pub fn run_on(cpus: &[usize]) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// Gives the calling thread, and everything that it starts afterwards, the lowest priority (nice 19), so that a load generator on the same
-/// CPUs is not delayed.
+/// Gives the calling thread the lowest priority (nice 19), so that a load generator on the same CPUs is not delayed. Everything that the
+/// thread starts afterwards inherits the priority.
 pub fn give_way() -> io::Result<()> {
     const LOWEST: i32 = 19;
     Ok(rustix::process::setpriority_process(None, LOWEST)?)

@@ -1,7 +1,7 @@
 //! Finds every Erlang VM on this host, from `/proc`.
 //!
-//! A VM is recognized by the name of its executable (`beam.smp`, `beam.lcnt.smp` …) and by a command line of the form that erlexec creates;
-//! programs that VMs start (erl_child_setup, epmd, heart, inet_gethost) have other names. For VMs of other users, only world-readable files
+//! A VM is recognized by the name of its executable (`beam.smp`, `beam.lcnt.smp` …) and by a command line of the form that erlexec creates.
+//! Programs that VMs start (erl_child_setup, epmd, heart, inet_gethost) have other names. For VMs of other users, only world-readable files
 //! can be read; [`Vm::access`] contains the reason.
 
 use beamtune_model::Nanos;

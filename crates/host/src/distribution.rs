@@ -129,8 +129,8 @@ impl Distribution {
         }
     }
 
-    /// Returns the ports that may be the distribution port: the listening ports in the configured range, or all listening ports if none is
-    /// in the range. If the listening ports are unknown, returns the configured port, unless a range is configured.
+    /// Returns the ports that may be the distribution port. These are the listening ports in the configured range, or all listening ports
+    /// if none is in the range. If the listening ports are unknown, returns the configured port, unless a range is configured.
     pub fn candidates(&self) -> Vec<u16> {
         let Some(listeners) = &self.listeners else {
             let single = self.ports.filter(|(first, last)| first == last);

@@ -8,8 +8,8 @@
 //!                                   └───> malloc ──────────────────┘
 //! ```
 //!
-//! The kernel lists the mappings ([`smaps`]) and the resident pages ([`pages`]). The purpose of pages follows from the content of memory:
-//! the VM's allocators have lists of their carriers, malloc has chunk headers, and threads have descriptors of their stacks. These are read
+//! The kernel lists the mappings ([`smaps`]) and the resident pages ([`pages`]). The purpose of pages follows from the content of memory.
+//! The VM's allocators have lists of their carriers, malloc has chunk headers, and threads have descriptors of their stacks. These are read
 //! from `/proc/PID/mem`, but only if their page is already resident, so reading changes nothing. Each address has at most one owner, and
 //! each page is counted once. Memory without an owner is `unknown`; no other value is calculated as a remainder.
 //!
@@ -19,7 +19,7 @@
 //!
 //! # Cost
 //!
-//! 2 to 3 ms for a VM that has just started, slightly more for the first two reads, plus 20 ms per gigabyte in 4 KiB pages. 90 % of the
+//! 2 to 3 ms for a VM that has just started, plus 20 ms per gigabyte in 4 KiB pages. The first two reads take slightly longer. 90 % of the
 //! time is spent in the kernel, which walks the page tables once for smaps and once for pagemap. The rest grows with the number of
 //! mappings, carriers and large chunks. Following all malloc chunks takes 0.4 s per gigabyte, and is done only if this is a small part of
 //! the budget.
@@ -128,8 +128,8 @@ pub struct MemoryMap {
 }
 
 impl MemoryMap {
-    /// Returns the difference between explained and resident memory in bytes, if it is significant: pages of unknown purpose, and pages
-    /// that became resident or were freed during the read.
+    /// Returns the difference between explained and resident memory in bytes, if it is significant. It consists of pages of unknown
+    /// purpose, and of pages that became resident or were freed during the read.
     pub(crate) fn significant_unexplained(&self) -> Option<u64> {
         let contents = self.contents.as_ref()?.as_ref().ok()?;
         let resident = self.mappings.values().map(|sum| sum.resident).fold(0, u64::saturating_add);
@@ -147,8 +147,8 @@ pub enum Depth {
     Mappings,
     /// The mappings and their content.
     Contents,
-    /// The mappings and their content, for a VM that creates and frees carriers: its lists are also followed before the pages are read,
-    /// so that the owner of memory that is unmapped in between is known.
+    /// The mappings and their content, for a VM that creates and frees carriers. Its lists are also followed before the pages are read, so
+    /// that memory that is unmapped in between has a known owner.
     Moving,
 }
 

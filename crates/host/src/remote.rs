@@ -27,7 +27,7 @@ use crate::tree::FileTree;
 const MAX_FILE_BYTES: usize = 256 * 1024;
 /// Maximum number of requests that the agent accepts in one sample.
 const MAX_ASKS: usize = 128;
-/// Maximum number of successive detailed samples without a new file. After that, samples are detailed only on request: a detailed sample
+/// Maximum number of successive detailed samples without a new file. After that, samples are detailed only on request. A detailed sample
 /// can take a quarter of a second, and a node that is short of CPU time would have to answer one every second.
 const MAX_FRUITLESS: u32 = 3;
 

@@ -158,7 +158,7 @@ fn address(text: &str) -> Option<Listener> {
     Some(Listener { address, port: u16::from_str_radix(port, 16).ok()? })
 }
 
-/// The listening sockets of each network namespace, read once for all of its processes: in a namespace without connections, the kernel
+/// The listening sockets of each network namespace, read once for all of its processes. In a namespace without connections, the kernel
 /// searches its whole table before it reports the end. This took 1.5 ms on a small host, and takes longer on larger ones.
 #[derive(Debug, Default)]
 pub struct Sockets(HashMap<String, Vec<Socket>>);

@@ -39,8 +39,8 @@ use programs::ProgramWatch;
 const MAX_OPEN_FILES: usize = 100_000;
 /// Time limit for reading `smaps_rollup`.
 pub(crate) const ROLLUP_BUDGET_NS: Nanos = 100_000_000;
-/// Two clocks are not compared if more than this time passed between reading them (judgement: a tenth of the smallest reported step of
-/// the host's wall clock).
+/// Two clocks are not compared if more than this time passed between reading them. Judgement: a tenth of the smallest reported step of the
+/// host's wall clock.
 const MAX_CLOCK_DISTANCE_NS: Nanos = 10_000_000;
 /// Expected time for reading `smaps_rollup`, per kilobyte of resident memory: 3.3 ns were measured, with 4 kB pages.
 const ROLLUP_NS_PER_KB: Nanos = 4;
@@ -317,7 +317,7 @@ impl<T: FileTree> HostSource<T> {
         Ok(())
     }
 
-    /// Reads the number of open files between detailed samples, if the kernel provides it at no cost: one value every ten seconds would not
+    /// Reads the number of open files between detailed samples, if the kernel provides it at no cost. One value every ten seconds would not
     /// show growth in a short recording.
     fn read_open_files_cheaply(&self, out: &mut SampleBuilder<'_>) {
         let count = self.tree.cheap_count(&format!("/proc/{}/fd", self.pid()));

@@ -24,7 +24,7 @@
 //! # Cost
 //!
 //! Three files per thread are opened, read and closed every second: 1.6 ms of CPU time for 144 threads, 0.16 % of a core. If the files are
-//! kept open and read with pread, it is 0.75 ms; this is not worth 432 descriptors, with the usual limit of 1,024. Half of the cost is
+//! kept open and read with pread, it is 0.75 ms. This is not worth 432 descriptors, since the usual limit is 1,024. Half of the cost is
 //! `status`, the only file that distinguishes voluntary from involuntary context switches.
 
 use std::collections::{HashMap, HashSet};

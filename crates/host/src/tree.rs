@@ -1,7 +1,7 @@
-//! The file tree from which all data is read: that of this host, a fake one in tests, or that of another host through the agent.
+//! The file tree from which all data are read: that of this host, a fake one in tests, or another host's through the agent.
 //!
-//! Every read is bounded, because a process can make its command line, its number of files and the content of its own root arbitrarily
-//! large, and a container can contain a FIFO or a link instead of a file.
+//! Every read is bounded, because a process can make its command line, its number of files and the content of its root arbitrarily large. A
+//! container can contain a FIFO or a link instead of a file.
 
 use std::fmt::Debug;
 use std::fs::{self, File};
@@ -35,8 +35,8 @@ pub trait FileTree {
     /// Only for files of the kernel and of the host's administrator.
     fn read_start(&self, path: &str, max_bytes: usize, into: &mut Vec<u8>) -> Result<(), HostError>;
 
-    /// Like [`FileTree::read_start`], for a file below `dir` (`/`, or `/proc/PID/root`) whose owner is untrusted:
-    /// links are followed as if `dir` were the root, and anything but a regular file is refused.
+    /// Like [`FileTree::read_start`], for a file below `dir` (`/`, or `/proc/PID/root`) whose owner is untrusted. Links are followed as if
+    /// `dir` were the root, and anything except a regular file is refused.
     fn read_start_below(
         &self,
         dir: &str,

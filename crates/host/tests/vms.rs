@@ -100,7 +100,7 @@ fn thread_entities_agree_with_msacc() {
 #[test]
 fn thread_numbers_agree_with_msacc() {
     on_each_release(|otp| {
-        // One thread of each kind works: a process is bound to scheduler 2, a large heap is garbage collected, and a file is read in
+        // One thread of each kind works. A process is bound to scheduler 2, a large heap is garbage collected, and a file is read in
         // large parts. All other threads sleep without busy wait. The work starts only with the first line of input, because all threads
         // are busy while the VM starts.
         let work = format!(
@@ -128,8 +128,8 @@ fn thread_numbers_agree_with_msacc() {
         };
         let first = read();
         // Dirty work moves between threads, so the busiest thread is determined for short periods. For msacc, a runnable thread without a
-        // CPU does not sleep, so only the order is compared, and only if one thread is far above the others of its kind. Several periods
-        // must agree, since one could be a coincidence. A period must be much longer than the time between the reads of both values.
+        // CPU does not sleep, so only the order is compared. One thread must be far above the others of its kind. Several periods must
+        // agree, since one could be a coincidence. A period must be much longer than the time between the reads of both values.
         let mut kinds =
             ["scheduler", "dirty_cpu_scheduler", "dirty_io_scheduler"].map(|kind| (kind, first.clone(), 0));
         eventually("one thread of each kind above the others by both", || {

@@ -39,8 +39,8 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// The bytes at the beginning of a gzip file.
 pub const GZIP: &[u8] = &[0x1f, 0x8b];
 
-/// Size of a slot of the process and port tables on a 64-bit VM: one and a half pointers (erl_ptab.c; measured on OTP 25, 27 and 29 with
-/// `+P 50000 +Q 3000`, which result in 65,536 and 4,096 slots).
+/// Size of a slot of the process and port tables on a 64-bit VM: one and a half pointers (erl_ptab.c). Measured on OTP 25, 27 and 29 with
+/// `+P 50000 +Q 3000`, which result in 65,536 and 4,096 slots.
 const SLOT_BYTES: i64 = 12;
 
 /// The parts of a dump in their order, with the tags of their first sections. When a part begins, all parts before it are complete.
@@ -341,8 +341,8 @@ impl Dump {
     }
 }
 
-/// Reads the initial call in the dictionary of a `proc_lib` process: a pair of `$initial_call` and an address, followed by the three terms
-/// at that address. In the dump, the dictionary precedes the stack and follows the messages.
+/// Reads the initial call in the dictionary of a `proc_lib` process. This is a pair of `$initial_call` and an address, followed by the
+/// three terms at that address. In the dump, the dictionary precedes the stack and follows the messages.
 fn initial_call(lines: &mut Lines<impl Read>) -> std::io::Result<Option<String>> {
     let mark = memmem::Finder::new(b":t2:AD:$initial_call,H");
     while let Some(line) = lines.next_of_section()? {

@@ -1,5 +1,6 @@
-//! Finds the output of every tool except lcnt in one pass over a text: tables by their headings, terms by their first element, and lines by
-//! their labels. The parts found are replaced by spaces, so that all other words keep their positions in the search for lcnt's tables.
+//! Finds the output of every tool except lcnt in one pass over a text. It recognizes tables by their headings, terms by their first
+//! element, and lines by their labels. The parts found are replaced by spaces, so that all other words keep their positions in the search
+//! for lcnt's tables.
 
 use crate::answers::{self, Call};
 use crate::banner::{self, Banner};
@@ -17,8 +18,8 @@ const MAX_PARTS: usize = 2_000;
 /// more.
 const MAX_WASTED_PER_BYTE: usize = term::MAX_DEPTH as usize + 2;
 
-/// Names that may follow a call in its statement without changing its result, besides brackets and quotes, as in
-/// `…, limit: :infinity); :ok` (otherwise Elixir truncates a term), `… |> IO.inspect(limit: :infinity)`, and `…), halt().`
+/// Names that may follow a call in its statement without changing its result. Examples: `…, limit: :infinity); :ok`, because Elixir
+/// truncates terms by default; `… |> IO.inspect(limit: :infinity)`; and `…), halt().`
 const TRAILING_NAMES: [&str; 8] = ["IO", "inspect", "limit", "infinity", "ok", "pretty", "true", "halt"];
 
 /// Other characters that may follow a call in its statement without changing its result.

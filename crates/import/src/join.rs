@@ -40,8 +40,8 @@ const INCOMPLETE_HISTOGRAM: &str = "the histogram below it is incomplete, so it 
 /// The merged data of lcnt's tables.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Imported {
-    /// The collection. `length` is 0 if neither `information` nor percentages contain it, `locks` may be a lower bound derived from the
-    /// rows, and `remark` describes what is not exact.
+    /// The collection. `length` is 0 if neither `information` nor percentages contain it. `locks` may be a lower bound derived from the
+    /// rows. `remark` describes what is not exact.
     pub session: LockSession,
     /// The counts. `locks` is 0 and `kind` is empty if they were not printed; `waits` is 0 if there is no histogram.
     pub rows: Vec<LockRow>,

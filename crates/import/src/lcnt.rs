@@ -1,6 +1,6 @@
 //! Parses the output of `lcnt` word by word.
 //!
-//! Line breaks may be lost when text is copied, so they hardly matter: a table is a line of headings and the words after it that fit. A row
+//! Line breaks may be lost when text is copied, so they hardly matter. A table is a line of headings and the words after it that fit. A row
 //! begins only at the beginning of a line, directly after another row, or after unreadable words that end like a row. Otherwise, the second
 //! word of a broken row could be mistaken for the first word of another row.
 

@@ -1,7 +1,7 @@
 //! Interprets microstate accounting that `msacc:print` or `rabbitmq-diagnostics runtime_thread_stats` printed.
 //!
-//! The format is the same from OTP 19 to 29 (lib/runtime_tools/src/msacc.erl): a heading with the states in the order of the map's keys
-//! (arbitrary since OTP 26), then a line per thread and a line per type. Names are truncated to the width of their column, and touch the
+//! The format is the same from OTP 19 to 29 (lib/runtime_tools/src/msacc.erl). A heading contains the states in the order of the map's keys
+//! (arbitrary since OTP 26). A line per thread and a line per type follow. Names are truncated to the width of their column, and touch the
 //! next name if they fill it. Percentages have two decimals; with the option `system`, another percentage in brackets follows each. The
 //! table contains no times: they are computed from the percentages and the real-time, which is printed above the table if threads are
 //! listed.
@@ -65,8 +65,8 @@ const NO_NUMBER: i64 = -1;
 /// The whole time of a thread, in hundredths of a percent.
 const FULL_TIME: i64 = 10_000;
 
-/// Maximum difference between the mean of the threads and the line of their type, in hundredths of a percent: the VM weights threads by
-/// their time, which is nearly equal.
+/// Maximum difference between the mean of the threads and the line of their type, in hundredths of a percent. They differ because the VM
+/// weights threads by their time, which is nearly equal.
 const MAX_MEAN_DIFFERENCE: i64 = 100;
 
 const TRUNCATED_HEADING: &str = "this msacc table is truncated after its heading";

@@ -1,7 +1,7 @@
 //! Parses rows of a table, and checks that their cells are consistent.
 //!
-//! Usually, a row has one word per column. If words touch, the line is split at the ends of the columns. If the alignment is lost, too, all
-//! ways to split it into valid cells are tried, and the row is read if there is exactly one.
+//! Usually, a row has one word per column. If words touch, the line is split at the ends of the columns. If the alignment is also
+//! lost, all ways to split the line into valid cells are tried. The row is read if there is exactly one such way.
 
 use crate::head::{Column, Head, is_divider};
 use crate::text::{self, Tokens};

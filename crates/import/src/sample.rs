@@ -35,7 +35,7 @@ pub struct Reading {
     /// Tools whose output was read, in the order of their first part.
     pub tools: Vec<Tool>,
     /// The data of lcnt's tables; `None` if no row was read. In the session, `length` is 0 if neither `information` nor percentages contain
-    /// it, `locks` may be a lower bound derived from the rows, and `remark` describes what is not exact. In rows, `locks` is 0 and `kind`
+    /// it. `locks` may be a lower bound derived from the rows, and `remark` describes what is not exact. In rows, `locks` is 0 and `kind`
     /// is empty if they were not printed, and `waits` is 0 if there is no histogram.
     pub locks: Option<(LockSession, Vec<LockRow>)>,
     /// The values from all other tools.

@@ -97,8 +97,8 @@ impl StatementPrefix {
         prefix
     }
 
-    /// Whether the results of this call and of a later one in the same statement are both printed: they share brackets, or a function
-    /// prints this one. `between` is the text between the two calls.
+    /// Whether the results of this call and of a later one in the same statement are both printed. This is true if they share brackets, or
+    /// a function prints this one. `between` is the text between the two calls.
     pub fn prints_both(&self, between: &str) -> bool {
         self.prints || self.open > closed(between)
     }

@@ -86,7 +86,7 @@ fn dumps_of_all_releases_have_the_same_content() {
         assert!(dump.fact(facts::CRASH_TIME).is_some_and(|time| time.ends_with(" 2026")), "{release}");
         let schedulers = [facts::SCHEDULERS, facts::SCHEDULERS_ONLINE, facts::DIRTY_IO_SCHEDULERS];
         assert_eq!(schedulers.map(|key| dump.fact(key)), [Some("2"), Some("2"), Some("10")], "{release}");
-        assert_eq!(dump.fact(facts::NODE_NAME), None, "nonode@nohost is no name");
+        assert_eq!(dump.fact(facts::NODE_NAME), None, "nonode@nohost is not a name");
         // The default limit is 262,144 processes up to OTP 25, and 1,048,576 since OTP 26.
         let processes = if release < "26" { "262144" } else { "1048576" };
         let limits = [facts::PROCESS_LIMIT, facts::PORT_LIMIT, facts::ATOM_LIMIT];
@@ -125,7 +125,7 @@ fn an_out_of_memory_dump_names_the_process_in_gc() {
         let row = dump.sample.processes.iter().find(|row| row.pid == pid).expect("its row");
         assert_eq!(row.name.as_deref(), Some("report_builder"), "{release}");
         assert_eq!(row.status.as_deref(), Some("garbage_collecting"), "{release}");
-        assert_eq!(row.binary_bytes, None, "{release}: its count is half way through");
+        assert_eq!(row.binary_bytes, None, "{release}: the value is invalid during a garbage collection");
         let total = dump.reading(Group::Memory, "", "total").expect("memory");
         assert!(row.memory_bytes > total / 2 && row.memory_bytes < total, "{release}");
     }

@@ -2,7 +2,7 @@
 //!
 //! An allocator instance is an `Allctr_t` (erts/emulator/beam/erl_alloc_util.h). It is in static data or allocated with malloc at start,
 //! and never moves. Static tables point to all instances: `erts_allctrs` to single ones, and `erts_allctr_thr_spec` to arrays with one
-//! instance per scheduler. No symbols are needed, because instances are recognized by their content: at some offset, they contain a pointer
+//! instance per scheduler. No symbols are needed, because instances are recognized by their content. At some offset, they contain a pointer
 //! to a constant string of the emulator, such as `eheap_` or `binary_`.
 //!
 //! | offset in `Allctr_t` | OTP 23 | 25 | 27 |
@@ -15,8 +15,9 @@
 //! same in all releases.
 //!
 //! Carriers begin with `Carrier_t`: size and kind, next and previous carrier in the list, and their allocator. The lists of multiblock and
-//! singleblock carriers contain those in use. Abandoned carriers are in a ring through `cpool` with a sentinel in static data: one for all
-//! allocators in OTP 22 and 23, later one for each allocator type. `dc_list` contains those that are about to be deallocated.
+//! singleblock carriers contain those in use. Abandoned carriers are in a ring through `cpool`, with a sentinel in static data. OTP 22 and
+//! 23 have one ring for all allocators, later releases have one for each allocator type. `dc_list` contains those that are about to be
+//! deallocated.
 //!
 //! So all carriers are found through the VM's own lists. The cost grows with the number of carriers, not with their size, and former
 //! carriers are not mistaken for carriers.

@@ -49,8 +49,8 @@ impl Process<'_> {
         (is_static || matches!(kind, kinds::ANONYMOUS | kinds::HEAP)) && mapping.is_anonymous()
     }
 
-    /// Returns static data that is not part of a file (`.bss`), with the path of the file: the mapping after the file's, up to the end of
-    /// its static data.
+    /// Returns static data that is not part of a file (`.bss`), with the path of the file. It is in the mapping after that of the file, up
+    /// to the end of the file's static data.
     fn static_data(&self) -> impl Iterator<Item = (&str, Range)> {
         self.mappings.array_windows().filter_map(|[file, next]| {
             let end = *self.extents.get(file.path.as_str())?;

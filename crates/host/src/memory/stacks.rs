@@ -1,10 +1,10 @@
 //! Finds the stacks of threads.
 //!
-//! glibc has a `struct pthread` for each thread, at the upper end of the thread's stack. It contains a node of the list of all threads,
-//! then the thread id, and after other fields the start and the size of the stack (nptl/descr.h). So any of these structures leads to all
-//! others: the kernel provides the stack pointer of a sleeping thread, and the thread's id is found above it.
+//! glibc has a `struct pthread` for each thread, at the upper end of the thread's stack (nptl/descr.h). It contains a node of the list of
+//! all threads, then the thread id, and after other fields the start and the size of the stack. So any of these structures leads to all
+//! others. The first one is found through a sleeping thread: the kernel provides its stack pointer, and its id is above that.
 //!
-//! Only the offset of the id from the node is hard-coded: the id is searched, links must be consistent in both directions, and the bounds
+//! Only the offset of the id from the node is hard-coded. The id is searched, links must be consistent in both directions, and the bounds
 //! must contain the node. The guard of a stack need not be a separate mapping: newer kernels mark guard pages instead.
 //!
 //! With other C libraries, the whole mapping is the stack, if it follows a mapping without access rights.

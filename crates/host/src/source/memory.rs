@@ -29,8 +29,8 @@ impl Default for MemoryBudget {
     }
 }
 
-/// Maximum number of reads, of which the best one is recorded. If a VM moves heaps, or creates and frees carriers, during a read, the
-/// purpose of much of its memory remains unknown, so the read is repeated.
+/// Maximum number of reads; the best one is recorded. A read is repeated if the VM moved heaps, or created and freed carriers, because the
+/// purpose of much of its memory is then unknown.
 const MAX_READS: u32 = 3;
 /// Reads are no longer repeated after this many successive repetitions that were no better: the unexplained memory is then of an unknown
 /// kind.

@@ -78,8 +78,7 @@ impl Allocators {
                 continue;
             };
             let Some((metric, of)) = metric_of(set, rest) else { continue };
-            // The value is followed by the maximum since the last query, and the maximum since the start; in the pool, there is only the
-            // current value.
+            // The maximum since the last query and the maximum since the start follow the value. In the pool, there is only the value.
             let value = value.split(|byte| *byte == b' ').next().and_then(number);
             let (_, sum) = sums.entry(metric.name).or_insert((metric, Some(0)));
             *sum = sum.zip(value).and_then(|(sum, value)| sum.checked_add(value));
