@@ -414,7 +414,7 @@ impl RemoteHost {
         let answer = self.board.take();
         // If the node has ended, its host is not readable any more, either.
         let answer = answer.ok_or_else(|| {
-            Trouble::new(TroubleKind::Gone, "the node's agent, which reads it, did not answer")
+            Trouble::new(TroubleKind::Gone, "the node's agent, which reads the host's files, did not answer")
         })?;
         self.tree.fill(answer.told?);
         let pid = self.tree.find_pid().map_err(|error| match error {
@@ -454,7 +454,7 @@ impl RemoteHost {
             out.sample.readings.truncate(kept.0);
             out.sample.facts.truncate(kept.1);
             out.sample.gaps.truncate(kept.2);
-            let why = "found out only now which files the node's control groups have; they come with the next sample";
+            let why = "the files of the node's control groups were unknown; they are read for the next sample";
             return Err(Trouble::new(TroubleKind::TimedOut, why));
         }
         self.source = Some(source);

@@ -23,34 +23,34 @@ const NS_PER_US: i64 = 1_000;
 pub const DEFAULT_LENGTH_US: i64 = 1_000_000;
 
 const WRONG_TOTAL: &str =
-    "the total is not the sum of processes and system, so it is no result of erlang:memory()";
+    "the total is not the sum of processes and system, so it is not a result of erlang:memory()";
 const SOME_KINDS: &str = "some kinds of memory are missing: print erlang:memory()";
-const RABBITMQ_KINDS: &str = "most of RabbitMQ's kinds of memory are its own sums: print rabbitmq-diagnostics status --formatter json, or rabbitmqctl eval erlang:memory()";
+const RABBITMQ_KINDS: &str = "most kinds of memory that RabbitMQ prints are its own sums: print rabbitmq-diagnostics status --formatter json, or rabbitmqctl eval erlang:memory()";
 const NO_SCHEDULER_KINDS: &str = "the kinds of the schedulers are missing: print scheduler:utilization(1)";
-const NO_BYTES: &str = "an element is no number of bytes";
-const MALFORMED_UTILIZATION: &str = "it is no result of scheduler:utilization: a utilization is not between 0 and 1, or schedulers are missing";
+const NO_BYTES: &str = "an element is not a number of bytes";
+const MALFORMED_UTILIZATION: &str = "it is not a result of scheduler:utilization: a utilization is not between 0 and 1, or schedulers are missing";
 const WHICH_SIZES: &str =
     "these sizes may be current or maximum ones: copy the call too (recon_alloc:fragmentation(current))";
-const MALFORMED_INSTANCE: &str = "it is no result of recon_alloc:fragmentation: blocks are larger than their carriers, or a size is missing";
+const MALFORMED_INSTANCE: &str = "it is not a result of recon_alloc:fragmentation: blocks are larger than their carriers, or a size is missing";
 const MALFORMED_CACHE: &str =
-    "it is no result of recon_alloc:cache_hit_rates: more hits than calls, or a number is missing";
+    "it is not a result of recon_alloc:cache_hit_rates: more hits than calls, or a number is missing";
 const WHICH_MEANS: &str = "these averages may be of current or maximum sizes: copy the call too (recon_alloc:average_block_sizes(current))";
 const MAX_MEANS: &str =
     "these are averages of the maximum sizes: print recon_alloc:average_block_sizes(current)";
 const MALFORMED_MEANS: &str =
-    "it is no result of recon_alloc:average_block_sizes: an average is missing or invalid";
+    "it is not a result of recon_alloc:average_block_sizes: an average is missing or invalid";
 const RATIOS: &str = "these ratios contain no sizes: print recon_alloc:fragmentation(current) and average_block_sizes(current)";
 const WHICH_SUMS: &str =
     "these sums may be current or maximum ones: copy the call too (recon_alloc:memory(allocated_types))";
 const MAX_SUMS: &str =
-    "instances reach their maximum sizes at different times, so the sum says little: print the current ones";
+    "instances reach their maximum sizes at different times, so the sum is meaningless: print the current ones";
 const MALFORMED_SUM: &str =
     "it is neither a number of bytes (recon_alloc:set_unit(byte)) nor a ratio between 0 and 1";
 const MAY_CONTINUE: &str = "the number may be incomplete: copy the next line too";
-const NO_ALLOCATOR: &str = "the allocator's name is missing: print recon_alloc:allocators(), or fragmentation(current), which sums it up";
+const NO_ALLOCATOR: &str = "the allocator's name is missing: print recon_alloc:allocators(), or fragmentation(current), which is a summary";
 const TRUNCATED_ALLOCATORS: &str = "the shell has truncated the list of allocators: print rp(recon_alloc:fragmentation(current)), which is shorter";
 const MALFORMED_ALLOCATOR: &str =
-    "it is no result of recon_alloc:allocators: blocks are larger than their carriers, or a size is missing";
+    "it is not a result of recon_alloc:allocators: blocks are larger than their carriers, or a size is missing";
 const TRUNCATED_FRAGMENTATION: &str =
     "the shell has truncated the list of allocators: print rp(recon_alloc:fragmentation(current))";
 const TRUNCATED_UTILIZATION: &str = "the shell has truncated the list of schedulers after the normal ones: print rp(scheduler:utilization(1))";

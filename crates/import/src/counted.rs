@@ -61,11 +61,11 @@ const WHICH_LOCKS: &str =
 const NO_TRIES: &str = "the column tries is missing";
 const NO_COLLISIONS: &str = "the columns colls and ratio are missing: print it with either";
 const SEVERAL: &str =
-    "it is a sum over several classes at this place, and lcnt does not print the share of each";
+    "it is a sum over several classes at this location, and lcnt does not print the share of each";
 const SWAPPED: &str = "keys were swapped (lcnt:swap_pid_keys()), so this is a sum over all locks of a process or port: print it with {combine,false}, or without swapping";
 const MAY_BE_SWAPPED: &str =
     "keys were swapped (lcnt:swap_pid_keys()), so this may be a process with that name instead of a class";
-const NO_COUNT: &str = "the number of locks is no number";
+const NO_COUNT: &str = "the number of locks is not a number";
 
 /// Determines what the rows of a table count, and calls `refuse` with the reason for every row that cannot be used.
 pub fn counted_rows<'t>(

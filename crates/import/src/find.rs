@@ -38,10 +38,11 @@ const OTHER_BANNER: &str = "this banner differs from an earlier one, so facts th
 
 const CHANGED: &str = "the rest of the statement transforms the result of the call: print the plain result";
 const SEVERAL: &str =
-    "the statement has several calls, and this may be the answer of any: print each on its own";
+    "the statement has several calls, and this may be the result of any of them: print each separately";
 const SAME_LINE: &str = "more text follows on its line, so it may not be the answer of the call: copy both as the shell printed them";
-const TOO_MANY: &str = "too many parts before it; nothing from here on was read: import the rest on its own";
-const EXHAUSTED: &str = "too many nested brackets before it: import it on its own";
+const TOO_MANY: &str =
+    "too many parts before this one; the text from here on was not read: import it separately";
+const EXHAUSTED: &str = "too many nested brackets before it: import it separately";
 const CUT: &str = "the text ends within this term";
 const BROKEN: &str = "this term contains something that no term can: a line break in a number, or other text";
 

@@ -19,7 +19,7 @@ const MAX_BINS: usize = 64;
 
 const RELEASE: &str = "the bins of its histograms depend on the OTP release: copy the VM's banner too (Erlang/OTP 27 [erts-15.0] …)";
 const MALFORMED: &str =
-    "it is no result of this instrument function: a count is invalid, or the histograms differ in length";
+    "it is not a result of this instrument function: a count is invalid, or the histograms differ in length";
 const BY_PROCESS: &str = "it is listed by process or function: print instrument:allocations()";
 const SOME_BLOCKS: &str = "the call may have selected only some of the blocks";
 const SOME_CARRIERS: &str = "the call may have selected only some of the carriers";

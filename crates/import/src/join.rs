@@ -29,13 +29,13 @@ const NO_TIME: &str =
 const OTHER_LENGTH: &str =
     "its time and percentage belong to another duration: import one collection at a time";
 const OTHER_COLLECTION: &str =
-    "it contradicts an earlier table, so it is of another collection: import one at a time";
+    "it contradicts an earlier table, so it belongs to another collection: import one at a time";
 const EXCEEDS_WHOLE: &str =
     "its counts exceed those of the lock or class that they are part of: import one collection at a time";
-const AMBIGUOUS_NAME: &str = "several locks have this name, and which one it is is unknown";
+const AMBIGUOUS_NAME: &str = "several locks have this name, so it is unknown which one this is";
 const NO_ROWS: &str = "no row of this collection was read: copy the output of lcnt:conflicts() too";
-const EMPTY: &str = "it has headings but no row: by default, lcnt leaves out locks without wait time";
-const INCOMPLETE_HISTOGRAM: &str = "the histogram below it is incomplete, so it is unknown";
+const EMPTY: &str = "it has headings but no row: by default, lcnt omits locks without wait time";
+const INCOMPLETE_HISTOGRAM: &str = "the histogram below it is incomplete, and was not read";
 
 /// The merged data of lcnt's tables.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -496,7 +496,7 @@ fn remark(length: &Length, are_counted: bool, has_classes: bool, is_rounded: boo
         Length::Unknown => "The duration is unknown: copy lcnt:information() too.".to_owned(),
     };
     let sentences = [
-        "Imported from the output of lcnt, which by default prints 20 rows and leaves out locks without wait time.",
+        "Imported from the output of lcnt, which by default prints 20 rows and omits locks without wait time.",
         length.as_str(),
         if are_counted { "" } else { "The number of locks is a lower bound." },
         if has_classes { "" } else { "Only single locks were printed, no whole class." },

@@ -26,12 +26,12 @@ const MAX_CALL_SCAN_PER_BYTE: usize = 2;
 const MIN_CALL_SCAN_BYTES: usize = 16 * call::MAX_CALL_BYTES;
 
 const UNKNOWN: &str = "no known tool prints this";
-const TOO_MANY: &str = "too many rows before it";
+const TOO_MANY: &str = "too many rows before this one";
 const OVERFLOWED: &str = "a count has more digits than lcnt prints, so the histogram is unknown";
 const NO_ROW: &str = "the row that this histogram belongs to was not read";
 const NO_PLACES: &str = "the table of places below these lines is missing: copy it too";
 const UNTERMINATED: &str =
-    "too many unterminated calls before it, so no further call was read: import it on its own";
+    "too many unterminated calls before this one, so no further call was read: import it separately";
 
 /// The output of lcnt in a text.
 #[derive(Debug, Default)]

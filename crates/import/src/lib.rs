@@ -68,7 +68,7 @@ pub enum ImportError {
     )]
     NothingFound,
     /// A crash dump within other text.
-    #[error("it contains a crash dump, which must be a file of its own: beamtune import erl_crash.dump")]
+    #[error("it contains a crash dump, which must be in a separate file: beamtune import erl_crash.dump")]
     EmbeddedCrashDump,
     /// The input is a gzip file.
     #[error("it is compressed: gunzip -c FILE | beamtune import -")]

@@ -77,8 +77,8 @@ const BROKEN_ROW: &str =
 const MISSING_THREADS: &str = "threads are missing in this msacc table";
 const WRONG_MEAN: &str =
     "the threads of this msacc table contradict its lines per type: some are missing or changed";
-const NUMBERED: &str = "msacc prints no thread number above 99; later threads are numbered by their order";
-const RUN_TIME: &str = "these are percentages of run-time, without sleep, so how busy threads were is unknown: print msacc:print() instead";
+const NUMBERED: &str = "msacc prints thread numbers only up to 99; later threads are numbered by their order";
+const RUN_TIME: &str = "these are percentages of run-time, without sleep, so the utilization of the threads is unknown: use msacc:print() instead";
 const NO_TIME: &str = "these msacc threads have counted no time: start msacc first (msacc:start(1000))";
 
 /// Whether a table, or the lines above a table, begin at this position.

@@ -119,7 +119,7 @@ impl Fault {
             Fault::Inconsistent => {
                 "its collision percentage does not follow from its counts, so a number is wrong or belongs elsewhere"
             }
-            Fault::Ambiguous => "its columns touch, and where one ends is ambiguous",
+            Fault::Ambiguous => "its columns touch, so their ends are ambiguous",
             Fault::Truncated => "a number fills its column, so digits may be missing",
         }
     }

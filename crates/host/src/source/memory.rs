@@ -267,8 +267,8 @@ fn truncated_lists(contents: &BTreeMap<String, ContentSum>, lists: usize) -> Opt
         contents.values().map(|sum| sum.resident.saturating_add(sum.swapped)).fold(0, u64::saturating_add);
     let unknown = contents.get(content::UNKNOWN).map_or(0, |sum| sum.resident.saturating_add(sum.swapped));
     let is_much = lists > 0 && unknown > all / 100 * SIGNIFICANT_PERCENT;
-    let reason = "some of the VM's lists of carriers could not be followed to their end, because they are swapped out or were \
-                  being changed: carriers after that point count as unknown";
+    let reason = "some of the VM's lists of carriers could not be followed to their end, because they were swapped out or \
+                  changing: carriers after that point are recorded as unknown";
     is_much.then(|| Trouble::new(TroubleKind::Garbled, reason))
 }
 
