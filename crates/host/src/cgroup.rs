@@ -1,8 +1,8 @@
 //! Control groups: CPU quota, throttling and memory limit of a process, with v1, v2, or both mounted.
 //!
 //! A process is in one group of each hierarchy, and every group up to the root can have its own limit; the tightest one applies. OTP reads
-//! only the process's own group (erl_misc_utils.c, `read_cpu_quota`), so both limits are recorded. If they differ, the VM starts more
-//! schedulers than its quota can run.
+//! only the process's own group (erl_misc_utils.c, `read_cpu_quota`), so the limits of this group are recorded, too. If they differ, the VM
+//! starts more schedulers than its quota can run.
 //!
 //! `/proc/PID/cgroup` contains the paths of the groups, and mount tables contain the folders of their files. Mounts differ by namespace:
 //! our own mounts are tried first, then those of the process, below `/proc/PID/root`. If beamtune runs in a container beside the process,

@@ -310,7 +310,7 @@ pub struct RemoteHost {
 }
 
 impl RemoteHost {
-    /// Creates a source that posts its requests on the board.
+    /// Creates a source that exchanges requests and answers with the agent through `board`.
     pub fn new(board: Board) -> Self {
         let host = RemoteHost {
             board,

@@ -80,7 +80,7 @@ pub struct HostSource<T> {
     groups: Groups,
     tightest: Continuation,
     own: Continuation,
-    /// Facts that can change, as last recorded.
+    /// Last recorded values of the facts that can change.
     recorded_facts: BTreeMap<&'static str, String>,
     threads: ThreadReader,
     gaps: Gaps,

@@ -116,7 +116,7 @@ fn thread_numbers_agree_with_msacc() {
         let mut vm =
             otp.start_with_input(&[&["+S", "4:4", "+SDcpu", "4:4", "+SDio", "4"], &none[..]].concat(), &work);
         let mut recorder = Recorder::of(vm.pid());
-        // Microseconds by entity, from msacc and from the kernel, and begin and end of the read.
+        // Microseconds by entity, from msacc and from the kernel, and start and end of the read.
         let mut read = || -> ([BTreeMap<String, i64>; 2], [Instant; 2]) {
             let begin = Instant::now();
             vm.tell("");

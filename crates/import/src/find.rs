@@ -13,9 +13,9 @@ use crate::{instrument, msacc, rabbitmq};
 /// Maximum number of parts; the output of `rabbitmq-diagnostics status` has some sixty.
 const MAX_PARTS: usize = 2_000;
 
-/// Maximum number of bytes that are parsed in vain, per byte of the text. A term of an unknown tool is parsed again at each bracket in it.
-/// So each of its bytes is parsed at most once per level of nesting, plus once for the attempt that is too deep. Only crafted text needs
-/// more.
+/// Maximum number of bytes that are parsed without a result, per byte of the text. A term of an unknown tool is parsed again at each
+/// bracket in it. So each of its bytes is parsed at most once per level of nesting, plus once for the attempt that is too deep. Only
+/// crafted text needs more.
 const MAX_WASTED_PER_BYTE: usize = term::MAX_DEPTH as usize + 2;
 
 /// Names that may follow a call in its statement without changing its result. Examples: `…, limit: :infinity); :ok`, because Elixir
@@ -39,7 +39,7 @@ const OTHER_BANNER: &str = "this banner differs from an earlier one, so facts th
 const CHANGED: &str = "the rest of the statement transforms the result of the call: print the plain result";
 const SEVERAL: &str =
     "the statement has several calls, and this may be the result of any of them: print each separately";
-const SAME_LINE: &str = "more text follows on its line, so it may not be the answer of the call: copy both as the shell printed them";
+const SAME_LINE: &str = "more text follows on its line, so it may not be the result of the call: copy both as the shell printed them";
 const TOO_MANY: &str =
     "too many parts before this one; the text from here on was not read: import it separately";
 const EXHAUSTED: &str = "too many nested brackets before it: import it separately";
@@ -124,7 +124,7 @@ fn blanked(text: &str, blanks: &[(usize, usize)]) -> String {
     rest
 }
 
-/// A call whose answer may follow.
+/// A call whose result may follow.
 struct PendingCall {
     call: Call,
     begin: usize,
@@ -135,7 +135,7 @@ struct PendingCall {
 }
 
 impl PendingCall {
-    /// Returns why the following text may not be the answer of the call.
+    /// Returns why the following text may not be the result of the call.
     fn doubt(&self) -> Option<&'static str> {
         match self {
             PendingCall { prefix: StatementPrefix { alters: true, .. }, .. } => Some(CHANGED),
@@ -156,7 +156,7 @@ struct Finder<'a> {
     part_end: usize,
     /// The last call.
     call: Option<PendingCall>,
-    /// Number of bytes that may still be parsed in vain.
+    /// Number of bytes that may still be parsed without a result.
     budget: usize,
 }
 
@@ -232,7 +232,7 @@ impl Finder<'_> {
                 .find(|c: char| !c.is_ascii_digit() && !matches!(c, '.' | '_' | 'e' | '-'))
                 .unwrap_or(rest.len());
         let after = &self.text[end..];
-        // Digits before `>` belong to a prompt, unless they follow the call directly: then they begin with the digits of the answer.
+        // Digits before `>` belong to a prompt, unless they follow the call directly: then they begin with the digits of the result.
         let is_prompt = after.starts_with('>');
         if end == at || is_prompt && !self.follows_directly(at) {
             return None;
@@ -290,7 +290,7 @@ impl Finder<'_> {
         }
     }
 
-    /// Subtracts bytes that were parsed in vain from the budget; every attempt costs at least one byte.
+    /// Subtracts bytes that were parsed without a result from the budget; every attempt costs at least one byte.
     fn charge(&mut self, bytes: usize) {
         self.budget = self.budget.saturating_sub(bytes.max(1));
     }
@@ -326,7 +326,7 @@ impl Finder<'_> {
         PendingCall { call, begin, end, prefix, is_one_of_several }
     }
 
-    /// Returns the call, if the following text is its answer.
+    /// Returns the call, if the following text is its result.
     fn sole_call(pending_call: &PendingCall) -> Option<&Call> {
         (!pending_call.is_one_of_several).then_some(&pending_call.call)
     }
@@ -344,7 +344,7 @@ impl Finder<'_> {
         while after < at {
             let (word, next) = word(text, after);
             let is_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | '@');
-            // Any other character transforms the answer, or begins a comment.
+            // Any other character transforms the result, or begins a comment.
             let is_mark = |c: char| is_name(c) || TRAILING_CHARS.contains(&c);
             let is_rest = || {
                 word.split("|>").all(|part| part.chars().all(is_mark))

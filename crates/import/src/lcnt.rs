@@ -379,7 +379,7 @@ impl<'a> Parser<'a> {
         while self.tokens.word(0).starts_with('#') && self.tokens.word(0).bytes().all(|byte| byte == b'#') {
             self.tokens.skip(1);
         }
-        // If line breaks were lost, the shell's answer follows the last line.
+        // If line breaks were lost, the value that the shell prints follows the last line.
         if matches!(self.tokens.word(0), "ok" | ":ok") {
             self.tokens.skip(1);
         }
@@ -395,7 +395,7 @@ impl<'a> Parser<'a> {
         true
     }
 
-    /// Reads the answer that a shell prints after other output.
+    /// Reads the return value that a shell prints after other output.
     fn answer(&mut self, token: Token<'a>) -> bool {
         let is_answer = matches!(token.text, "ok" | ":ok" | "true" | "false")
             || token.text.starts_with("{ok,")

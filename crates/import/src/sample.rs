@@ -63,7 +63,7 @@ type KnownValues = HashMap<(Group, String, String), (i64, bool)>;
 struct LocatedOmission {
     tool: Tool,
     omission: Omission,
-    /// Begin of the part in the text, in bytes.
+    /// Position of the part in the text, in bytes.
     begin: usize,
     /// Its first line, from 1.
     line: usize,

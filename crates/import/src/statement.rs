@@ -1,4 +1,4 @@
-//! Determines whether the shell's answer is the plain and complete result of a call, from the statement around the call.
+//! Determines whether printed text is the plain and complete result of a call, from the statement around the call.
 //!
 //! `rp(recon_alloc:fragmentation(current))` returns the whole list, but `tl(recon_alloc:fragmentation(current))` only a part of it. For
 //! `{recon_alloc:fragmentation(max), recon_alloc:fragmentation(current)}`, assigning the lists to the calls would need a parser of the
@@ -55,7 +55,7 @@ const WORD_OPERATORS: [&str; 7] = ["div", "rem", "bsl", "bsr", "band", "bor", "b
 /// The part of a statement before a call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StatementPrefix {
-    /// Begin of the statement in the text, in bytes.
+    /// Position of the statement in the text, in bytes.
     pub begin: usize,
     /// Number of open brackets.
     open: usize,
@@ -128,7 +128,7 @@ pub fn is_in_arithmetic(text: &str, begin: usize, end: usize) -> bool {
     follows_operand || is_in_line && is_operator && !is_arrow && !text[..end].ends_with('.')
 }
 
-/// Returns the begin of the statement around `at`, and whether a prompt of Erlang's or Elixir's shell precedes it.
+/// Returns the start of the statement around `at`, and whether a prompt of Erlang's or Elixir's shell precedes it.
 fn statement_begin(text: &str, from: usize, at: usize) -> (usize, bool) {
     let (mut begin, mut prompt) = (from, "");
     let mut place = from;

@@ -9,7 +9,7 @@ const MAX_QUOTED_CHARS: usize = 600;
 /// Maximum length of a word. A prompt contains a node name of at most 255 characters, and a few other characters.
 const MAX_WORD_CHARS: usize = 300;
 
-/// Maximum number of marks in a histogram. It has 30 marks between vertical bars.
+/// Maximum number of marks in a histogram; lcnt prints 30 between vertical bars.
 const MAX_MARKS: usize = 64;
 
 /// A word of the text.
@@ -21,9 +21,9 @@ pub struct Token<'a> {
     pub line: usize,
     /// Column in characters, from 1.
     pub column: usize,
-    /// Begin of the word in the text, in bytes.
+    /// Position of the word in the text, in bytes.
     pub begin: usize,
-    /// Begin of its line in the text, in bytes.
+    /// Position of its line in the text, in bytes.
     pub line_begin: usize,
     /// Whether only white space precedes it on its line.
     pub is_first: bool,

@@ -67,7 +67,7 @@ pub fn mounts(content: &[u8]) -> Vec<Mount> {
     text::lines(content).filter_map(line).collect()
 }
 
-/// Decodes octal escapes, such as `\040` for a blank.
+/// Decodes octal escapes, such as `\040` for a space.
 fn unescape(field: &[u8]) -> String {
     let mut plain = Vec::with_capacity(field.len());
     let mut rest = field;

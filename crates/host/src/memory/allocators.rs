@@ -32,13 +32,13 @@ const PREFIXES: [&str; 12] = [
     "temp_", "sl_", "std_", "ll_", "eheap_", "ets_", "fix_", "literal_", "binary_", "driver_", "exec_",
     "test_",
 ];
-/// Size of the first part of an `Allctr_t`, in which its name is searched.
+/// Size of the first part of an `Allctr_t`, which is searched for the name.
 const NAME_SEARCH_BYTES: usize = 256;
-/// Size of the part in which its lists are searched.
+/// Size of the first part of an `Allctr_t`, which is searched for the lists.
 const LISTS_SEARCH_BYTES: usize = 1024;
 /// Maximum number of instances: 10 allocators for each of 1,024 normal and as many dirty schedulers, and some more.
 const MAX_ALLOCATORS: usize = 30_000;
-/// Number of instances in which the offset of the lists is searched.
+/// Number of instances that are searched for the offset of the lists.
 const SAMPLED_ALLOCATORS: usize = 200;
 /// Maximum number of carriers: a terabyte in carriers of one megabyte.
 const MAX_CARRIERS: usize = 1_000_000;

@@ -76,7 +76,7 @@ impl fmt::Debug for Image<'_> {
 }
 
 impl<'a> Image<'a> {
-    /// Creates the access. `file` and `pagemap` provide the current state, `pages` an earlier one.
+    /// Creates an image. `file` and `pagemap` provide the current state, `pages` an earlier one.
     pub fn new(
         [file, pagemap]: [&'a dyn ReadAt; 2],
         pages: &'a Pages,

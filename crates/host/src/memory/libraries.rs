@@ -29,7 +29,7 @@ impl Libraries {
         mappings: &'a [Mapping],
     ) -> HashMap<&'a str, u64> {
         let mut extents = HashMap::new();
-        // Only files whose mapping is followed by anonymous memory.
+        // Static data outside the file can exist only if anonymous memory follows the mapping.
         let is_followed = |path: &str| {
             mappings.array_windows().any(|[file, next]| {
                 file.path == path && file.end == next.start && next.path.is_empty() && next.write

@@ -4,8 +4,8 @@
 //! all threads, then the thread id, and after other fields the start and the size of the stack. So any of these structures leads to all
 //! others. The first one is found through a sleeping thread: the kernel provides its stack pointer, and its id is above that.
 //!
-//! Only the offset of the id from the node is hard-coded. The id is searched, links must be consistent in both directions, and the bounds
-//! must contain the node. The guard of a stack need not be a separate mapping: newer kernels mark guard pages instead.
+//! Only the offset of the id from the node is hard-coded. Memory is searched for the id, links must be consistent in both directions, and
+//! the bounds must contain the node. The guard of a stack need not be a separate mapping: newer kernels mark guard pages instead.
 //!
 //! With other C libraries, the whole mapping is the stack, if it follows a mapping without access rights.
 

@@ -2,8 +2,8 @@
 //!
 //! Every second, at most 2,048 connections of the network namespace are sampled; if there are more, the kernel returns the same ones each
 //! time. A connection is recorded as unread if at least 4,096 bytes are unread in two successive samples: less may be a TLS ticket on an
-//! idle connection. Some unread connections are tracked individually, with the bytes that they have received: this shows how fast they are
-//! read.
+//! idle connection. Some unread connections are tracked individually, with the number of bytes that they have received: this shows how fast
+//! the VM reads.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
@@ -36,7 +36,7 @@ const MAX_FOLLOWED: usize = 64;
 /// Maximum number of sockets in TIME_WAIT that are read per address family. This takes about 10 ms, and is enough for 170 closed
 /// connections per second, which remain for 60 s each.
 const MAX_CLOSED: usize = 10_000;
-/// Interval at which they are read; each remains for a minute.
+/// Interval at which sockets in TIME_WAIT are read; each remains for a minute.
 const CLOSED_INTERVAL_NS: i64 = 5 * SECOND_NS;
 /// Only connections that were closed within this time are counted.
 const CLOSED_WITHIN_MS: u32 = 10_000;

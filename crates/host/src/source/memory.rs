@@ -12,7 +12,7 @@ use crate::tree::FileTree;
 
 use super::{HostSource, remote_host_trouble, rollup_ns, some};
 
-/// Limits the cost of reading memory.
+/// Limits for the cost of reading memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryBudget {
     /// Maximum CPU time of one read; its wall time may be four times as long. The next sample should not be late. The VM is delayed only

@@ -1,7 +1,7 @@
 //! The kinds of the VM's open files: sockets, pipes, files by folder. The VM itself can list only its ports.
 //!
-//! The kind is the target of a symbolic link per open file. If there are many, a fixed number of links is read, spread evenly over all
-//! descriptors. The kernel assigns the lowest free number, so few descriptors are unused.
+//! The kind of an open file follows from the target of its symbolic link in `/proc/PID/fd`. If there are many open files, a fixed number of
+//! links is read, spread evenly over all descriptors. The kernel assigns the lowest free number, so few descriptors are unused.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -28,7 +28,7 @@ use super::{HostSource, remote_host_trouble, some};
 
 /// Minimum pause after sampling, as a multiple of its CPU time: 0.5 % of a core.
 const REST_FACTOR: i64 = 200;
-/// Maximum number of processes; if there are more, their CPU time is unknown.
+/// Maximum number of programs and their descendants; if there are more, their CPU time is unknown.
 const MAX_PROGRAMS: usize = 2_000;
 /// Maximum number of threads per process whose lists of children are read: each thread has its own list.
 const MAX_THREADS: usize = 64;

@@ -15,7 +15,7 @@ pub(super) struct Section {
     /// The id, such as `<0.12.0>`; empty if the section has none.
     pub(super) id: String,
     text: Vec<u8>,
-    /// Offsets in `text` of the begin, the colon and the end of each line that contains a colon.
+    /// Offsets in `text` of the start, the colon and the end of each line that contains a colon.
     field_offsets: Vec<[usize; 3]>,
 }
 
