@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(files.read("/opt/up"), None);
         assert_eq!(files.read("/opt/absolute"), None);
         assert_eq!(files.read("/../secret"), None);
-        // A link within the root is followed like by the process itself.
+        // A link within the root is followed as the process itself would follow it.
         host.file("/box/secret", "mine");
         assert_eq!(files.read("/opt/absolute").as_deref(), Some(&b"mine"[..]));
         // Opening a FIFO could block until another process writes to it.

@@ -458,10 +458,10 @@ mod tests {
                 }
                 Err(error) => return eprintln!("skipped, because the kernel does not answer: {error}"),
             }
-            assert!(std::time::Instant::now() < until, "no socket in TIME_WAIT");
+            assert!(std::time::Instant::now() < until, "the kernel lists no socket in TIME_WAIT");
             thread::sleep(std::time::Duration::from_millis(1));
         }
-        assert!(closed(std::process::id(), 1).unwrap().len() <= 2, "one per address family");
+        assert!(closed(std::process::id(), 1).unwrap().len() <= 2, "at most one per address family");
     }
 
     proptest! {

@@ -74,7 +74,7 @@ pub fn vm_thread(comm: &[u8]) -> Option<String> {
         };
         (kind, number, kind != "poll")
     };
-    // The VM formats numbers without leading zeros, so a name with one comes from a NIF.
+    // The VM formats numbers without leading zeros, so a name with a leading zero comes from a NIF.
     let id: u32 = number.parse().ok().filter(|id: &u32| id.to_string() == number)?;
     match (kind, from_one) {
         (_, true) if id == 0 => None,

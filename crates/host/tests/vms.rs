@@ -155,7 +155,7 @@ fn thread_numbers_agree_with_msacc() {
                         let is_right =
                             by_msacc == by_kernel && (*kind != "scheduler" || by_kernel == "scheduler/2");
                         *agreed += if is_right { 1 } else { -1 };
-                        assert!(*agreed > -3, "OTP {}: {by_msacc} is {by_kernel}", otp.release);
+                        assert!(*agreed > -3, "OTP {}: msacc named {by_msacc}, the kernel {by_kernel}", otp.release);
                     }
                 }
             }
@@ -329,7 +329,7 @@ fn a_vm_in_its_own_namespaces_is_found() {
         (Some(1), Isolation { pid: Some(true), net: Some(true), mount: Some(true), user: Some(false) })
     );
     assert_eq!(vm.installation.otp_release, Some(otp.release));
-    assert!(vm.installation.otp_version.is_some(), "read below {:?}", vm.root);
+    assert!(vm.installation.otp_version.is_some(), "no version found below {:?}", vm.root);
     assert_eq!(vm.root, Some(format!("/proc/{}/root", vm.identity.pid)));
 }
 

@@ -267,8 +267,8 @@ impl Dump {
         self.readings.add(&metrics::RUN_QUEUE, entity, length);
     }
 
-    /// Returns the process of the thread that terminated the VM. The head contains its name only if it is a normal scheduler. Any other
-    /// thread is usually a dirty scheduler with a garbage collection of a large heap, which identifies it if there is only one.
+    /// Returns the process that ran on the thread that terminated the VM. The head names that thread only if it is a normal scheduler.
+    /// Any other thread is usually a dirty scheduler with a garbage collection of a large heap, which identifies it if there is only one.
     fn crash_process(&self) -> Option<&str> {
         let thread = self.head.thread.as_deref()?;
         if let Some(running) = self.running.iter().find(|running| running.thread == thread) {

@@ -66,7 +66,7 @@ pub const CARRIERS: &str = "vm.carriers";
 /// The source of gaps in data about allocations.
 pub const ALLOCATIONS: &str = "vm.allocations";
 
-/// Data that is missing in a part.
+/// Data that are missing in a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Omission {
     /// The source of the gap in the recording.
