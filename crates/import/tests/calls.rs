@@ -28,7 +28,7 @@ fn check_refused(text: &str, line: usize, why: &str) {
 }
 
 #[test]
-fn answers_of_several_calls_in_one_expression_are_refused() {
+fn results_of_several_calls_in_one_expression_are_refused() {
     let (max, current) = (answer(90), answer(80));
     for (calls, answers) in [
         (
@@ -67,7 +67,7 @@ fn numbers_of_several_calls_in_one_statement_are_refused() {
 }
 
 #[test]
-fn an_answer_is_assigned_to_the_last_of_several_calls() {
+fn a_result_is_assigned_to_the_last_of_several_calls() {
     for calls in [
         "1> recon_alloc:fragmentation(max), recon_alloc:fragmentation(current).",
         "1> recon_alloc:snapshot(), rp(recon_alloc:fragmentation(current)).",
@@ -172,7 +172,7 @@ fn numbers_in_arithmetic_or_prose_are_refused() {
 }
 
 #[test]
-fn answers_of_calls_within_printing_functions_are_read() {
+fn results_of_calls_within_printing_functions_are_read() {
     for call in [
         "rpc:call('shop@web1', recon_alloc, fragmentation, [current]).",
         "rpc:call(N, recon_alloc, fragmentation, [current], 5000).",

@@ -501,7 +501,7 @@ fn unread_connections_are_grouped_by_listening_socket_or_peer() {
     check(&metrics::TCP_UNREAD_BYTES, "to 127.0.0.1:3306,127.0.0.1:40016", Some(5_000));
     check(&metrics::TCP_UNREAD_BYTES, "to 127.0.0.1:3306,127.0.0.1:40017", None);
     assert_eq!(reasons(&sample), [""; 0]);
-    // The data was read.
+    // The data were read.
     host.file("/proc/7/net/tcp", listening(0));
     let (sample, _) = fixture.sample(false).unwrap();
     assert_eq!(fixture.value(&sample, &metrics::TCP_UNREAD, "0.0.0.0:5432"), Some(0));
