@@ -1,6 +1,6 @@
 //! Prints the mappings and memory contents of a VM: `cargo run -p beamtune-host --example memory_map PID`.
 
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example to be run by hand")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example that is run manually")]
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
         })
         .collect();
     let mut reader = MemoryReader::default();
-    // Twice, since the first read finds the landmarks.
+    // The memory is read twice, since the first read also searches for the landmarks.
     for _ in 0..2 {
         let kinds = threads.iter().map(|(tid, kind)| (*tid, kind.as_str()));
         let map = match reader.read(&tree, pid, kinds, Depth::Contents, &clock, 10_000_000_000) {
@@ -91,7 +91,7 @@ fn main() -> ExitCode {
             None => {}
         }
         println!(
-            "malloc: {}; {} lists cut; {:.1} ms",
+            "malloc: {}; {} lists truncated; {:.1} ms",
             map.malloc.unwrap_or("unknown"),
             map.cut_lists,
             map.cost_ns as f64 / 1e6

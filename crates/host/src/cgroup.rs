@@ -1,13 +1,13 @@
-//! Control groups: CPU quota, throttling and memory limit of a process, in v1, v2, and with both mounted at once.
+//! Control groups: CPU quota, throttling and memory limit of a process, with v1, v2, or both mounted.
 //!
-//! A process is in one group of each hierarchy, and every group up to the root can have its own limit; the tightest one applies. OTP reads only
-//! the process's own group (erl_misc_utils.c, `read_cpu_quota`), so both are kept: where they differ, the VM starts more schedulers than it
-//! may run.
+//! A process is in one group of each hierarchy, and every group up to the root can have its own limit; the tightest one applies. OTP reads
+//! only the process's own group (erl_misc_utils.c, `read_cpu_quota`), so the limits of this group are recorded, too. If they differ, the VM
+//! starts more schedulers than its quota can run.
 //!
-//! `/proc/PID/cgroup` names the groups. Mounts show where their files are, and mounts differ by namespace: we try our own mounts first,
-//! then those of the process, below `/proc/PID/root` (if we are in a container next to it, its group is only visible there). See cgroups(7),
-//! cgroup_namespaces(7), and the kernel's Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/memory.rst and
-//! scheduler/sched-bwc.rst.
+//! `/proc/PID/cgroup` contains the paths of the groups, and mount tables contain the folders of their files. Mounts differ by namespace:
+//! our own mounts are tried first, then those of the process, below `/proc/PID/root`. If beamtune runs in a container beside the process,
+//! the group is visible only there. See cgroups(7), cgroup_namespaces(7), and the kernel's Documentation/admin-guide/cgroup-v2.rst,
+//! cgroup-v1/memory.rst and scheduler/sched-bwc.rst.
 
 use beamtune_model::Nanos;
 
@@ -22,9 +22,9 @@ mod locate;
 pub(crate) use continuation::Continuation;
 pub use locate::{Membership, Mount, memberships, mounts};
 
-/// Limit of levels between a group and the root; Kubernetes has about six.
+/// Maximum number of levels between a group and the root; Kubernetes has about six.
 const MAX_LEVELS: usize = 32;
-/// v1 represents "no limit" as the largest number of pages that it can count; no host has that much memory.
+/// v1 represents "no limit" as the largest possible number of pages. No host has as much memory as this value.
 const NO_MEMORY_LIMIT: i64 = 1 << 60;
 
 /// The version of a hierarchy.
@@ -46,15 +46,15 @@ impl Version {
     }
 }
 
-/// A group, and where its files are.
+/// A group, and the folder with its files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
-    /// Its path in the hierarchy, as far as visible: `/docker/0123`.
+    /// The visible part of its path in the hierarchy: `/docker/0123`.
     pub path: String,
     folder: Folder,
 }
 
-/// A folder below the tree's root, or below that of a process in another mount namespace.
+/// A folder below the tree's root, or below the root of a process in another mount namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Folder {
     root: String,
@@ -72,7 +72,7 @@ pub struct Branch {
     pub reaches_root: bool,
 }
 
-/// The relevant groups of a process; `None` for a missing controller.
+/// The relevant groups of a process; `None` if a controller is missing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Groups {
     /// Groups that limit its CPU time.
@@ -81,22 +81,22 @@ pub struct Groups {
     pub cpuacct: Option<Branch>,
     /// Groups that limit its memory.
     pub memory: Option<Branch>,
-    /// v2 groups, which provide pressure even if v1 does everything else.
+    /// v2 groups, which provide pressure even if all controllers are in v1.
     pub unified: Option<Branch>,
     /// A group that may limit its CPU time or memory, but whose files were not found: whether there is a limit is unknown.
     pub unseen: Option<String>,
 }
 
-/// CPU values of a group; `None` for what it does not provide.
+/// CPU values of a group; `None` for those that it does not provide.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CpuGroup {
     /// The group.
     pub path: String,
-    /// Its own quota in thousandths of a core; `None` also without a quota.
+    /// Its own quota in thousandths of a core; `None` if it has no quota.
     pub quota_permille: Option<i64>,
     /// Number of enforcement periods in which it ran.
     pub periods: Option<i64>,
-    /// Number of those in which it was throttled.
+    /// Number of these periods in which it was throttled.
     pub throttled_periods: Option<i64>,
     /// Throttled time, summed over CPUs.
     pub throttled_ns: Option<Nanos>,
@@ -111,18 +111,18 @@ pub struct CpuGroup {
 pub struct CpuLimits {
     /// Its own group: the only one that OTP reads.
     pub own: CpuGroup,
-    /// The group with the tightest quota; its own group without any quota.
+    /// The group with the tightest quota; its own group if no group has a quota.
     pub tightest: CpuGroup,
 }
 
 /// Memory limit of a process.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MemoryLimits {
-    /// The group with the tightest limit; its own group without any limit.
+    /// The group with the tightest limit; its own group if no group has a limit.
     pub path: String,
-    /// The limit; `None` without a limit.
+    /// The limit; `None` if there is none.
     pub limit_bytes: Option<i64>,
-    /// Memory charged to that group; `None` for the root of v2, which does not provide it.
+    /// Memory charged to this group; `None` for the root group of v2, which does not provide it.
     pub used_bytes: Option<i64>,
 }
 
@@ -191,8 +191,8 @@ impl Groups {
         })
     }
 
-    /// In v1 another controller counts CPU time, usually mounted together with `cpu`. If the process is in a different group there,
-    /// that group's time is not this one's.
+    /// Reads the CPU time of a v1 group. It is counted by another controller, which is usually mounted together with `cpu`. `None` if the
+    /// process is in a different group of that controller, whose CPU time would differ.
     fn usage_v1(&self, tree: &impl FileTree, path: &str) -> Result<Option<Nanos>, HostError> {
         let groups = self.cpuacct.as_ref().map(|branch| branch.groups.as_slice()).unwrap_or_default();
         match groups.iter().find(|group| group.path == path) {
@@ -225,8 +225,8 @@ impl Groups {
         }))
     }
 
-    /// Reads `cpu.pressure`, `memory.pressure` or `io.pressure` of the process's v2 group. `None` for the root, whose pressure is
-    /// the host's, which is read elsewhere.
+    /// Reads `cpu.pressure`, `memory.pressure` or `io.pressure` of the process's v2 group. `None` for the root group: its pressure is that
+    /// of the host, which is read from `/proc/pressure`.
     pub fn pressure(&self, tree: &impl FileTree, file: &str) -> Result<Option<Vec<u8>>, HostError> {
         match &self.unified {
             Some(Branch { groups, reaches_root, .. }) if groups.len() > 1 || !reaches_root => {
@@ -238,7 +238,7 @@ impl Groups {
 }
 
 impl Group {
-    /// The content of one of its files; `None` if the file does not exist because the controller is off.
+    /// Reads one of the group's files; `None` if the file does not exist, because the controller is off.
     fn read(&self, tree: &impl FileTree, file: &str) -> Result<Option<Vec<u8>>, HostError> {
         let mut content = Vec::new();
         let path = format!("{}/{file}", self.folder.path.trim_end_matches('/'));
@@ -253,13 +253,13 @@ impl Group {
         }
     }
 
-    /// A file with one number; `None` if it is missing, or has no number (`max`).
+    /// Reads a file that contains one number; `None` if the file is missing, or contains no number (`max`).
     fn number(&self, tree: &impl FileTree, file: &str) -> Result<Option<i64>, HostError> {
         Ok(self.read(tree, file)?.and_then(|content| text::reading(content.trim_ascii())))
     }
 }
 
-/// The quota of one group, in thousandths of a core.
+/// Reads the quota of one group, in thousandths of a core.
 fn quota(tree: &impl FileTree, version: Version, group: &Group) -> Result<Option<i64>, HostError> {
     let (quota, period) = match version {
         Version::V1 => {

@@ -1,18 +1,18 @@
 //! A VM's command line and environment: flags, programs and paths.
 //!
-//! erlexec has already expanded `-args_file` and inserted `ERL_FLAGS` and similar variables, so `/proc/PID/cmdline` has all arguments:
-//! emulator flags (with `+` replaced by `-`) up to the first `--`, then what init reads (erts/etc/common/erlexec.c;
-//! erts/preloaded/src/init.erl, `parse_boot_args/4`).
+//! `/proc/PID/cmdline` contains all arguments, since erlexec has already expanded `-args_file` and inserted `ERL_FLAGS` and similar
+//! variables. Emulator flags come first, with `+` replaced by `-`. The arguments of init follow after the first `--`. Sources:
+//! erts/etc/common/erlexec.c, and `parse_boot_args/4` in erts/preloaded/src/init.erl.
 //!
-//! Both may contain secrets: the cookie, passwords in application parameters. They are kept, because the cookie is needed to connect, but
-//! are never displayed: `Debug` and [`CommandLine::shown`] redact them.
+//! Command line and environment may contain secrets: the cookie, or passwords in application parameters. Secrets are stored, because the
+//! cookie is needed to connect, but they are never displayed: `Debug` and [`CommandLine::shown`] redact them.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::text;
 
-/// Flags of init whose values are not secret.
+/// Flags of init with values that are not secret.
 const HARMLESS: &[&str] = &[
     "args_file",
     "bindir",
@@ -42,7 +42,7 @@ const HARMLESS: &[&str] = &[
     "start_epmd",
     "user",
 ];
-/// Parameters of the kernel application whose values are not secret.
+/// Parameters of the kernel application with values that are not secret.
 const HARMLESS_OF_KERNEL: &[&str] = &[
     "dist_auto_connect",
     "erl_epmd_node_listen_port",
@@ -75,10 +75,10 @@ impl fmt::Debug for CommandLine {
 }
 
 impl CommandLine {
-    /// Reads the content of `/proc/PID/cmdline`.
+    /// Parses the content of `/proc/PID/cmdline`.
     pub fn parse(content: &[u8]) -> Self {
         let arguments: Vec<String> = text::strings(content).collect();
-        // Without the separator, no argument is assumed to be the emulator's.
+        // Without the separator, no argument is assumed to be an emulator flag.
         let emulator =
             arguments.iter().position(|argument| argument == "--").unwrap_or(1.min(arguments.len()));
         let mut flags: Vec<(String, Vec<String>)> = Vec::new();
@@ -103,38 +103,38 @@ impl CommandLine {
         CommandLine { arguments, emulator, flags, extra }
     }
 
-    /// All arguments, including the cookie, for connecting. Never display or store them.
+    /// Returns all arguments, including the cookie, which is needed to connect. Never display or store them.
     pub fn secret_arguments(&self) -> &[String] {
         &self.arguments
     }
 
-    /// The program as it was called.
+    /// Returns the first argument: the program, as it was called.
     pub fn program(&self) -> Option<&str> {
         self.arguments.first().map(String::as_str)
     }
 
-    /// Values of the last flag with this name, which is the one that takes effect for most flags.
+    /// Returns the values of the last flag with this name, which takes effect for most flags.
     pub fn values(&self, flag: &str) -> Option<&[String]> {
         self.flags.iter().rev().find(|(name, _)| name == flag).map(|(_, values)| values.as_slice())
     }
 
-    /// The first value of the last flag with this name.
+    /// Returns the first value of the last flag with this name.
     pub fn value(&self, flag: &str) -> Option<&str> {
         self.values(flag)?.first().map(String::as_str)
     }
 
-    /// Values of every flag with this name.
+    /// Returns the values of every flag with this name.
     pub fn all<'a>(&'a self, flag: &'a str) -> impl Iterator<Item = &'a [String]> {
         self.flags.iter().filter(move |(name, _)| name == flag).map(|(_, values)| values.as_slice())
     }
 
-    /// The last flag with one of these names, and its first value.
+    /// Returns the last flag with one of these names, and its first value.
     pub fn last_of(&self, names: [&str; 2]) -> Option<(&str, Option<&str>)> {
         let (name, values) = self.flags.iter().rev().find(|(name, _)| names.contains(&name.as_str()))?;
         Some((name, values.first().map(String::as_str)))
     }
 
-    /// An application parameter: `-kernel inet_dist_listen_min 9100`.
+    /// Returns the value of an application parameter, as in `-kernel inet_dist_listen_min 9100`.
     pub fn parameter(&self, application: &str, key: &str) -> Option<&str> {
         let flags = self.flags.iter().filter(|(name, _)| name == application);
         let pairs = flags.flat_map(|(_, values)| values.chunks_exact(2));
@@ -142,17 +142,17 @@ impl CommandLine {
         wanted.next_back().map(String::as_str)
     }
 
-    /// The arguments after `-extra`: for Elixir and escripts the program and its arguments.
+    /// Returns the arguments after `-extra`: for Elixir and escripts, these are the program and its arguments.
     pub fn extra(&self) -> &[String] {
         &self.extra
     }
 
-    /// Whether erlexec may have created this command line.
+    /// Whether the command line has the form that erlexec creates.
     pub fn is_emulators(&self) -> bool {
         self.values("root").is_some() && self.values("progname").is_some()
     }
 
-    /// The arguments for display: possible secrets are `*`.
+    /// Returns the arguments for display, with `*` for possible secrets.
     pub fn shown(&self) -> Vec<String> {
         let (emulator, rest) = self.arguments.split_at(self.emulator);
         let mut shown: Vec<String> = emulator.to_vec();
@@ -184,7 +184,7 @@ fn hide(arguments: &[String], shown: &mut Vec<String>) {
                 key_is_harmless
             }
             "kernel" => key_is_harmless,
-            // Module and function; their arguments can be anything.
+            // The first two values are module and function; the others may contain secrets.
             "run" | "s" => position < 2,
             _ => HARMLESS.contains(&flag),
         };
@@ -193,7 +193,7 @@ fn hide(arguments: &[String], shown: &mut Vec<String>) {
     }
 }
 
-/// The variables that are kept; all others are ignored.
+/// The variables that are stored; all others are ignored.
 const KEPT: &[&str] = &[
     "BINDIR",
     "ERL_AFLAGS",
@@ -222,14 +222,13 @@ const KEPT: &[&str] = &[
     "ROOTDIR",
     "XDG_CONFIG_HOME",
 ];
-/// The ones with emulator flags.
+/// The variables that contain emulator flags.
 const FLAGS: &[&str] = &["ERL_AFLAGS", "ERL_FLAGS", "ERL_ZFLAGS"];
-/// The ones that set emulator limits.
+/// The variables that set limits of the emulator.
 const LIMITS: &[&str] =
     &["ERL_FULLSWEEP_AFTER", "ERL_MAX_ETS_TABLES", "ERL_MAX_PORTS", "ERL_THREAD_POOL_SIZE"];
 
-/// The part of a process's environment that concerns its VM, as it was when the process started; later changes by the VM are not
-/// visible.
+/// The part of a process's environment that concerns its VM, at the start of the process; later changes by the VM are not visible.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Environment(BTreeMap<String, String>);
 
@@ -240,7 +239,7 @@ impl fmt::Debug for Environment {
 }
 
 impl Environment {
-    /// Reads the content of `/proc/PID/environ`.
+    /// Parses the content of `/proc/PID/environ`.
     pub fn parse(content: &[u8]) -> Self {
         let pair = |string: String| {
             let (name, value) = string.split_once('=')?;
@@ -249,17 +248,17 @@ impl Environment {
         Environment(text::strings(content).filter_map(pair).collect())
     }
 
-    /// The value of a variable; an empty one counts as unset, as in the start scripts of VMs.
+    /// Returns the value of a variable. An empty variable is treated as unset, as by the start scripts of VMs.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// All variables that were kept, including the cookie, for connecting. Never display or store them.
+    /// Returns all stored variables, including the cookie, which is needed to connect. Never display or record them.
     pub fn secret_variables(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// The variables with emulator flags and limits, for display: possible secrets are `*`.
+    /// Returns the variables with emulator flags and limits for display, with `*` for possible secrets.
     pub fn shown(&self) -> BTreeMap<String, String> {
         let shown = |(name, value): (&String, &String)| {
             if LIMITS.contains(&name.as_str()) {
@@ -268,7 +267,7 @@ impl Environment {
             if !FLAGS.contains(&name.as_str()) && !is_release_flags(name) {
                 return None;
             }
-            // `+` flags are the emulator's; `hide` would take them for values and redact them.
+            // Emulator flags begin with `+`; `hide` would treat them as values of init's flags and redact them.
             let words: Vec<String> = value.split_whitespace().map(str::to_owned).collect();
             let mut parts = Vec::new();
             for group in words.chunk_by(|_, next| !next.starts_with(['+', '-'])) {
@@ -283,7 +282,7 @@ impl Environment {
     }
 }
 
-/// Whether a variable is one such as `ERL_OTP25_FLAGS`, which only that release reads.
+/// Whether a variable has a name such as `ERL_OTP25_FLAGS`, which only that OTP release reads.
 fn is_release_flags(name: &str) -> bool {
     let release = name.strip_prefix("ERL_OTP").and_then(|rest| rest.strip_suffix("_FLAGS"));
     release.is_some_and(|release| text::number(release.as_bytes()).is_some())
@@ -305,7 +304,7 @@ mod tests {
         -kernel inet_dist_listen_min 9100 inet_dist_listen_max 9105 -db password SECRET -- plain -extra --token SECRET";
 
     #[test]
-    fn flags_are_parsed_like_init_does() {
+    fn flags_are_parsed_as_by_init() {
         let line = command_line(RELEASE);
         assert_eq!(line.program(), Some("/srv/demo/erts-13.1.5/bin/beam.smp"));
         assert_eq!(line.value("root"), Some("/srv/demo"));
@@ -319,7 +318,7 @@ mod tests {
         assert!(line.is_emulators());
         // Emulator flags are not init flags.
         assert_eq!(line.values("sbwt"), None);
-        // What follows `--` does not belong to a flag.
+        // An argument after `--` does not belong to the flag before it.
         assert_eq!(line.values("db").map(<[_]>::len), Some(2));
     }
 
@@ -348,7 +347,7 @@ mod tests {
             "beam.smp -- -eval f(SECRET) -kernel x SECRET net_ticktime 5 y SECRET",
             "beam.smp -- -eval * -kernel * * net_ticktime 5 * *",
         );
-        // Without the separator, no argument is taken for the emulator's.
+        // Without the separator, no argument is assumed to be an emulator flag.
         check("beam.smp -W w -setcookie SECRET", "beam.smp -W * -setcookie *");
         check("beam.smp -- -s m f SECRET -run m", "beam.smp -- -s m f * -run m");
     }
@@ -358,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn only_variables_that_concern_the_vm_are_kept() {
+    fn only_variables_that_concern_the_vm_are_stored() {
         let environment = environment(&[
             "PATH=/bin",
             "HOME=/root",

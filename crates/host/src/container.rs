@@ -1,8 +1,8 @@
-//! Which container a process is in, from the names of its control groups: container runtimes name groups after containers. These names may be
-//! forged, so they are only displayed.
+//! Identifies the container of a process by the names of its control groups: container runtimes name groups after containers. The names can
+//! be forged, so they are used for display only.
 //!
-//! The forms: Docker `/docker/ID` and `docker-ID.scope`; containerd `cri-containerd-ID.scope`, CRI-O `crio-ID.scope`
-//! and, below Kubernetes' `kubepods`, the bare id; Podman `libpod-ID.scope` and `libpod-ID`; LXC `/lxc/NAME` and
+//! Forms of the names: Docker `/docker/ID` and `docker-ID.scope`; containerd `cri-containerd-ID.scope`, CRI-O `crio-ID.scope`
+//! and, below Kubernetes' `kubepods`, only the id; Podman `libpod-ID.scope` and `libpod-ID`; LXC `/lxc/NAME` and
 //! `lxc.payload.NAME`; systemd-nspawn `systemd-nspawn@NAME.service` and `machine-NAME.scope`.
 
 use std::fmt;
@@ -16,23 +16,23 @@ const ID_PREFIXES: &[(&str, &str)] =
 /// Prefixes of container names in group names.
 const NAME_PREFIXES: &[(&str, &str)] =
     &[("lxc.payload.", "lxc"), ("systemd-nspawn@", "nspawn"), ("machine-", "nspawn")];
-/// The length of an id: a hash in hexadecimal.
+/// Length of an id, which is a hash in hexadecimal.
 const ID_LENGTH: usize = 64;
-/// Digits of an id that `docker ps` shows.
+/// Number of digits of an id that `docker ps` shows.
 const SHORT_ID_LENGTH: usize = 12;
 
 /// A container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Container {
-    /// Its runtime: `docker`, `podman`, `containerd`, `cri-o`, `kubernetes`, `lxc`, `nspawn`; `container` if the group's name
-    /// does not show it.
+    /// Its runtime: `docker`, `podman`, `containerd`, `cri-o`, `kubernetes`, `lxc`, `nspawn`; `container` if the name of the group
+    /// does not contain the runtime.
     pub kind: &'static str,
-    /// Its id, 64 hexadecimal digits, or its name.
+    /// Its id (64 hexadecimal digits) or its name.
     pub id: String,
 }
 
 impl Container {
-    /// The container of a process with these groups; the innermost one if containers are nested.
+    /// Returns the container of a process in these groups; the innermost one if containers are nested.
     pub fn of(memberships: &[Membership]) -> Option<Self> {
         memberships.iter().find_map(|group| {
             let names: Vec<&str> = group.path.split('/').collect();
@@ -40,7 +40,7 @@ impl Container {
         })
     }
 
-    /// The container of one group, the last of these names; the others are those of its parents.
+    /// Returns the container of one group, given the names on its path: its own name is the last, after those of its parents.
     fn of_group(names: &[&str]) -> Option<Self> {
         let (name, above) = names.split_last()?;
         let name = name.strip_suffix(".scope").or(name.strip_suffix(".service")).unwrap_or(name);
@@ -94,7 +94,7 @@ mod tests {
         };
         check("/docker/ID", Some("docker 0123456789ab"));
         check("/system.slice/docker-ID.scope", Some("docker 0123456789ab"));
-        // A group that the container itself created.
+        // A subgroup that the container itself created.
         check("/system.slice/docker-ID.scope/init.scope", Some("docker 0123456789ab"));
         check("/kubepods/burstable/pod8a1c/ID", Some("kubernetes 0123456789ab"));
         check(
@@ -105,7 +105,7 @@ mod tests {
         check("/machine.slice/libpod-ID.scope/container", Some("podman 0123456789ab"));
         check("/libpod_parent/libpod-ID", Some("podman 0123456789ab"));
         check("/ecs/4711/ID", Some("container 0123456789ab"));
-        // How a container with its own cgroup namespace sees another container.
+        // The path of another container, as seen from a container with its own cgroup namespace.
         check("/../ID", Some("container 0123456789ab"));
         check("/lxc/web", Some("lxc web"));
         check("/lxc.payload.web/system.slice/app.service", Some("lxc web"));

@@ -1,16 +1,16 @@
-//! CPU affinity and priority of the calling thread; processes and threads that it starts inherit both.
+//! CPU affinity and priority of the calling thread. Processes and threads that it starts inherit both.
 
 use std::io;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// CPU numbers on which the calling thread may run.
+/// Returns the numbers of the CPUs on which the calling thread may run.
 pub fn allowed() -> io::Result<Vec<usize>> {
     let set = sched_getaffinity(None)?;
     Ok((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect())
 }
 
-/// Restricts the calling thread, and what it starts from now on, to these CPUs.
+/// Restricts the calling thread, and everything that it starts afterwards, to these CPUs.
 pub fn run_on(cpus: &[usize]) -> io::Result<()> {
     let mut set = CpuSet::new();
     for cpu in cpus.iter().filter(|cpu| **cpu < CpuSet::MAX_CPU) {
@@ -19,8 +19,8 @@ pub fn run_on(cpus: &[usize]) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// Gives the calling thread, and what it starts from now on, the lowest priority (nice 19), so that a load generator on the same CPUs is not
-/// delayed.
+/// Gives the calling thread the lowest priority (nice 19), so that a load generator on the same CPUs is not delayed. Everything that the
+/// thread starts afterwards inherits the priority.
 pub fn give_way() -> io::Result<()> {
     const LOWEST: i32 = 19;
     Ok(rustix::process::setpriority_process(None, LOWEST)?)

@@ -1,8 +1,8 @@
 //! Finds every Erlang VM on this host, from `/proc`.
 //!
-//! A VM is recognized by the name of its executable (`beam.smp`, `beam.lcnt.smp` …) and by a command line of the form that erlexec creates;
-//! programs that VMs start (erl_child_setup, epmd, heart, inet_gethost) have other names. For VMs of other users only world-readable files are
-//! read; each VM says what was refused.
+//! A VM is recognized by the name of its executable (`beam.smp`, `beam.lcnt.smp` …) and by a command line of the form that erlexec creates.
+//! Programs that VMs start (erl_child_setup, epmd, heart, inet_gethost) have other names. For VMs of other users, only world-readable files
+//! can be read; [`Vm::access`] contains the reason.
 
 use beamtune_model::Nanos;
 
@@ -20,38 +20,38 @@ use crate::tree::FileTree;
 
 /// Linux has at most 4,194,304 processes; that many names take about 200 MB.
 const MAX_PROCESSES: usize = 5_000_000;
-/// Longer command lines and environments are cut; what matters comes first.
+/// Longer command lines and environments are truncated; the relevant part is at the beginning.
 const ARGUMENTS_BYTES: usize = 512 * 1024;
-/// Tolerance for reading two clocks one after the other on a busy host.
+/// Tolerated difference between two clocks that are read one after the other on a busy host.
 const CLOCK_TOLERANCE_NS: Nanos = 1_000_000_000;
 /// `/proc/PID/cgroup` has one line per hierarchy, each no longer than a path.
 const MEMBERSHIPS_BYTES: usize = 256 * 1024;
 /// Enough for local accounts; those of a directory service are not in the file anyway.
 const PASSWD_BYTES: usize = 1 << 20;
 
-/// Whether something could be read.
+/// Whether the non-public files of a process could be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access {
-    /// Yes.
+    /// They could be read.
     Readable,
-    /// No; the text says why and what to do.
+    /// They could not; the text gives the reason and what to do.
     Refused(String),
 }
 
-/// Whether a VM is in other namespaces than beamtune; `None` if that may not be read.
+/// Whether a VM is in namespaces other than beamtune's; `None` if the namespace is not readable.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Isolation {
-    /// Its own process ids: it is in a container.
+    /// It has its own PID namespace, so it is in a container.
     pub pid: Option<bool>,
-    /// Its own network: its ports are not reachable at this host's loopback address.
+    /// It has its own network namespace, so its ports are not reachable at this host's loopback address.
     pub net: Option<bool>,
-    /// Its own mounts: its paths are not ours.
+    /// It has its own mount namespace, so its paths are not ours.
     pub mount: Option<bool>,
-    /// Its own users: its privileges are limited to its namespaces.
+    /// It has its own user namespace, so its privileges are limited to its namespaces.
     pub user: Option<bool>,
 }
 
-/// A running VM, as the operating system sees it.
+/// A running VM, according to the operating system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Vm {
     /// Process id and start time.
@@ -62,52 +62,52 @@ pub struct Vm {
     pub pid_inside: Option<u32>,
     /// Effective user id.
     pub uid: Option<u32>,
-    /// That user's name, if the host has it.
+    /// Name of this user, if the host knows it.
     pub user: Option<String>,
-    /// That user's home, if the host has it.
+    /// Home folder of this user, if the host knows it.
     pub user_home: Option<String>,
-    /// Time since its start.
+    /// Time since the process was started.
     pub uptime_ns: Option<Nanos>,
-    /// CPU time since its start.
+    /// CPU time since the process was started.
     pub cpu_ns: Nanos,
     /// Resident memory.
     pub rss_bytes: Option<i64>,
     /// Number of threads.
     pub threads: i64,
-    /// The executable, if that may be read.
+    /// Path of its executable, if readable.
     pub executable: Option<String>,
-    /// Its working folder, as a path in its own root, if that may be read.
+    /// Its working directory, as a path in its own root, if readable.
     pub working_folder: Option<String>,
     /// Its command line.
     pub command_line: CommandLine,
-    /// The variables that concern the VM; empty if the environment may not be read.
+    /// The environment variables that concern the VM; empty if the environment is not readable.
     pub environment: Environment,
-    /// Whether its environment, open files and similar could be read.
+    /// Whether its environment, open files and other non-public data could be read.
     pub access: Access,
-    /// Its Erlang/OTP.
+    /// Its Erlang/OTP installation.
     pub installation: Installation,
     /// Its node name and distribution ports.
     pub distribution: Distribution,
-    /// The product that it runs.
+    /// The product that it runs, such as RabbitMQ.
     pub product: Product,
-    /// Which namespaces it does not share with beamtune.
+    /// The namespaces that it does not share with beamtune.
     pub isolation: Isolation,
-    /// The inode of its network namespace, if that may be read.
+    /// The inode of its network namespace, if readable.
     pub network: Option<u64>,
-    /// Its container, if the names of its control groups show one.
+    /// Its container, if the names of its control groups contain one.
     pub container: Option<Container>,
-    /// Where its file system is accessible: `/`, or `/proc/PID/root`. `None` if unknown.
+    /// The path under which its file system is accessible: `/`, or `/proc/PID/root`. `None` if unknown.
     pub root: Option<String>,
 }
 
 impl Vm {
-    /// Average CPU use since its start, in cores; `None` if it was just started.
+    /// Average CPU usage since the process was started, in cores; `None` if it has just been started.
     pub fn cores(&self) -> Option<f64> {
         let uptime = self.uptime_ns.filter(|uptime| *uptime > 0)?;
         Some(self.cpu_ns as f64 / uptime as f64)
     }
 
-    /// Its process id inside its container: `os:getpid/0`.
+    /// Its process id inside its container, which `os:getpid/0` returns.
     pub fn own_pid(&self) -> u32 {
         self.pid_inside.unwrap_or(self.identity.pid)
     }
@@ -116,20 +116,20 @@ impl Vm {
 /// The VMs of this host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Discovery {
-    /// By process id.
+    /// The VMs, ordered by process id.
     pub vms: Vec<Vm>,
-    /// Whether the kernel hides other users' processes (`hidepid`): there may be more VMs.
+    /// Whether the kernel hides other users' processes (`hidepid`), so that there may be more VMs.
     pub others_hidden: bool,
 }
 
-/// Finds every VM on this host. Processes that end meanwhile are left out.
+/// Finds every VM on this host. Processes that end during the search are left out.
 pub fn discover(tree: &impl FileTree) -> Result<Discovery, HostError> {
     let names = tree.list("/proc", MAX_PROCESSES)?;
     let mut pids: Vec<u32> =
         names.iter().filter_map(|name| u32::try_from(text::number(name.as_bytes())?).ok()).collect();
     pids.sort_unstable();
     let mut host = Host::read(tree);
-    // If process 1 is not visible, other users' processes are not, either.
+    // If process 1 is hidden, so are all processes of other users.
     let mut found = Discovery { vms: Vec::new(), others_hidden: pids.first() != Some(&1) };
     for pid in pids {
         match host.vm(pid) {
@@ -142,13 +142,13 @@ pub fn discover(tree: &impl FileTree) -> Result<Discovery, HostError> {
     Ok(found)
 }
 
-/// Inspects one process; an error if it is not a VM.
+/// Inspects one process. Fails if it is not a VM.
 pub fn look_at(tree: &impl FileTree, pid: u32) -> Result<Vm, HostError> {
     Host::read(tree).vm(pid)
 }
 
-/// The VM that replaces one that has ended: started since then, with the same configured name. `gone_ns` is the time since the first was last
-/// seen; `own_pid` is the process id that the new one reports, if it was asked. VMs in the same container are preferred.
+/// Finds the VM that replaces `before`, which has ended: it has the same configured name, and was started since `before` was last seen,
+/// `gone_ns` ago. `own_pid` is the process id that the new VM reports, if it was asked. VMs in the same container are preferred.
 pub fn successor(
     tree: &impl FileTree,
     before: &Vm,
@@ -163,8 +163,8 @@ pub fn successor(
     only(found, before)
 }
 
-/// The same for a VM that had a twin ([`has_twin`]): the twin may have been restarted as well, so only a VM in the very same container counts.
-/// For a recreated container this cannot be decided.
+/// Like [`successor`], for a VM that had a twin ([`has_twin`]). The twin may have been restarted as well, so only a VM in the same
+/// container is accepted. If the container was recreated, the successor is unknown.
 pub fn successor_of_twin(tree: &impl FileTree, before: &Vm, gone_ns: Nanos) -> Result<Vm, HostError> {
     let mut found = successors(tree, before, gone_ns)?;
     found.retain(|vm| vm.container.is_some() && vm.container == before.container);
@@ -202,14 +202,14 @@ fn only(mut found: Vec<Vm>, before: &Vm) -> Result<Vm, HostError> {
     }
 }
 
-/// The name of the user that a process runs as, if the host has it.
+/// Returns the name of the user that a process runs as, if the host knows it.
 pub(crate) fn user_of(tree: &impl FileTree, pid: u32) -> Option<String> {
     let status = tree.read(&format!("/proc/{pid}/status"), SMALL_FILE_BYTES).ok()?;
     let (name, _) = Host::read(tree).account(Status::parse(&status).uid?)?;
     Some(name)
 }
 
-/// What all processes of the host share.
+/// Data of the host that is read once for all its processes.
 struct Host<'a, T> {
     tree: &'a T,
     name: Option<String>,
@@ -223,7 +223,7 @@ impl<'a, T: FileTree> Host<'a, T> {
         let line = |path| tree.read(path, SMALL_FILE_BYTES).ok().map(|content| text::first_line(&content));
         let uptime = line("/proc/uptime").and_then(|line| line.split(' ').next()?.parse::<f64>().ok());
         let mut accounts = Vec::new();
-        // Without the file, users are shown by number.
+        // Without the file, users are identified by number.
         let _ = tree.read_start("/etc/passwd", PASSWD_BYTES, &mut accounts);
         Host {
             tree,
@@ -238,7 +238,7 @@ impl<'a, T: FileTree> Host<'a, T> {
         }
     }
 
-    /// Name and home of a user.
+    /// Returns the name and the home folder of a user.
     fn account(&self, uid: u32) -> Option<(String, String)> {
         let line = |line: &[u8]| {
             let mut fields = line.split(|byte| *byte == b':');
@@ -272,7 +272,7 @@ impl<'a, T: FileTree> Host<'a, T> {
         let cpu_ns = stat.user_ticks.saturating_add(stat.system_ticks).saturating_mul(tick_ns);
         tree.read_start(&format!("/proc/{pid}/cmdline"), ARGUMENTS_BYTES, &mut content)?;
         let command_line = CommandLine::parse(&content);
-        // Another program with that name, or a VM that is just starting or ending.
+        // Another program with the same name, or a VM that is starting or ending.
         if !command_line.is_emulators() {
             return Err(no_vm());
         }
@@ -329,7 +329,7 @@ impl<'a, T: FileTree> Host<'a, T> {
     fn isolation(&self, pid: u32, status: &Status) -> Isolation {
         let differs = |kind| self.other_namespace(pid, kind);
         Isolation {
-            // The number of its process ids is world-readable, the namespace is not.
+            // How many process ids it has is world-readable; the namespace is not.
             pid: match status.pids.len() {
                 0 => differs("pid"),
                 numbers => Some(numbers > 1),
@@ -355,7 +355,7 @@ impl<'a, T: FileTree> Host<'a, T> {
         Container::of(&memberships(&groups))
     }
 
-    /// The working folder relative to the process's root; the kernel gives it relative to ours (chroot).
+    /// Returns the working directory relative to the process's root; the kernel's path is relative to our root (chroot).
     fn working_folder(&self, pid: u32) -> Option<String> {
         let link = |name| self.tree.read_link(&format!("/proc/{pid}/{name}"));
         let folder = link("cwd").ok()?;
@@ -367,8 +367,8 @@ impl<'a, T: FileTree> Host<'a, T> {
         }
     }
 
-    /// Where the files of a process are. If that may not be read, the process is assumed to share our root, unless it is known to
-    /// be in a container.
+    /// Returns the path under which the files of a process are accessible. If the link is not readable, the process is assumed to share
+    /// our root, unless it is known to be in a container.
     fn root(&self, pid: u32, isolation: Isolation) -> Option<String> {
         let link = format!("/proc/{pid}/root");
         match self.tree.read_link(&link) {
@@ -379,8 +379,8 @@ impl<'a, T: FileTree> Host<'a, T> {
         }
     }
 
-    /// The host name as the process sees it. A container has its own, which the kernel reveals only inside; container runtimes write
-    /// it into a variable and a file.
+    /// Returns the host name inside the process's namespace. A container has its own host name, which the kernel reveals only inside it;
+    /// container runtimes also write it to a variable and a file.
     fn host_name(&self, pid: u32, environment: &Environment, files: &Files<'_, T>) -> Option<String> {
         if self.other_namespace(pid, "uts") != Some(true) {
             return self.name.clone();
@@ -391,7 +391,7 @@ impl<'a, T: FileTree> Host<'a, T> {
     }
 }
 
-/// The number in `net:[4026531840]`.
+/// Parses the inode number in `net:[4026531840]`.
 fn namespace_number(link: &str) -> Option<u64> {
     text::number(link.split_once(":[")?.1.strip_suffix(']')?.as_bytes())
 }

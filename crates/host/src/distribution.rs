@@ -1,11 +1,11 @@
-//! A VM's distribution, as far as the operating system shows it: node name and ports.
+//! A VM's distribution, according to the operating system: node name and ports.
 //!
-//! The configuration may differ from reality: a node can name itself at run time (RabbitMQ does), and can stop its distribution. So each name
-//! comes with its source, and the ports on which the process really listens are listed, too; with the names registered in EPMD the node's
-//! port can be found among them.
+//! The configuration may differ from the actual state: a node can set its name at run time, as RabbitMQ does, and can stop its
+//! distribution. So each name has a source, and the ports on which the process actually listens are listed, too. EPMD identifies the
+//! distribution port among them.
 //!
-//! `RELEASE_NODE` is ignored: release scripts turn it into `-name` or `-sname`, unless the distribution is disabled, and then the variable
-//! is set although the VM is not distributed.
+//! `RELEASE_NODE` is ignored: release scripts convert it to `-name` or `-sname`. If the distribution is disabled, the variable is set
+//! although the VM is not distributed.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -13,12 +13,12 @@ use std::net::IpAddr;
 use crate::command_line::{CommandLine, Environment};
 use crate::text;
 
-/// Where a node's name was found.
+/// The source of a node name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameSource {
-    /// `-name` or `-sname`: certain.
+    /// The flag `-name` or `-sname`; this name is certain.
     CommandLine,
-    /// A variable of this name, which a script or the application reads.
+    /// The environment variable with this name, which a script or the application reads.
     Environment(&'static str),
     /// A file that the application reads.
     ConfigFile,
@@ -31,21 +31,22 @@ pub enum NameSource {
 pub struct NodeName {
     /// The part before the `@`, as registered in EPMD.
     pub alive: String,
-    /// The part after it; `None` if the VM determined it at run time and it is unknown here.
+    /// The part after the `@`; `None` if the VM determined it at run time, so that it is unknown.
     pub host: Option<String>,
-    /// Long name (`-name`); nodes with long and with short names cannot connect to each other.
+    /// Whether it is a long name (`-name`); nodes with long names cannot connect to nodes with short names.
     pub long: bool,
-    /// Where it was found.
+    /// The source of the name.
     pub source: NameSource,
 }
 
 impl NodeName {
-    /// `alive@host`, if the host is known.
+    /// Returns `alive@host`, if the host is known.
     pub fn full(&self) -> Option<String> {
         Some(format!("{}@{}", self.alive, self.host.as_deref()?))
     }
 
-    /// Completes a given name. `host_name` is the VM's host name; a short name ends at its first dot.
+    /// Adds the host to a configured name if it is missing. `host_name` is the VM's host name, which is cut at the first dot for a short
+    /// name.
     pub(crate) fn new(given: &str, long: bool, source: NameSource, host_name: Option<&str>) -> Self {
         let given = text::printable(given);
         let (alive, host) = match given.split_once('@') {
@@ -67,7 +68,7 @@ impl fmt::Display for NodeName {
     }
 }
 
-/// A port on which the process accepts connections.
+/// An address and port on which a process accepts connections, or one end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Listener {
     /// The address.
@@ -76,16 +77,16 @@ pub struct Listener {
     pub port: u16,
 }
 
-/// A VM's distribution, as far as known.
+/// The configuration of a VM's distribution, and its listening sockets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Distribution {
     /// The node's name; `None` for a VM that is not distributed, or that gets its name from a peer.
     pub name: Option<NodeName>,
-    /// False with `-dist_listen false`: it connects to others, but does not accept connections.
+    /// Whether the node accepts connections. With `-dist_listen false`, it only connects to others.
     pub listens: bool,
-    /// False with `-start_epmd false`, `-no_epmd` or a fixed port: it may not be registered in EPMD.
+    /// Whether the node is registered in EPMD. With `-start_epmd false`, `-no_epmd` or a fixed port, it may not be.
     pub uses_epmd: bool,
-    /// `-epmd_module`, if another module than `erl_epmd` finds ports.
+    /// `-epmd_module`, if a module other than `erl_epmd` finds ports.
     pub epmd_module: Option<String>,
     /// `ERL_EPMD_PORT`, if it is not 4369.
     pub epmd_port: Option<u16>,
@@ -96,9 +97,9 @@ pub struct Distribution {
 }
 
 impl Distribution {
-    /// The configuration from command line and environment, without the name that an application gives itself.
+    /// Reads the configuration from command line and environment. This does not include a name that an application sets at run time.
     pub(crate) fn configured(line: &CommandLine, environment: &Environment, host_name: Option<&str>) -> Self {
-        // "undefined" requests a name from the first node that it connects to (OTP 23 and newer).
+        // With the name `undefined`, the node gets its name from the first node that it connects to (OTP 23 and later).
         let name = match line.last_of(["name", "sname"]) {
             Some((_, Some("undefined")) | (_, None)) | None => None,
             Some((flag, Some(given))) => {
@@ -128,8 +129,8 @@ impl Distribution {
         }
     }
 
-    /// Possible distribution ports: the listening ports in the configured range, or all listening ports if none is. If listening
-    /// ports are unknown, a single configured port.
+    /// Returns the ports that may be the distribution port. These are the listening ports in the configured range, or all listening ports
+    /// if none is in the range. If the listening ports are unknown, returns the configured port, unless a range is configured.
     pub fn candidates(&self) -> Vec<u16> {
         let Some(listeners) = &self.listeners else {
             let single = self.ports.filter(|(first, last)| first == last);
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_completed_as_far_as_possible() {
+    fn names_are_completed_with_the_host_if_it_is_known() {
         let check = |words: &str, expect: Option<(&str, bool)>| {
             let name = configured(words, "").name;
             let read = name.as_ref().map(|name| (name.to_string(), name.long));

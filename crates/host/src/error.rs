@@ -1,4 +1,4 @@
-//! Errors of reading the operating system. All of them are expected: processes end between two reads, files belong to other
+//! Errors from reading operating system data. All of them are expected: processes end between two reads, files belong to other
 //! users, kernels differ.
 
 use std::io;
@@ -38,7 +38,7 @@ pub enum HostError {
         /// The file or folder.
         path: String,
     },
-    /// There is more content than expected; reading all of it could cost too much.
+    /// There is more content than expected; reading all of it could be too expensive.
     #[error("{path} is larger than expected: more than {max}")]
     TooLarge {
         /// The file or folder.
@@ -64,25 +64,25 @@ pub enum HostError {
         /// Its short name.
         runs: String,
     },
-    /// The process does not exist, or is ending.
+    /// The process does not exist any more, or is ending.
     #[error("process {pid} has ended")]
     Ended {
         /// The process.
         pid: u32,
     },
-    /// The process id belongs to another process than before.
+    /// The process id now belongs to a different process.
     #[error("process {pid} has ended; its id was given to another process")]
     Replaced {
         /// The process.
         pid: u32,
     },
-    /// On another host: the VM's user may not read it.
+    /// On another host: the VM's user is not allowed to read the file.
     #[error("the node is not allowed to read {path} on its host")]
     DeniedRemotely {
         /// The file or folder.
         path: String,
     },
-    /// On another host: reading it does not end.
+    /// On another host: the read does not return.
     #[error("reading {path} hangs on the node's host")]
     Hangs {
         /// The file or folder.
@@ -94,21 +94,21 @@ pub enum HostError {
         /// The file or folder.
         path: String,
     },
-    /// Left out of this sample.
-    #[error("{path} was skipped this time: reading everything each time would cost the node too much")]
+    /// The file was not read for this sample.
+    #[error("{path} was not read for this sample: reading all files every time would be too expensive for the node")]
     Skipped {
         /// The file or folder.
         path: String,
     },
-    /// Reading it takes longer than allowed.
+    /// Reading the file takes longer than allowed.
     #[error("reading {path} was stopped after {after_ms} ms: it takes longer than allowed")]
     OverBudget {
         /// The file or folder.
         path: String,
-        /// Time until then, in milliseconds.
+        /// Time after which reading was stopped, in milliseconds.
         after_ms: i64,
     },
-    /// The memory of a process contains nothing that looks like allocators of a VM.
+    /// The memory of a process contains no recognizable allocators of a VM.
     #[error(
         "no allocators found in the memory of process {pid}: beamtune does not know this build of the VM"
     )]
@@ -142,7 +142,7 @@ pub enum HostError {
     },
 }
 
-/// Users that may read the files of a process.
+/// Returns the users that may read the files of a process.
 fn readers(owner: Option<&str>) -> String {
     match owner {
         Some("root") => "root".to_owned(),
@@ -152,7 +152,7 @@ fn readers(owner: Option<&str>) -> String {
 }
 
 impl HostError {
-    /// Separates the kernel's expected errors from others.
+    /// Converts an I/O error; errors that the kernel is expected to return have their own variants.
     pub(crate) fn from_io(path: &str, source: io::Error) -> Self {
         let path = path.to_owned();
         // ESRCH: /proc/PID was opened, but the process has ended since then.
@@ -169,7 +169,7 @@ impl HostError {
         }
     }
 
-    /// Content that cannot be parsed.
+    /// Creates the error for content that cannot be parsed.
     pub(crate) fn garbled(path: &str, garble: Garble) -> Self {
         HostError::Garbled { path: path.to_owned(), expected: garble.expected, actual: garble.actual }
     }
@@ -182,7 +182,7 @@ impl HostError {
         }
     }
 
-    /// The kind of trouble in a recording.
+    /// Returns the kind under which a recording stores this error.
     pub fn kind(&self) -> TroubleKind {
         match self {
             HostError::Ended { .. } | HostError::Replaced { .. } | HostError::SeveralSuccessors { .. } => {

@@ -1,4 +1,4 @@
-//! Facts about a VM and its host from the operating system, for the first sample of a recording.
+//! Facts about a VM and its host, from operating system data, for the first sample of a recording.
 
 use beamtune_model::facts;
 
@@ -9,10 +9,10 @@ use crate::machine::Machine;
 use crate::process::{self, SMALL_FILE_BYTES, Status};
 use crate::tree::FileTree;
 
-/// The name of a program's dynamic loader is within its first page.
+/// The name of the dynamic loader is within the first page of an executable.
 const ELF_HEAD_BYTES: usize = 4096;
 
-/// Facts about the host.
+/// Returns the facts about the host.
 pub(crate) fn of_machine(machine: Machine) -> Vec<(&'static str, String)> {
     let number = |number: Option<i64>| number.map(|number| number.to_string());
     present([
@@ -29,7 +29,7 @@ pub(crate) fn of_machine(machine: Machine) -> Vec<(&'static str, String)> {
     ])
 }
 
-/// Facts about a process, which need not be a VM.
+/// Returns the facts about a process, which need not be a VM.
 pub(crate) fn of_process(tree: &impl FileTree, pid: u32, status: &Status) -> Vec<(&'static str, String)> {
     let limits = tree.read(&format!("/proc/{pid}/limits"), SMALL_FILE_BYTES).unwrap_or_default();
     let (soft, hard) = process::open_files_limit(&limits).unzip();
@@ -40,7 +40,7 @@ pub(crate) fn of_process(tree: &impl FileTree, pid: u32, status: &Status) -> Vec
         .ok()
         .and_then(|()| libc(&head));
     present([
-        // The same number that the VM itself reports.
+        // The same number as the VM itself reports.
         (facts::OS_PID, Some(own_pid.to_string())),
         (facts::HOST_PID, (own_pid != pid).then(|| pid.to_string())),
         (facts::NOFILE_SOFT, soft),
@@ -49,7 +49,7 @@ pub(crate) fn of_process(tree: &impl FileTree, pid: u32, status: &Status) -> Vec
     ])
 }
 
-/// Facts about a VM. What the VM itself reports takes precedence.
+/// Returns the facts about a VM. If the VM itself reports a fact, its value takes precedence.
 pub(crate) fn of_vm(vm: &Vm) -> Vec<(&'static str, String)> {
     let installation = &vm.installation;
     // A map of strings can always be serialized.
@@ -69,7 +69,7 @@ pub(crate) fn of_vm(vm: &Vm) -> Vec<(&'static str, String)> {
     ])
 }
 
-/// Facts that can change while a process runs.
+/// Returns the facts that can change while a process runs.
 pub(crate) fn of_limits(
     tree: &impl FileTree,
     status: &Status,
@@ -92,7 +92,7 @@ fn present<const N: usize>(facts: [(&'static str, Option<String>); N]) -> Vec<(&
     facts.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
 }
 
-/// The C library, from the dynamic loader that a program names.
+/// Identifies the C library by the dynamic loader that is named in an executable.
 fn libc(head: &[u8]) -> Option<&'static str> {
     let names: [(&[u8], _); 2] = [(b"/ld-musl-", "musl"), (b"/ld-linux", "glibc")];
     let has = |name: &[u8]| head.windows(name.len()).any(|window| window == name);
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_loader_shows_the_c_library() {
+    fn the_c_library_is_identified_by_the_loader() {
         let check = |head: &[u8], expect| assert_eq!(libc(head), expect);
         check(b"\x7fELF\0\0/lib64/ld-linux-x86-64.so.2\0", Some("glibc"));
         check(b"\x7fELF\0\0/lib/ld-linux-aarch64.so.1\0", Some("glibc"));

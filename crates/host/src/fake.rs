@@ -1,4 +1,4 @@
-//! A fake host for tests: files in a temporary folder, laid out as the kernel does.
+//! A fake host for tests: files in a temporary folder, with the layout of the kernel's files.
 
 use std::fs;
 use std::path::PathBuf;
@@ -44,7 +44,7 @@ impl FakeHost {
         if path.is_dir() { fs::remove_dir_all(path).unwrap() } else { fs::remove_file(path).unwrap() }
     }
 
-    /// The `stat` of a process or thread.
+    /// Returns the content of the file `stat` of a process or thread.
     pub(crate) fn stat(id: u32, comm: &str, user: i64, system: i64, start: i64) -> String {
         format!(
             "{id} ({comm}) S 1 {id} {id} 0 -1 4194304 100 0 5 0 {user} {system} 0 0 20 0 3 0 {start} \
@@ -52,14 +52,14 @@ impl FakeHost {
         )
     }
 
-    /// The files of a process without further threads; `children` are its child processes.
+    /// Creates the files of a single-threaded process; `children` are the ids of its child processes.
     pub(crate) fn program(&self, id: u32, ppid: u32, comm: &str, ticks: i64, start: i64, children: &str) {
         let stat = FakeHost::stat(id, comm, ticks, 0, start).replacen("S 1 ", &format!("S {ppid} "), 1);
         self.file(&format!("/proc/{id}/stat"), stat.replacen(" 3 0 ", " 1 0 ", 1));
         self.file(&format!("/proc/{id}/task/{id}/children"), children);
     }
 
-    /// The files of a thread.
+    /// Creates the files of a thread.
     pub(crate) fn thread(&self, pid: u32, tid: u32, comm: &str, user: i64, system: i64, schedstat: &str) {
         let folder = format!("/proc/{pid}/task/{tid}");
         self.file(&format!("{folder}/stat"), FakeHost::stat(tid, comm, user, system, 500));

@@ -1,7 +1,7 @@
-//! A process and all of its descendants: their CPU time, and how to end them.
+//! A process and all of its descendants: reads their CPU time, waits for them, and terminates them.
 //!
-//! When a parent ends, the kernel gives its children to the nearest ancestor that is a subreaper ([`adopt_orphans`]), else to process 1. So
-//! below a subreaper even a daemon that detaches itself is found.
+//! When a process ends, its children are adopted by its nearest ancestor that is a subreaper ([`adopt_orphans`]), otherwise by process 1.
+//! So the descendants of a subreaper include even daemons that detach themselves.
 
 use std::collections::HashMap;
 use std::io;
@@ -20,14 +20,14 @@ const MAX_PROCESSES: usize = 5_000_000;
 /// A process and its descendants.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Family {
-    /// Process ids, the ancestor's first if it exists; zombies are left out.
+    /// Process ids without those of zombies. The ancestor is the first if it exists.
     pub pids: Vec<u32>,
-    /// CPU time of all of them, including children that were waited for.
+    /// CPU time of all these processes, including children that they waited for.
     pub cpu_ns: Nanos,
 }
 
 impl Family {
-    /// Reads the family. Processes that start or end meanwhile may be missed.
+    /// Reads the descendants of a process. Those that start or end during the read may be missed.
     pub fn of(tree: &impl FileTree, ancestor: u32) -> Result<Self, HostError> {
         let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
         let mut known: HashMap<u32, (bool, i64)> = HashMap::new();
@@ -36,7 +36,7 @@ impl Family {
             let Some(pid) = text::number(name.as_bytes()).and_then(|pid| u32::try_from(pid).ok()) else {
                 continue;
             };
-            // Ended since it was listed, or hidden from us: then it is not a descendant.
+            // The process has ended since it was listed, or is hidden from us and thus not a descendant.
             if tree.read_start(&format!("/proc/{pid}/stat"), SMALL_FILE_BYTES, &mut content).is_err() {
                 continue;
             }
@@ -47,7 +47,7 @@ impl Family {
         let mut family = Family::default();
         let mut left = vec![ancestor];
         while let Some(pid) = left.pop() {
-            // Removed, so that even an impossible cycle ends.
+            // The process is removed, so that the loop ends even if there is a cycle.
             let Some((is_ending, ticks)) = known.remove(&pid) else { continue };
             if !is_ending {
                 family.pids.push(pid);
@@ -59,7 +59,7 @@ impl Family {
     }
 }
 
-/// CPU time of all threads of a process, and its resident memory in bytes.
+/// Reads the CPU time of all threads of a process, and its resident memory in bytes.
 pub fn usage(tree: &impl FileTree, pid: u32) -> Result<(Nanos, i64), HostError> {
     let mut content = Vec::new();
     let stat = crate::process::read_stat(tree, pid, &mut content)?;
@@ -78,7 +78,7 @@ pub fn adopt_orphans() -> io::Result<()> {
 pub enum Ended {
     /// It exited with this status.
     Exited(i32),
-    /// This signal ended it.
+    /// It was terminated by this signal.
     Killed(i32),
 }
 
@@ -91,7 +91,7 @@ pub fn wait_for_any() -> io::Result<Option<(u32, Ended)>> {
                 match (status.exit_status(), status.terminating_signal()) {
                     (Some(code), _) => return Ok(Some((pid, Ended::Exited(code)))),
                     (_, Some(signal)) => return Ok(Some((pid, Ended::Killed(signal)))),
-                    // Stopped or continued; not requested.
+                    // The child was stopped or continued, which was not requested.
                     (None, None) => {}
                 }
             }
@@ -102,16 +102,16 @@ pub fn wait_for_any() -> io::Result<Option<(u32, Ended)>> {
     }
 }
 
-/// How to end a process.
+/// How to terminate a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum How {
-    /// SIGTERM: a VM then stops its applications.
+    /// SIGTERM, after which a VM stops its applications.
     Asked,
     /// SIGKILL.
     AtOnce,
 }
 
-/// Ends a process that beamtune started. Not an error if it has ended already.
+/// Terminates a process that beamtune started. Not an error if the process has already ended.
 pub fn end(pid: u32, how: How) -> io::Result<()> {
     let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Ok(()) };
     let signal = match how {
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_started_process_is_found_and_ended() {
+    fn a_started_process_is_found_and_terminated() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("started");
         let family = Family::of(&LocalTree::default(), std::process::id()).expect("read");
         assert!(family.pids.contains(&child.id()));

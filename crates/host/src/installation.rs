@@ -1,28 +1,28 @@
-//! Which Erlang/OTP a VM runs, and the files of its installation.
+//! The Erlang/OTP installation that a VM runs, and its files.
 //!
-//! The command line names the installation's folder; the version of the runtime system (ERTS) is part of its paths, and determines the OTP
-//! release. The exact version is in a file, which releases made by mix and rebar3 do not have.
+//! The command line contains the installation's folder. The version of the runtime system (ERTS) is part of the paths, and determines the
+//! OTP release. The exact OTP version is in a file, which releases created by mix and rebar3 do not contain.
 
 use crate::command_line::{CommandLine, Environment};
 use crate::error::HostError;
 use crate::text;
 use crate::tree::FileTree;
 
-/// Files read from an installation have a few lines.
+/// Size limit of the files that are read from an installation; they have a few lines.
 const FILE_BYTES: usize = 64 * 1024;
-/// Limit of entries read from a folder: Debian's /usr/lib/x86_64-linux-gnu has a few thousand.
+/// Maximum number of entries that are read from a folder: Debian's /usr/lib/x86_64-linux-gnu has a few thousand.
 const MAX_ENTRIES: usize = 10_000;
 
-/// The files of a process, seen through its root. They belong to its user and are untrusted.
+/// The files of a process, below its own root. They belong to its user and are untrusted.
 #[derive(Debug)]
 pub(crate) struct Files<'a, T> {
     pub(crate) tree: &'a T,
-    /// Where its root is accessible; `None` if unknown.
+    /// The path under which its root is accessible; `None` if unknown.
     pub(crate) root: Option<String>,
 }
 
 impl<T: FileTree> Files<'_, T> {
-    /// The beginning of a file, if it exists.
+    /// Reads the beginning of a file, if it exists.
     pub(crate) fn read(&self, path: &str) -> Option<Vec<u8>> {
         let mut content = Vec::new();
         let root = self.root.as_deref()?;
@@ -30,7 +30,7 @@ impl<T: FileTree> Files<'_, T> {
         Some(content)
     }
 
-    /// The names in a folder.
+    /// Lists the names in a folder.
     pub(crate) fn list(&self, path: &str) -> Vec<String> {
         let list = |root: &String| {
             self.tree.list(
@@ -42,7 +42,7 @@ impl<T: FileTree> Files<'_, T> {
     }
 }
 
-/// A VM's installation, as far as known.
+/// A VM's installation; `None` for unknown values.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Installation {
     /// Its folder (`-root`), as a path in the VM's own root.
@@ -58,7 +58,7 @@ pub struct Installation {
 }
 
 impl Installation {
-    /// Derives it from the command line, the environment, the executable if that may be read, and files.
+    /// Derives the installation from the command line, the environment, the executable (if readable), and files.
     pub(crate) fn of<T: FileTree>(
         line: &CommandLine,
         environment: &Environment,
@@ -96,13 +96,13 @@ fn is_version(text: &str) -> bool {
         && text.chars().all(|c| c.is_ascii_alphanumeric() || ".-+_~".contains(c))
 }
 
-/// The version in `/usr/lib/erlang/erts-13.1.5/bin`.
+/// Finds the ERTS version in a path such as `/usr/lib/erlang/erts-13.1.5/bin`.
 fn erts_in_path(path: &str) -> Option<String> {
     let mut parts = path.rsplit('/').filter_map(|part| part.strip_prefix("erts-"));
     parts.find(|version| is_version(version)).map(str::to_owned)
 }
 
-/// The OTP release of an ERTS version. Since OTP 23 major versions advance in step; OTP 21 and 22 share one.
+/// Returns the OTP release of an ERTS version. Since OTP 23, the major versions of both advance in step; OTP 21 and 22 share one.
 /// Source: otp_versions.table in OTP's repository.
 pub fn otp_of_erts(version: &str) -> Option<u32> {
     let mut numbers = version.split('.').map(|number| number.parse::<u32>().ok());
@@ -115,8 +115,8 @@ pub fn otp_of_erts(version: &str) -> Option<u32> {
     }
 }
 
-/// The type of an emulator by its file name: `beam.smp` is `opt`, `beam.lcnt.smp` is `lcnt` (erlexec.c). `None` for other files.
-/// The kernel keeps 15 bytes of a process name, so the end may be missing.
+/// Returns the emulator type for a file name: `opt` for `beam.smp`, `lcnt` for `beam.lcnt.smp` (erlexec.c). `None` for other files.
+/// The kernel truncates process names to 15 bytes, so the end may be missing.
 pub(crate) fn emulator_type(file: &str) -> Option<String> {
     let rest = file.strip_prefix("beam")?;
     let Some(rest) = rest.strip_prefix('.') else {
@@ -136,7 +136,7 @@ pub(crate) fn emulator_type(file: &str) -> Option<String> {
     }
 }
 
-/// The version of an application in a path such as `/opt/rabbitmq_server-3.10.8/plugins`.
+/// Finds the version of an application in a path such as `/opt/rabbitmq_server-3.10.8/plugins`.
 pub(crate) fn version_in_path(path: &str, application: &str) -> Option<String> {
     let version = |part: &str| {
         let version = part.strip_prefix(application)?.strip_prefix('-')?;
@@ -145,7 +145,7 @@ pub(crate) fn version_in_path(path: &str, application: &str) -> Option<String> {
     path.split(['/', ':']).find_map(version)
 }
 
-/// The path of a process's executable; `None` if it may not be read.
+/// Returns the path of a process's executable; `None` if it is not readable.
 pub(crate) fn executable(tree: &impl FileTree, pid: u32) -> Result<Option<String>, HostError> {
     match tree.read_link(&format!("/proc/{pid}/exe")) {
         Ok(path) => Ok(Some(path)),
@@ -238,7 +238,7 @@ mod tests {
             emulator_type: Some("opt".to_owned()),
         };
         assert_eq!(of(Some("/")), expect);
-        // In another root our files do not count.
+        // If the VM has another root, the files below our root are not read.
         assert_eq!(of(Some("/proc/7/root")).otp_version, None);
         assert_eq!(of(None).otp_version, None);
         host.file("/opt/otp/releases/25/OTP_VERSION", "root:x:0:0\n");
@@ -255,10 +255,10 @@ mod tests {
         assert_eq!(files.read("/opt/up"), None);
         assert_eq!(files.read("/opt/absolute"), None);
         assert_eq!(files.read("/../secret"), None);
-        // A link within the root is followed as the process itself would.
+        // A link within the root is followed as the process itself would follow it.
         host.file("/box/secret", "mine");
         assert_eq!(files.read("/opt/absolute").as_deref(), Some(&b"mine"[..]));
-        // Opening a FIFO would block until somebody writes.
+        // Opening a FIFO could block until another process writes to it.
         rustix::fs::mknodat(
             rustix::fs::CWD,
             host.path("/box/fifo"),
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn without_paths_start_erl_data_gives_the_version() {
+    fn the_version_is_read_from_start_erl_data_if_it_is_in_no_path() {
         let host = FakeHost::new();
         host.file("/srv/demo/releases/start_erl.data", "15.2.7 0.1.0\n");
         let tree = host.tree();

@@ -1,17 +1,16 @@
-//! The operating system's view of an Erlang VM: which VMs run on a host, and what the kernel knows about one.
+//! Operating system data about Erlang VMs: finds the VMs of a host, and samples one of them and its host.
 //!
 //! ```text
 //! discover ──> Vm ──pid──> HostSource ──Sample──> recorder
 //! ```
 //!
-//! [`discovery`] lists the VMs of this host with what is known without asking them. [`HostSource`] samples one of them and its host
-//! repeatedly. Both read all files through a [`tree::FileTree`], so tests can provide a fake host, and the host of a remote node can be read
-//! through the agent.
+//! [`discovery`] lists the VMs of this host without connecting to them. [`HostSource`] samples one VM and its host repeatedly.
+//! Both read all files through a [`tree::FileTree`]: tests provide a fake host, and the host of a remote node is read through the agent.
 //!
-//! All content is untrusted, and any process may end at any time: reads are bounded, parsers return a value or a reason, and an ended process is
-//! data ([`HostError::Ended`]). Nothing is ever written, and only processes that beamtune itself started are ended ([`family`]).
+//! All content is untrusted, so reads are bounded, and parsers return a value or a reason. Any process may end at any time, so this is an
+//! expected result ([`HostError::Ended`]). Nothing is ever written. beamtune terminates only processes that it started ([`family`]).
 //!
-//! Times are in nanoseconds and sizes in bytes, whatever the kernel's unit.
+//! Times are in nanoseconds and sizes in bytes, whatever unit the kernel uses.
 
 pub mod cgroup;
 pub mod command_line;

@@ -1,14 +1,14 @@
-//! The host: CPU time, memory, and hardware.
+//! Properties of the host: CPU time, memory, and hardware.
 
 use crate::error::HostError;
 use crate::text::{self, Garble};
 use crate::tree::FileTree;
 
-/// `/proc/stat` has a counter per interrupt: tens of kilobytes on a large host.
+/// `/proc/stat` contains a counter per interrupt: tens of kilobytes on a large host.
 pub(crate) const STAT_BYTES: usize = 1 << 20;
-/// Enough for the first CPU's part of `/proc/cpuinfo`; the whole file has a megabyte on a large host.
+/// Enough for the first CPU in `/proc/cpuinfo`; the whole file has a megabyte on a large host.
 pub(crate) const CPUINFO_BYTES: usize = 8 * 1024;
-/// Limit of NUMA nodes; the largest hosts have a few hundred.
+/// Maximum number of NUMA nodes; the largest hosts have a few hundred.
 const MAX_NODES: usize = 1024;
 /// Enough for one line.
 const LINE_BYTES: usize = 4 * 1024;
@@ -16,24 +16,23 @@ const LINE_BYTES: usize = 4 * 1024;
 /// One folder per NUMA node.
 const NODES: &str = "/sys/devices/system/node";
 
-/// The used part of `/proc/stat`. Times are in clock ticks, summed over all CPUs.
+/// The values of `/proc/stat` that beamtune uses. Times are in clock ticks, summed over all CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CpuTimes {
-    /// Neither idle, waiting for I/O nor stolen.
+    /// Time that is neither idle (including waiting for I/O) nor stolen.
     pub busy_ticks: i64,
-    /// Idle, including waiting for I/O: the CPU has nothing to run then.
+    /// Idle time, including waiting for I/O, when the CPU has nothing to run either.
     pub idle_ticks: i64,
-    /// Steal: given to other guests by the hypervisor.
+    /// Steal: time that the hypervisor gave to other guests.
     pub steal_ticks: i64,
-    /// CPUs online.
+    /// Number of CPUs online.
     pub cpus: i64,
-    /// Tasks running or runnable.
+    /// Number of running and runnable tasks.
     pub runnable: i64,
 }
 
 impl CpuTimes {
-    /// Parses the file. See proc(5), and account_user_time in kernel/sched/cputime.c: user and nice already include guest time, so it is not
-    /// added again.
+    /// Parses the file. See proc(5), and account_user_time in kernel/sched/cputime.c: user and nice include guest time, so it is not added.
     pub fn parse(content: &[u8]) -> Result<Self, Garble> {
         let parsed = || {
             let times: Vec<i64> =
@@ -42,7 +41,7 @@ impl CpuTimes {
                 return None;
             };
             let sum = |times: &[i64]| times.iter().try_fold(0_i64, |sum, time| sum.checked_add(*time));
-            // The line of all CPUs together is "cpu ", without a number.
+            // The line for all CPUs together begins with "cpu ", without a number.
             let is_one_cpu =
                 |line: &&[u8]| line.starts_with(b"cpu") && line.get(3).is_some_and(u8::is_ascii_digit);
             Some(CpuTimes {
@@ -57,18 +56,18 @@ impl CpuTimes {
     }
 }
 
-/// Memory available without swapping, in bytes, from `/proc/meminfo`.
+/// Parses the memory that is available without swapping, in `/proc/meminfo`; returns bytes.
 pub fn memory_available(meminfo: &[u8]) -> Option<i64> {
     text::kilobytes(meminfo, "MemAvailable:")
 }
 
-/// Pages swapped in and out since boot, from `/proc/vmstat`; `None` if the kernel was built without swap.
+/// Parses the number of pages swapped in and out since boot, in `/proc/vmstat`; `None` if the kernel was built without swap.
 pub fn swap_pages(vmstat: &[u8]) -> Option<(i64, i64)> {
     let count = |key| text::reading(text::value(vmstat, key)?);
     Some((count("pswpin ")?, count("pswpout ")?))
 }
 
-/// The host's hardware and kernel; `None` for what is unknown.
+/// The host's hardware and kernel; `None` for unknown values.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Machine {
     /// Host name.
@@ -77,11 +76,11 @@ pub struct Machine {
     pub kernel: Option<String>,
     /// Model of the first CPU.
     pub cpu_model: Option<String>,
-    /// Vendor and model from the firmware; in clouds the instance type.
+    /// Vendor and model from the firmware; in clouds, the instance type.
     pub model: Option<String>,
-    /// CPUs online.
+    /// Number of CPUs online.
     pub cpus: Option<i64>,
-    /// CPUs of each NUMA node that has any, in the kernel's list format, by node number.
+    /// CPUs of each NUMA node that has any, in the kernel's list format, ordered by node number.
     pub memory_nodes: Option<Vec<String>>,
     /// Total memory.
     pub memory_bytes: Option<i64>,
@@ -134,7 +133,7 @@ pub fn cpu_times(tree: &impl FileTree) -> Result<CpuTimes, HostError> {
     CpuTimes::parse(&tree.read(path, STAT_BYTES)?).map_err(|garble| HostError::garbled(path, garble))
 }
 
-/// The model name. ARM kernels give the numbers of implementer and part instead.
+/// Parses the model name in `/proc/cpuinfo`. ARM kernels provide the numbers of implementer and part instead.
 fn cpu_model(cpuinfo: &[u8]) -> Option<String> {
     let field = |name| {
         let value = String::from_utf8_lossy(text::value(cpuinfo, name)?).into_owned();
@@ -146,7 +145,7 @@ fn cpu_model(cpuinfo: &[u8]) -> Option<String> {
     field("model name").or_else(numbers)
 }
 
-/// The word in brackets: `always [madvise] never`.
+/// Returns the word in brackets, as in `always [madvise] never`.
 fn chosen(line: &str) -> Option<String> {
     let (_, rest) = line.split_once('[')?;
     let (chosen, _) = rest.split_once(']')?;
@@ -171,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_or_garbled_file_is_refused() {
+    fn a_truncated_or_malformed_file_is_refused() {
         let check = |content: &str| assert!(CpuTimes::parse(content.as_bytes()).is_err(), "{content:?}");
         check("");
         check("cpu  1 2 3 4\nprocs_running 1\n");
@@ -204,7 +203,7 @@ mod tests {
         host.file("/sys/class/dmi/id/product_name", "t3.medium\n");
         host.file("/sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n");
         host.file("/sys/devices/system/clocksource/clocksource0/current_clocksource", "tsc\n");
-        // A NUMA node with memory only has no CPUs.
+        // Node 2 has memory, but no CPUs.
         for (node, cpus) in [(0, "0-3\n"), (1, "4-7\n"), (2, "\n")] {
             host.file(&format!("/sys/devices/system/node/node{node}/cpulist"), cpus);
         }

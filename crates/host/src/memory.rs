@@ -1,4 +1,4 @@
-//! Explains every page of a VM's process from outside: the VM is neither asked nor stopped.
+//! Determines the purpose of every page of a VM's process from outside, without connecting to the VM and without stopping it.
 //!
 //! ```text
 //! smaps ──> mappings, by kind
@@ -8,20 +8,21 @@
 //!                                   └───> malloc ──────────────────┘
 //! ```
 //!
-//! The kernel shows what is mapped ([`smaps`]) and which pages are resident ([`pages`]). Their purpose follows from their content: the VM's
-//! allocators have lists of their carriers, malloc has chunk headers, threads have descriptors of their stacks. All of it is read from
-//! `/proc/PID/mem`, page by page and only where a page is resident already, so that reading changes nothing. Each address has at most one owner,
-//! and each page is counted once; what has no owner is `unknown`, and nothing else is a remainder.
+//! The kernel lists the mappings ([`smaps`]) and the resident pages ([`pages`]). The purpose of pages follows from the content of memory.
+//! The VM's allocators have lists of their carriers, malloc has chunk headers, and threads have descriptors of their stacks. These are read
+//! from `/proc/PID/mem`, but only if their page is already resident, so reading changes nothing. Each address has at most one owner, and
+//! each page is counted once. Memory without an owner is `unknown`; no other value is calculated as a remainder.
 //!
-//! The memory is untrusted: whatever runs in the VM can write it. So everything read there is a claim that must hold within the process's own
-//! mappings, links are followed only if both ends agree, and the number of steps is bounded. A running VM changes its memory meanwhile; each
-//! value is from some instant of the read.
+//! The memory is untrusted, because any code in the VM can write it. So addresses must be within the process's own mappings, links are
+//! followed only if both ends agree, and the number of steps is bounded. A running VM changes its memory during the read; each value is
+//! from some instant of the read.
 //!
 //! # Cost
 //!
-//! 2 to 3 ms for a VM that has just started, a bit more the first two times, and 20 ms per gigabyte in 4 KiB pages: the kernel walks the page
-//! tables once for smaps and once for pagemap, which takes 90 % of the time. The rest grows with the number of mappings, carriers and large
-//! chunks. Following all malloc chunks takes 0.4 s per gigabyte, and is done only if that is a small part of the budget.
+//! 2 to 3 ms for a VM that has just started, plus 20 ms per gigabyte in 4 KiB pages. The first two reads take slightly longer. 90 % of the
+//! time is spent in the kernel, which walks the page tables once for smaps and once for pagemap. The rest grows with the number of
+//! mappings, carriers and large chunks. Following all malloc chunks takes 0.4 s per gigabyte, and is done only if this is a small part of
+//! the budget.
 
 mod allocators;
 mod claims;
@@ -58,7 +59,7 @@ use meter::Meter;
 use pages::Pages;
 use smaps::Mapping;
 
-/// Sums over the mappings of a kind; in bytes except for the count.
+/// Sums over the mappings of a kind, in bytes except for the count.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MappingSum {
     /// Number of mappings.
@@ -67,7 +68,7 @@ pub struct MappingSum {
     pub size: u64,
     /// Resident.
     pub resident: u64,
-    /// Proportional set size: shared pages are divided by the number of processes that share them.
+    /// Proportional set size: each shared page counts as its size divided by the number of processes that share it.
     pub pss: u64,
     /// Swapped out.
     pub swapped: u64,
@@ -90,7 +91,7 @@ impl MappingSum {
     }
 }
 
-/// Sums over memory with the same purpose; in bytes except for the count.
+/// Sums over memory with the same purpose, in bytes except for the count.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ContentSum {
     /// Number of carriers, segments, stacks or chunks.
@@ -108,27 +109,27 @@ pub struct ContentSum {
 /// The mappings of a process, and their content.
 #[derive(Debug)]
 pub struct MemoryMap {
-    /// By kind, see [`beamtune_model::memory::mapping`].
+    /// Sums of mappings by kind, see [`beamtune_model::memory::mapping`].
     pub mappings: BTreeMap<&'static str, MappingSum>,
-    /// By entity, see [`beamtune_model::memory::content`]; or why it could not be read. `None` if it was not requested.
+    /// Sums of their content by entity, see [`beamtune_model::memory::content`], or the error. `None` if the content was not requested.
     pub contents: Option<Result<BTreeMap<String, ContentSum>, HostError>>,
-    /// The malloc of libraries and the VM itself, `glibc`, `jemalloc` …, if a mapped library shows it.
+    /// The malloc implementation of the process (`glibc`, `jemalloc` …), if a mapped library identifies it.
     pub malloc: Option<&'static str>,
-    /// Libraries outside of the system's folders, as paths in the process's root.
+    /// Libraries outside the system's folders, as paths in the process's root.
     pub native_libraries: Vec<String>,
     /// Number of carrier lists that could not be followed to their end.
     pub cut_lists: usize,
-    /// Page faults during the read: these pages may have been missed. `None` if unknown.
+    /// Page faults during the read, whose pages may have been missed. `None` if unknown.
     pub faults: Option<i64>,
-    /// Resident memory freed during the read, in bytes: the kernel may have counted it before. `None` if unknown.
+    /// Resident memory freed during the read, in bytes; it may have been counted before. `None` if unknown.
     pub freed_bytes: Option<i64>,
     /// Duration of the read.
     pub cost_ns: Nanos,
 }
 
 impl MemoryMap {
-    /// The difference between explained and resident memory in bytes, if it is significant: pages of unknown purpose, and pages that came
-    /// or went between two readings.
+    /// Returns the difference between explained and resident memory in bytes, if it is significant. It consists of pages of unknown
+    /// purpose, and of pages that became resident or were freed during the read.
     pub(crate) fn significant_unexplained(&self) -> Option<u64> {
         let contents = self.contents.as_ref()?.as_ref().ok()?;
         let resident = self.mappings.values().map(|sum| sum.resident).fold(0, u64::saturating_add);
@@ -139,19 +140,19 @@ impl MemoryMap {
     }
 }
 
-/// What to read.
+/// How much to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Depth {
-    /// The mappings.
+    /// Only the mappings.
     Mappings,
-    /// Their content, too.
+    /// The mappings and their content.
     Contents,
-    /// The same for a VM that creates and frees carriers: its lists are followed also before the pages are read, so that memory unmapped
-    /// in between has its owner.
+    /// The mappings and their content, for a VM that creates and frees carriers. Its lists are also followed before the pages are read, so
+    /// that memory that is unmapped in between has a known owner.
     Moving,
 }
 
-/// Reads the memory of one process repeatedly, and remembers its landmarks.
+/// Reads the memory of one process repeatedly, and remembers the structures that do not move (landmarks).
 #[derive(Debug, Default)]
 pub struct MemoryReader {
     landmarks: Option<Landmarks>,
@@ -159,8 +160,8 @@ pub struct MemoryReader {
 }
 
 impl MemoryReader {
-    /// Reads mappings and contents within a budget of CPU time. `threads` are the process's threads with their kinds: `scheduler`, `poll` …
-    /// An error concerns the mappings; if only the contents could not be read, the map says why.
+    /// Reads mappings and content within a budget of CPU time. `threads` are the process's threads with their kinds: `scheduler`, `poll` …
+    /// Fails if the mappings are not readable. If only their content is not readable, the map contains the error.
     pub fn read<'a>(
         &mut self,
         tree: &impl FileTree,
@@ -175,7 +176,7 @@ impl MemoryReader {
         let path = format!("/proc/{pid}/smaps");
         let mappings = smaps::read(&*tree.open(&path)?, &path, &meter)?;
         if mappings.is_empty() {
-            // Kernel threads and ending processes have none.
+            // Only kernel threads and ending processes have no mappings.
             return Err(HostError::Ended { pid });
         }
         let emulator = tree.read_link(&format!("/proc/{pid}/exe")).unwrap_or_default();
@@ -225,7 +226,7 @@ impl MemoryReader {
 /// The kernel's counts of a process's pages.
 #[derive(Debug, Clone, Copy)]
 struct PageCounts {
-    /// Minor page faults so far.
+    /// Minor page faults since the start of the process.
     faults: i64,
     /// Resident pages.
     resident: Option<i64>,
@@ -238,7 +239,7 @@ impl PageCounts {
         Some(PageCounts { faults: stat.minor_faults, resident: stat.rss_pages })
     }
 
-    /// Pages freed until `after`: those that were resident plus those that came, minus those that are resident then.
+    /// Calculates the number of pages freed until `after`: resident pages at first, plus page faults, minus resident pages at the end.
     fn freed_until(&self, after: &PageCounts) -> Option<i64> {
         let came = after.faults.saturating_sub(self.faults).max(0);
         Some(self.resident?.saturating_add(came).saturating_sub(after.resident?).max(0))

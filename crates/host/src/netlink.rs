@@ -1,11 +1,11 @@
-//! TCP sockets from the kernel's sock_diag netlink interface (sock_diag(7)): length and limit of accept queues (the limit is in no file), and
-//! unread bytes of connections.
+//! TCP sockets from the kernel's sock_diag netlink interface (sock_diag(7)): length and limit of accept queues (no file contains the
+//! limit), and unread bytes of connections.
 //!
-//! For accept queues only listening sockets are requested, so the number of connections and the size of the kernel's tables hardly matter:
-//! 0.05 ms measured, 0.4 ms with 120,000 connections. Reading the files up to the listening sockets takes 7 and 42 ms.
+//! For accept queues, only listening sockets are requested, so the number of connections and the size of the kernel's tables hardly matter.
+//! A request took 0.05 ms, and 0.4 ms with 120,000 connections. Reading `/proc/net/tcp` up to the last listening socket took 7 and 42 ms.
 //!
-//! A netlink socket belongs to the network namespace in which it was created; for a process in another namespace a temporary thread enters that
-//! namespace (setns(2), needs root) and asks there.
+//! A netlink socket belongs to the network namespace in which it was created. For a process in another namespace, a temporary thread enters
+//! that namespace (setns(2), needs root) and sends the requests there.
 
 use std::fs::{self, File};
 use std::io;
@@ -22,7 +22,7 @@ use crate::distribution::Listener;
 use crate::error::HostError;
 use crate::sockets::{ClosedConnection, Connection, ConnectionId, Socket};
 
-/// What is read, for messages.
+/// Name of the data source, for error messages.
 const SUBJECT: &str = "TCP sockets (netlink, sock_diag)";
 
 // From linux/netlink.h, linux/sock_diag.h, linux/inet_diag.h and net/tcp_states.h.
@@ -45,15 +45,15 @@ const INET_DIAG_INFO: u8 = 2;
 const MESSAGE_BYTES: usize = 72;
 /// Offset of `tcpi_bytes_received` in a `struct tcp_info` (linux/tcp.h).
 const RECEIVED_AT: usize = 128;
-/// Offset of `tcpi_last_data_recv` in it: milliseconds since the last data arrived, or since the connection was established.
+/// Offset of `tcpi_last_data_recv` in a `struct tcp_info`: milliseconds since data last arrived, or since the connection was established.
 const LAST_DATA_AT: usize = 52;
 /// Duration of TIME_WAIT: TCP_TIMEWAIT_LEN of net/tcp.h.
 const TIME_WAIT_MS: u32 = 60_000;
 /// Sizes of a `struct nlmsghdr` and of a `struct inet_diag_req_v2`.
 const HEADER_BYTES: usize = 16;
 const REQUEST_BYTES: usize = 56;
-// Offsets in a `struct inet_diag_msg`. Port and address are in network byte order; for a listening socket `idiag_rqueue` is the length of the
-// accept queue and `idiag_wqueue` its limit (net/ipv4/tcp_diag.c).
+// Offsets in a `struct inet_diag_msg`. Port and address are in network byte order; for a listening socket `idiag_rqueue` is the length of
+// the accept queue and `idiag_wqueue` its limit (net/ipv4/tcp_diag.c).
 const PORT_AT: usize = 4;
 const PEER_PORT_AT: usize = 6;
 const ADDRESS_AT: usize = 8;
@@ -63,12 +63,12 @@ const RQUEUE_AT: usize = 56;
 const WQUEUE_AT: usize = 60;
 const INODE_AT: usize = 68;
 
-/// The kernel's limit of one answer (net/netlink/af_netlink.c).
+/// The kernel's limit for one answer (net/netlink/af_netlink.c).
 const ANSWER_BYTES: usize = 32 * 1024;
-/// Limit of answers; enough for tens of thousands of sockets.
+/// Maximum number of answers to a request; enough for tens of thousands of sockets.
 const MAX_ANSWERS: usize = 200;
 
-/// The listening TCP sockets of a process's network namespace.
+/// Lists the listening TCP sockets of a process's network namespace.
 pub(crate) fn listening(pid: u32) -> Result<Vec<Socket>, HostError> {
     in_network_of(pid, || {
         let mut sockets = Vec::new();
@@ -80,10 +80,10 @@ pub(crate) fn listening(pid: u32) -> Result<Vec<Socket>, HostError> {
     })
 }
 
-/// TCP connections of a process's network namespace that belong to a process, `max` at most. If there are more, the order of the kernel's hash
-/// table decides, so the next call returns the same ones.
+/// Lists at most `max` TCP connections of a process's network namespace that belong to a process. If there are more, they are selected in
+/// the order of the kernel's hash table, so the next call returns the same ones.
 ///
-/// With `since` they have [`Connection::silent_ms`], which makes the answer three times as long.
+/// With `since`, [`Connection::silent_ms`] is set, which makes the answer three times as long.
 pub(crate) fn connections(pid: u32, max: usize, since: bool) -> Result<Vec<Connection>, HostError> {
     in_network_of(pid, || {
         let mut connections = Vec::new();
@@ -100,8 +100,8 @@ pub(crate) fn connections(pid: u32, max: usize, since: bool) -> Result<Vec<Conne
     })
 }
 
-/// Connections of a process's network namespace that the local side closed first, `max` at most of each address family: a socket stays in
-/// TIME_WAIT for 60 s (TCP_TIMEWAIT_LEN of net/tcp.h), and only on that side.
+/// Lists connections of a process's network namespace that the local side closed first: at most `max` per address family. The socket on
+/// that side remains in TIME_WAIT for 60 s (TCP_TIMEWAIT_LEN of net/tcp.h).
 pub(crate) fn closed(pid: u32, max: usize) -> Result<Vec<ClosedConnection>, HostError> {
     in_network_of(pid, || {
         let mut all = Vec::new();
@@ -116,7 +116,7 @@ pub(crate) fn closed(pid: u32, max: usize) -> Result<Vec<ClosedConnection>, Host
     })
 }
 
-/// Bytes that each connection has received since it was established; `None` if it is gone, and before Linux 4.1.
+/// Returns the number of bytes that each connection has received since it was established; `None` if it is closed, and before Linux 4.1.
 pub(crate) fn bytes_received(
     pid: u32,
     ids: &[(IpAddr, ConnectionId)],
@@ -179,7 +179,8 @@ enum Next {
     Stop,
 }
 
-/// Requests the TCP sockets in some states, in the thread's namespace. `each` returns `None` for a truncated message.
+/// Requests the TCP sockets in some states, in the thread's namespace. `each` is called for each message, and returns `None` if it is
+/// truncated.
 fn ask_for_all(states: u32, extensions: u8, mut each: impl FnMut(&[u8]) -> Option<Next>) -> io::Result<()> {
     for family in [AF_INET, AF_INET6] {
         if ask_for_family(family, states, extensions, &mut each)? == Progress::Stopped {
@@ -189,7 +190,7 @@ fn ask_for_all(states: u32, extensions: u8, mut each: impl FnMut(&[u8]) -> Optio
     Ok(())
 }
 
-/// The same for one address family.
+/// Like [`ask_for_all`], for one address family.
 fn ask_for_family(
     family: u8,
     states: u32,
@@ -200,7 +201,7 @@ fn ask_for_family(
     let socket = open()?;
     send(&socket, &request(family, REQUEST_ALL, states, extensions, &[0; 48]), SendFlags::empty())?;
     for _ in 0..MAX_ANSWERS {
-        // The kernel prepares the answer during send and recv, so there is nothing to wait for.
+        // The kernel prepares the answer during send and recv, so recv does not need to wait.
         let (_, length) = recv(&socket, &mut answer[..], RecvFlags::DONTWAIT)?;
         match read(answer.get(..length).unwrap_or_default(), &mut each)? {
             Progress::More => {}
@@ -210,14 +211,14 @@ fn ask_for_family(
     Ok(Progress::More)
 }
 
-/// A request for TCP sockets of a family: those in some states, or one by its id.
+/// Encodes a request for TCP sockets of an address family: all sockets in some states, or one by its id.
 fn request(family: u8, flags: u16, states: u32, extensions: u8, id: &ConnectionId) -> Vec<u8> {
     let length = HEADER_BYTES + REQUEST_BYTES;
     let mut request = Vec::with_capacity(length);
     request.extend((length as u32).to_ne_bytes());
     request.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
     request.extend(flags.to_ne_bytes());
-    // Sequence number, and the port id, which the kernel sets.
+    // Sequence number, and port id, which the kernel sets.
     request.extend([0; 8]);
     request.extend([family, IPPROTO_TCP, extensions, 0]);
     request.extend(states.to_ne_bytes());
@@ -231,11 +232,11 @@ enum Progress {
     More,
     /// The answer is complete.
     Done,
-    /// `each` did not want more.
+    /// `each` returned [`Next::Stop`].
     Stopped,
 }
 
-/// Reads one answer, which has several messages.
+/// Parses one answer, which contains several messages.
 fn read(mut answer: &[u8], each: &mut impl FnMut(&[u8]) -> Option<Next>) -> io::Result<Progress> {
     let cut = || io::Error::new(io::ErrorKind::InvalidData, "the kernel's answer is truncated");
     while !answer.is_empty() {
@@ -259,7 +260,7 @@ fn read(mut answer: &[u8], each: &mut impl FnMut(&[u8]) -> Option<Next>) -> io::
     Ok(Progress::More)
 }
 
-/// The `struct tcp_info` among a message's attributes, each of which has a length and a kind.
+/// Finds the `struct tcp_info` among a message's attributes, each of which begins with its length and its kind.
 fn info(message: &[u8]) -> Option<&[u8]> {
     let mut attributes = message.get(MESSAGE_BYTES..)?;
     loop {
@@ -382,7 +383,7 @@ mod tests {
         let _pending = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
         let own =
             |sockets: Vec<Socket>| sockets.into_iter().find(|socket| socket.listener.port == port).unwrap();
-        // connect() may return before the kernel has put the connection into the accept queue.
+        // connect() may return before the kernel adds the connection to the accept queue.
         let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
         while listening(std::process::id()).is_ok_and(|sockets| own(sockets).waiting == 0) {
             assert!(std::time::Instant::now() < until, "the connection is not in the queue");
@@ -457,10 +458,10 @@ mod tests {
                 }
                 Err(error) => return eprintln!("skipped, because the kernel does not answer: {error}"),
             }
-            assert!(std::time::Instant::now() < until, "no socket in TIME_WAIT");
+            assert!(std::time::Instant::now() < until, "the kernel lists no socket in TIME_WAIT");
             thread::sleep(std::time::Duration::from_millis(1));
         }
-        assert!(closed(std::process::id(), 1).unwrap().len() <= 2, "one of each family");
+        assert!(closed(std::process::id(), 1).unwrap().len() <= 2, "at most one per address family");
     }
 
     proptest! {

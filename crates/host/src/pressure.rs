@@ -1,13 +1,13 @@
 //! Pressure stall information: total time in which tasks waited for CPU, memory or I/O.
 //!
-//! See the kernel's Documentation/accounting/psi.rst. Since Linux 4.20, unless disabled at build time or at boot (psi=0). The format is the
-//! same in `/proc/pressure/*` for the host and in `*.pressure` of a v2 control group.
+//! See the kernel's Documentation/accounting/psi.rst. Available since Linux 4.20, unless disabled at build time or at boot (psi=0). The
+//! files `/proc/pressure/*` of the host and `*.pressure` of a v2 control group have the same format.
 
 use beamtune_model::Nanos;
 
 use crate::text::{self, Garble};
 
-/// The stall time of a resource; `None` if the kernel does not provide it.
+/// The stall times of a resource; `None` for those that the kernel does not provide.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pressure {
     /// Time in which at least one task waited.
@@ -48,7 +48,7 @@ mod tests {
             "some avg10=0.85 avg60=3.62 avg300=3.50 total=27816884\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=7\n",
             Some((Some(27_816_884_000), Some(7_000))),
         );
-        // Before Linux 5.13 the CPU had no line `full`.
+        // Before Linux 5.13, there was no line `full` for the CPU.
         check("some avg10=0.85 avg60=3.62 avg300=3.50 total=5\n", Some((Some(5_000), None)));
         check("some avg10=0.85 total=9223372036854775807\n", None);
         check("some avg10=0.85\n", None);

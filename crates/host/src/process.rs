@@ -1,4 +1,4 @@
-//! One process: `/proc/PID/stat`, `status`, `smaps_rollup`, `limits`.
+//! Parsers for the files of one process: `/proc/PID/stat`, `status`, `smaps_rollup`, `limits`.
 //!
 //! See proc(5) and the kernel's Documentation/filesystems/proc.rst.
 
@@ -9,28 +9,28 @@ use crate::error::HostError;
 use crate::text::{self, Garble};
 use crate::tree::FileTree;
 
-/// Limit of a file about one process or thread; real ones stay below 10 kB.
+/// Size limit of a file about one process or thread; actual files have less than 10 kB.
 pub(crate) const SMALL_FILE_BYTES: usize = 64 * 1024;
-/// A flag in [`Stat::flags`]: PF_KTHREAD, a kernel thread.
+/// The bit of [`Stat::flags`] that marks kernel threads (PF_KTHREAD).
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
-/// The length of a clock tick, the unit of process times: 10 ms nearly everywhere.
+/// Returns the duration of a clock tick, the unit of process times: 10 ms on nearly all hosts.
 pub fn tick_ns() -> Nanos {
     let per_second = rustix::param::clock_ticks_per_second();
     SECOND_NS / i64::try_from(per_second).unwrap_or(100).clamp(1, SECOND_NS)
 }
 
-/// The host's page size, from a process's resident memory in bytes and in pages; `None` if the two are inconsistent. They are read one
-/// after the other, but page sizes are powers of two: 4 kB, on some hosts 16 or 64 kB.
+/// Calculates the host's page size from a process's resident memory in bytes and in pages; `None` if the two values are inconsistent.
+/// They are not read at the same time, so the ratio is rounded to a power of two: 4 kB on most hosts, 16 or 64 kB on some.
 pub(crate) fn page_bytes(rss_bytes: i64, rss_pages: i64) -> Option<i64> {
     let ratio = rss_bytes as f64 / rss_pages as f64;
     (12..=16).map(|bits| 1_i64 << bits).find(|size| (0.75..1.5).contains(&(ratio / *size as f64)))
 }
 
-/// The used fields of `/proc/PID/stat` or `/proc/PID/task/TID/stat`.
+/// The fields of `/proc/PID/stat` or `/proc/PID/task/TID/stat` that beamtune uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat<'a> {
-    /// The short name, at most 15 bytes, set by the process: any bytes.
+    /// The short name: at most 15 arbitrary bytes, set by the process.
     pub comm: &'a [u8],
     /// `R`, `S`, `D`, `Z` …
     pub state: u8,
@@ -40,9 +40,9 @@ pub struct Stat<'a> {
     pub session: u32,
     /// The kernel's task flags.
     pub flags: u64,
-    /// Page faults without I/O.
+    /// Page faults that needed no I/O.
     pub minor_faults: i64,
-    /// Page faults with I/O.
+    /// Page faults that needed I/O.
     pub major_faults: i64,
     /// CPU time in user mode, in clock ticks.
     pub user_ticks: i64,
@@ -59,8 +59,8 @@ pub struct Stat<'a> {
 }
 
 impl<'a> Stat<'a> {
-    /// Parses the line. The short name is in parentheses and may itself contain blanks and parentheses, so it ends at the last
-    /// closing one.
+    /// Parses the line. The short name is in parentheses and may itself contain spaces and parentheses, so it ends at the last
+    /// closing parenthesis.
     pub fn parse(content: &'a [u8]) -> Result<Self, Garble> {
         let garble = |expected| Garble::new(expected, content);
         let open = content.iter().position(|byte| *byte == b'(').ok_or(garble("a name in parentheses"))?;
@@ -72,7 +72,7 @@ impl<'a> Stat<'a> {
         let field = |index: usize| fields.get(index - 3).copied();
         let number = |index| field(index).and_then(text::reading);
         let all = || {
-            // More fields must follow, or the last number may be truncated.
+            // Another field must follow; otherwise, the last number may be truncated.
             field(23)?;
             Some(Stat {
                 comm,
@@ -98,7 +98,7 @@ impl<'a> Stat<'a> {
         self.user_ticks.saturating_add(self.system_ticks).saturating_add(self.children_ticks)
     }
 
-    /// Whether the process has ended or is ending: it has no memory and no files any more.
+    /// Whether the process has ended or is ending, and thus has no memory and no open files.
     pub fn is_ending(&self) -> bool {
         matches!(self.state, b'Z' | b'X' | b'x')
     }
@@ -109,7 +109,7 @@ impl<'a> Stat<'a> {
     }
 }
 
-/// The used fields of `/proc/PID/status`; `None` for those that the kernel does not provide.
+/// The fields of `/proc/PID/status` that beamtune uses; `None` for those that the kernel does not provide.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Status {
     /// Effective user id.
@@ -122,7 +122,7 @@ pub struct Status {
     pub threads: Option<i64>,
     /// CPUs that it may run on, in the kernel's list format: `0-3,8`.
     pub cpus_allowed: Option<String>,
-    /// Its process id in each pid namespace, from the reader's to its own.
+    /// Its process id in each PID namespace, from the reader's to its innermost one.
     pub pids: Vec<u32>,
 }
 
@@ -143,8 +143,8 @@ impl Status {
     }
 }
 
-/// Voluntary and involuntary context switches, from `/proc/PID/task/TID/status`. They are in the last two lines, and this is called for
-/// every thread every second, so the search starts at the end.
+/// Parses the number of voluntary and involuntary context switches in `/proc/PID/task/TID/status`. The search starts at the end, because
+/// they are in the last two lines, and this function is called for every thread in every sample.
 pub fn switches(status: &[u8]) -> Option<(i64, i64)> {
     let mut lines = status.trim_ascii_end().rsplit(|byte| *byte == b'\n');
     let involuntary = lines.find_map(|line| line.strip_prefix(b"nonvoluntary_ctxt_switches:"))?;
@@ -152,7 +152,7 @@ pub fn switches(status: &[u8]) -> Option<(i64, i64)> {
     Some((text::reading(voluntary.trim_ascii())?, text::reading(involuntary.trim_ascii())?))
 }
 
-/// The number of CPUs in a kernel list: 5 for `0-3,8`. `None` if it is invalid.
+/// Counts the CPUs in a kernel list: 5 for `0-3,8`. `None` if the list is invalid.
 pub fn cpus_in_list(list: &str) -> Option<i64> {
     list.split(',').try_fold(0_i64, |sum, part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -162,10 +162,10 @@ pub fn cpus_in_list(list: &str) -> Option<i64> {
     })
 }
 
-/// The used fields of `/proc/PID/smaps_rollup`.
+/// The fields of `/proc/PID/smaps_rollup` that beamtune uses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rollup {
-    /// Proportional set size: shared pages are divided by the number of processes that share them.
+    /// Proportional set size: each shared page counts as its size divided by the number of processes that share it.
     pub pss_bytes: Option<i64>,
     /// Memory in transparent huge pages.
     pub anon_huge_bytes: Option<i64>,
@@ -181,7 +181,7 @@ impl Rollup {
     }
 }
 
-/// The soft and the hard limit of open files from `/proc/PID/limits`: numbers, or `unlimited`.
+/// Parses the soft and the hard limit of open files in `/proc/PID/limits`: numbers, or `unlimited`.
 pub fn open_files_limit(limits: &[u8]) -> Option<(String, String)> {
     let mut values = text::fields(text::value(limits, "Max open files")?);
     let mut limit = || {
@@ -192,7 +192,7 @@ pub fn open_files_limit(limits: &[u8]) -> Option<(String, String)> {
     Some((limit()?, limit()?))
 }
 
-/// Identifies a process: process ids are reused, so the start time belongs to it.
+/// Identifies a process. Process ids are reused, so the start time is part of the identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     /// Process id in our namespace.
@@ -202,21 +202,21 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Reads which process has the id now.
+    /// Identifies the process that currently has this id.
     pub fn of(tree: &impl FileTree, pid: u32) -> Result<Self, HostError> {
         let mut content = Vec::new();
         let stat = read_stat(tree, pid, &mut content)?;
         Ok(Identity { pid, start_ticks: stat.start_ticks })
     }
 
-    /// Text that distinguishes this process from any other, even after a reboot.
+    /// Returns a text that distinguishes this process from any other, even after a reboot.
     pub fn boot(&self, tree: &impl FileTree) -> String {
         let boot_id = tree.read("/proc/sys/kernel/random/boot_id", SMALL_FILE_BYTES).unwrap_or_default();
         format!("{} ticks after boot {}", self.start_ticks, text::printable(&text::first_line(&boot_id)))
     }
 }
 
-/// Reads `/proc/PID/stat`; an ended or ending process is an error.
+/// Reads `/proc/PID/stat`. Fails if the process has ended or is ending.
 pub(crate) fn read_stat<'a>(
     tree: &impl FileTree,
     pid: u32,
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_may_contain_blanks_and_parentheses() {
+    fn a_name_may_contain_spaces_and_parentheses() {
         let check = |name: &str| {
             let content = STAT.replacen("beam.smp", name, 1);
             let stat = Stat::parse(content.as_bytes()).unwrap();
@@ -371,7 +371,7 @@ mod tests {
         check(146_052 << 10, 36_513, Some(4 << 10));
         check(146_052 << 10, 9_128, Some(16 << 10));
         check(146_048 << 10, 2_282, Some(64 << 10));
-        // Memory has grown or shrunk between the two reads.
+        // The memory grew or shrank between the two reads.
         check(190_000 << 10, 9_128, Some(16 << 10));
         check(120_000 << 10, 9_128, Some(16 << 10));
         check(0, 9_128, None);

@@ -1,6 +1,6 @@
-//! Names what a VM runs: RabbitMQ 3.10.8, an Elixir release, `iex -S mix`.
+//! Identifies the product that a VM runs: RabbitMQ 3.10.8, an Elixir release, `iex -S mix`.
 //!
-//! This is inferred from the command line, as the start scripts of each product create it, and from the environment if that may be read.
+//! The product is inferred from the command line, which start scripts create in a typical form, and from the environment, if readable.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use crate::installation::{Files, version_in_path};
 use crate::text;
 use crate::tree::FileTree;
 
-/// Applications that are recognized by their release's name, with their display names.
+/// Applications that are recognized by the name of their release, with their display names.
 const KNOWN: &[(&str, &str)] = &[
     ("couchdb", "CouchDB"),
     ("ejabberd", "ejabberd"),
@@ -22,7 +22,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("yaws", "Yaws"),
     ("zotonic", "Zotonic"),
 ];
-/// Boot files of OTP itself; any other belongs to a release.
+/// Boot files of OTP itself; any other boot file belongs to a release.
 const OTP_BOOTS: &[&str] = &["no_dot_erlang", "start_all_example", "start_clean", "start_sasl"];
 
 /// The kind of a product.
@@ -131,8 +131,8 @@ impl Product {
     }
 }
 
-/// RabbitMQ names its node at run time, so its command line does not contain the name. It uses `RABBITMQ_NODENAME`, else the file
-/// rabbitmq-env.conf, else `rabbit` on this host (deps/rabbit_common/src/rabbit_env.erl).
+/// Determines the node name of RabbitMQ, which is set at run time and thus not on the command line. Its source is `RABBITMQ_NODENAME`,
+/// otherwise the file rabbitmq-env.conf, otherwise the default `rabbit` (deps/rabbit_common/src/rabbit_env.erl).
 pub(crate) fn rabbitmq_name<T: FileTree>(
     line: &CommandLine,
     environment: &Environment,
@@ -144,7 +144,7 @@ pub(crate) fn rabbitmq_name<T: FileTree>(
     }
     let path = environment.get("RABBITMQ_CONF_ENV_FILE").unwrap_or("/etc/rabbitmq/rabbitmq-env.conf");
     let content = String::from_utf8_lossy(&files.read(path).unwrap_or_default()).into_owned();
-    // The file is a shell script; only plain assignments without expansions are understood.
+    // The file is a shell script; only plain assignments without expansions are recognized.
     let assigned = |name: &str| {
         let value = |line: &str| {
             let line = line.trim().trim_start_matches("export ").trim_start();
@@ -165,8 +165,8 @@ pub(crate) fn rabbitmq_name<T: FileTree>(
     Some(NodeName::new(&given, long, source, host_name))
 }
 
-/// The distribution port of RabbitMQ unless a file changes it: `RABBITMQ_DIST_PORT`, or 20,000 above its
-/// AMQP port (deps/rabbit_common/src/rabbit_env.erl).
+/// Returns the distribution port of RabbitMQ, unless a file changes it: `RABBITMQ_DIST_PORT`, or its AMQP port plus 20,000
+/// (deps/rabbit_common/src/rabbit_env.erl).
 pub(crate) fn rabbitmq_ports(line: &CommandLine, environment: &Environment) -> Option<(u16, u16)> {
     let variable = |name| environment.get(name)?.parse::<u16>().ok();
     let port = variable("RABBITMQ_DIST_PORT").or_else(|| {
@@ -197,12 +197,12 @@ fn is_iex(line: &CommandLine) -> bool {
         || (is_elixir(line) && line.extra().iter().any(|word| word == "+iex"))
 }
 
-/// The mix task: the argument after `mix`.
+/// Returns the name of the mix task: the argument after `mix`.
 fn after_mix(line: &CommandLine) -> Option<&String> {
     line.extra().iter().skip_while(|word| base_name(word) != "mix").nth(1)
 }
 
-/// Appends a task's name; further arguments could be anything and are omitted.
+/// Appends the name of a task. Further arguments are omitted, because they could contain anything.
 fn with_task(program: String, task: Option<&String>) -> String {
     let is_name = |task: &&String| {
         task.starts_with(|c: char| c.is_ascii_alphabetic())
@@ -215,7 +215,7 @@ fn with_task(program: String, task: Option<&String>) -> String {
     }
 }
 
-/// The release, which is recognized by a boot file in the folder of its version.
+/// Identifies a release by its boot file, which is in the folder of the release's version.
 fn release(line: &CommandLine, environment: &Environment, distribution: &Distribution) -> Option<Product> {
     let (folder, boot) = line.value("boot")?.rsplit_once('/')?;
     let (root, version) = folder.rsplit_once('/')?;
@@ -225,8 +225,8 @@ fn release(line: &CommandLine, environment: &Environment, distribution: &Distrib
         return None;
     }
     let alive = distribution.name.as_ref().map(|name| name.alive.as_str());
-    // "start" is the default of mix and relx. Without the environment, the node's name mostly is the release's name, and the folder
-    // may be just "app".
+    // `start` is the default boot file of mix and relx. Without the environment, the node name is usually that of the release; the
+    // folder's name may be just `app`.
     let boot = (boot != "start" && !OTP_BOOTS.contains(&boot)).then_some(boot);
     let names = [named, boot, alive, Some(base_name(root))];
     let version = environment.get("RELEASE_VSN").or(environment.get("REL_VSN")).unwrap_or(version);
@@ -254,7 +254,7 @@ fn rabbitmq_version<T: FileTree>(
         .or_else(packaged)
 }
 
-/// The version of an application in its folder's name, on the code path or in `ERL_LIBS`.
+/// Finds the version of an application in the name of its folder, on the code path or in `ERL_LIBS`.
 fn version_in_libraries<T: FileTree>(
     application: &str,
     line: &CommandLine,

@@ -1,10 +1,10 @@
-//! The host of a remote node: its files are read by the node's agent.
+//! The host of a remote node, whose files are read by the node's agent.
 //!
 //! [`RemoteHost`] passes the files to the same [`HostSource`] that reads the local host, so facts, threads, memory, pressure and control
-//! groups have the same meaning. It learns which files are needed from what the source reads: if a file was not among the answers, the sample
-//! is discarded, and the file is requested with the next one, which is a detailed sample. If detailed samples bring nothing new, because the
-//! node has no time for them, less is requested. Only the files listed here are ever requested; the agent has the same list and refuses all
-//! others.
+//! groups have the same meaning. It learns the required files from the paths that the source reads. If the answer lacks one of them, the
+//! sample is discarded, and the file is requested with the next sample, which is a detailed one. If successive detailed samples provide no
+//! new files, because the node has no time for them, less is requested. Only the files listed here are ever requested; the agent has the
+//! same list, and refuses all others.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -23,15 +23,15 @@ use crate::source::{Announce, HostSource, ROLLUP_BUDGET_NS};
 use crate::text;
 use crate::tree::FileTree;
 
-/// Limit of a file's content in an answer of the agent.
+/// Maximum size of a file in an answer of the agent.
 const MAX_FILE_BYTES: usize = 256 * 1024;
-/// Limit of requests for files that the agent accepts at once.
+/// Maximum number of requests that the agent accepts in one sample.
 const MAX_ASKS: usize = 128;
-/// Limit of successive detailed samples that bring nothing new. After that only requested ones are detailed: such a sample can take the node a
-/// quarter of a second, and a node that is short of CPU would have to answer one every second.
+/// Maximum number of successive detailed samples without a new file. After that, samples are detailed only on request. A detailed sample
+/// can take a quarter of a second, and a node that is short of CPU time would have to answer one every second.
 const MAX_FRUITLESS: u32 = 3;
 
-/// Readable files, besides those of threads and control groups. `/proc/self` is the VM.
+/// The files that may be read, besides those of threads and control groups. `/proc/self` is the VM.
 const FILES: &[&str] = &[
     "/proc/stat",
     "/proc/meminfo",
@@ -50,16 +50,16 @@ const FILES: &[&str] = &[
     "/proc/self/mountinfo",
     ROLLUP,
 ];
-/// Only the first CPU's part is needed.
+/// Only the beginning is needed, which describes the first CPU.
 const CPUINFO: &str = "/proc/cpuinfo";
-/// Expensive with much mapped memory: requested only if the source has just read it.
+/// Expensive if much memory is mapped, so it is requested only if the source has just read it.
 const ROLLUP: &str = "/proc/self/smaps_rollup";
 const NAMESPACE: &str = "/proc/self/ns/cgroup";
 const OPEN_FILES: &str = "/proc/self/fd";
 const THREADS: &str = "/proc/self/task";
 const GROUPS: &str = "/sys/fs/cgroup/";
 
-/// Readable files of a control group.
+/// The files of a control group that may be read.
 const GROUP_FILES: &[&str] = &[
     "cpu.max",
     "cpu.stat",
@@ -79,7 +79,7 @@ const GROUP_FILES: &[&str] = &[
     "cgroup.clone_children",
 ];
 
-/// Whether the agent reads this file.
+/// Whether the agent is allowed to read this file.
 fn is_readable(path: &str) -> bool {
     let of_group = |below: &str| {
         let mut parts = below.rsplit('/');
@@ -91,7 +91,7 @@ fn is_readable(path: &str) -> bool {
     FILES.contains(&path) || path.strip_prefix(GROUPS).is_some_and(of_group)
 }
 
-/// The files of one answer, as a tree; clones share it.
+/// The files of one answer as a file tree. Clones share the answer.
 #[derive(Debug, Clone, Default)]
 struct AnswerTree(Rc<RefCell<Answers>>);
 
@@ -100,9 +100,9 @@ struct Answers {
     /// The VM's process id in its own `/proc`.
     pid: u32,
     files: Vec<(FileAsk, FileTold)>,
-    /// What the source has read since the answer came.
+    /// The requests for everything that the source has read from this answer.
     asked: BTreeSet<FileAsk>,
-    /// Whether any of that was not in the answer.
+    /// Whether any of these files was not in the answer.
     missed: bool,
 }
 
@@ -111,7 +111,7 @@ impl AnswerTree {
         *self.0.borrow_mut() = Answers { files, ..Answers::default() };
     }
 
-    /// Whether the rollup was read, and whether all threads were, which makes it a detailed sample.
+    /// Returns whether `smaps_rollup` was read, and whether the sample was detailed, which means that all threads were read.
     fn has_rollup_and_detail(&self) -> (bool, bool) {
         let answers = self.0.borrow();
         let has_rollup =
@@ -119,7 +119,7 @@ impl AnswerTree {
         (has_rollup, answers.files.iter().any(|(ask, _)| *ask == FileAsk::Threads { all: true }))
     }
 
-    /// What the source has read, and whether any of it was not in the answer.
+    /// Returns the requests for everything that the source has read, and whether any of these files was not in the answer.
     fn asked(&self) -> (BTreeSet<FileAsk>, bool) {
         let answers = self.0.borrow();
         (answers.asked.clone(), answers.missed)
@@ -139,7 +139,7 @@ impl AnswerTree {
 }
 
 impl Answers {
-    /// The path as the agent knows it, with `/proc/self`.
+    /// Converts a path of the source to one of the agent, for which the VM is `/proc/self`.
     fn path(&self, path: &str) -> String {
         let below =
             |prefix: &str| path.strip_prefix(prefix).filter(|rest| rest.is_empty() || rest.starts_with('/'));
@@ -149,8 +149,8 @@ impl Answers {
         }
     }
 
-    /// The answer to a request, which is recorded; `path` is the path that the source uses. Threads match whether or not all of them were
-    /// requested.
+    /// Finds the answer to a request, and remembers the request; `path` is the source's path. A request for threads matches whether or not
+    /// all threads were requested.
     fn find(&mut self, path: &str, wanted: FileAsk) -> Result<&FileTold, HostError> {
         let threads = matches!(wanted, FileAsk::Threads { .. });
         let is_it = |ask: &FileAsk| *ask == wanted || (threads && matches!(ask, FileAsk::Threads { .. }));
@@ -163,7 +163,7 @@ impl Answers {
         match found {
             Some((_, FileTold::Failed(trouble))) => Err(failed(path, trouble)),
             Some((_, file)) => Ok(file),
-            // The rollup is too expensive to be requested each time, so its absence does not invalidate a sample.
+            // `smaps_rollup` is too expensive to be requested with each sample, so its absence does not invalidate a sample.
             None if is_left_out => Err(HostError::Skipped { path: path.to_owned() }),
             None => Err(missing(path)),
         }
@@ -197,7 +197,7 @@ impl Answers {
         }
     }
 
-    /// `rest` is `/TID/FILE`.
+    /// Returns the content of a thread's file; `rest` is `/TID/FILE`.
     fn of_thread(&mut self, path: &str, rest: &str) -> Result<&[u8], HostError> {
         let (tids, read) = self.threads(path)?;
         let (tid, file) = rest.trim_start_matches('/').split_once('/').ok_or_else(|| missing(path))?;
@@ -216,7 +216,7 @@ fn missing(path: &str) -> HostError {
     HostError::Missing { path: path.to_owned() }
 }
 
-/// The request for a file, always with the same limit, so that it is requested once.
+/// Creates the request for a file. Its size limit is always the same, so that each file is requested only once.
 fn read(path: &str) -> FileAsk {
     FileAsk::Read {
         path: path.to_owned(),
@@ -242,7 +242,7 @@ impl FileTree for AnswerTree {
         Ok(())
     }
 
-    /// The agent sees the file system of its VM, so there is no other root.
+    /// Reads only below `/`: the agent is in its VM's file system, so there is no other root.
     fn read_start_below(
         &self,
         dir: &str,
@@ -297,19 +297,20 @@ pub struct RemoteHost {
     tree: AnswerTree,
     source: Option<HostSource<AnswerTree>>,
     ask: Option<Ask>,
-    /// What samples without detail need; `None` until one has shown it.
+    /// Requests of samples without detail; `None` until the first such sample shows which files it needs.
     each_time: Option<BTreeSet<FileAsk>>,
+    /// Requests of detailed samples.
     in_detail: BTreeSet<FileAsk>,
-    /// Something was missing in the last sample: the next one is detailed.
+    /// Whether a file was missing in the last sample, so that the next one is detailed.
     is_learning: bool,
-    /// Number of successive detailed samples that brought nothing new.
+    /// Number of successive detailed samples without a new file.
     fruitless: u32,
-    /// Duration of a detailed sample with the rollup, if it was too long; until one without it has been measured.
+    /// Duration of a detailed sample with `smaps_rollup` that took too long, until one without that file has been measured.
     suspect_ns: Option<Nanos>,
 }
 
 impl RemoteHost {
-    /// A source that posts its requests on the board.
+    /// Creates a source that exchanges requests and answers with the agent through `board`.
     pub fn new(board: Board) -> Self {
         let host = RemoteHost {
             board,
@@ -326,21 +327,21 @@ impl RemoteHost {
         host
     }
 
-    /// Evaluates answers before the recording starts. True if more files have to be requested, since some files say which others
-    /// exist.
+    /// Evaluates an answer before the recording starts. Returns whether more files must be requested: the content of some files shows
+    /// which others exist.
     pub fn explore(&mut self) -> bool {
         let mut table = SeriesTable::default();
         let tick = Tick { t: 0, incarnation: 0, vm: None, host: None, late: 0 };
         let mut out = SampleBuilder::new(&mut table, tick);
         self.ask = Some(Ask { seq: 0, t: 0, detail: true });
-        // Any problem will show again in the first sample.
+        // An error is ignored, because it recurs in the first sample.
         let explored = self.read(&mut out);
-        // A new source, so that the first sample has the facts.
+        // The source is discarded, so that the first sample contains the facts.
         self.source = None;
         explored.is_err() && self.is_learning
     }
 
-    /// Posts what is needed. Threads, the most expensive ones, come last in the order of the set.
+    /// Posts the requests. Threads, which are most expensive, are the last in the order of the set.
     fn post_asks(&self) {
         let usual = |ask: &FileAsk| match ask {
             FileAsk::Threads { .. } => FileAsk::Threads { all: false },
@@ -355,7 +356,7 @@ impl RemoteHost {
         self.board.want(each_time, in_detail);
     }
 
-    /// Updates the requests by what a sample has read.
+    /// Updates the requests according to what the source has read for a sample.
     fn learn(&mut self, detail: bool, asked: BTreeSet<FileAsk>, missed: bool) {
         self.is_learning = missed;
         if missed {
@@ -369,14 +370,14 @@ impl RemoteHost {
             self.each_time.get_or_insert_default().extend(asked);
         }
         if self.in_detail.len() > MAX_ASKS {
-            // Files of many former control groups have accumulated.
+            // The files of many former control groups have accumulated.
             (self.in_detail, self.each_time, self.is_learning) = (initial_asks(), None, true);
         }
     }
 
-    /// Finds out whether the rollup delays the VM, as [`HostSource`] does if it reads the rollup itself. The agent reports only the time of
-    /// all files together, so if that was too long, a detailed sample without the rollup shows the time of the rest. False if the rollup must
-    /// not be requested now.
+    /// Finds out whether reading `smaps_rollup` takes too long, as [`HostSource`] does if it reads the file itself. The agent reports only
+    /// the time for all files together. If that is too long, the next detailed sample omits `smaps_rollup` to measure the time for the
+    /// other files. Returns whether `smaps_rollup` may be requested now.
     fn allows_rollup(&mut self, source: &mut HostSource<AnswerTree>, took_ns: Nanos) -> bool {
         match (self.tree.has_rollup_and_detail(), self.suspect_ns) {
             ((true, _), _) if took_ns > ROLLUP_BUDGET_NS => {
@@ -411,9 +412,9 @@ impl RemoteHost {
         let trouble = |error: HostError| Trouble::new(error.kind(), error.to_string());
         let ask = self.ask.take();
         let answer = self.board.take();
-        // If the node is gone, so is its host.
+        // If the node has ended, its host is not readable any more, either.
         let answer = answer.ok_or_else(|| {
-            Trouble::new(TroubleKind::Gone, "the node's agent, which reads it, did not answer")
+            Trouble::new(TroubleKind::Gone, "the node's agent, which reads the host's files, did not answer")
         })?;
         self.tree.fill(answer.told?);
         let pid = self.tree.find_pid().map_err(|error| match error {
@@ -453,16 +454,16 @@ impl RemoteHost {
             out.sample.readings.truncate(kept.0);
             out.sample.facts.truncate(kept.1);
             out.sample.gaps.truncate(kept.2);
-            let why = "found out only now which files the node's control groups have; they come with the next sample";
+            let why = "the files of the node's control groups were unknown; they are read for the next sample";
             return Err(Trouble::new(TroubleKind::TimedOut, why));
         }
         self.source = Some(source);
-        // The source only knows the end of the reading.
+        // The source knows only the end of the span.
         read.map(|_| answer.span)
     }
 }
 
-/// The requests before it is known which control groups exist.
+/// Returns the requests that are made before the control groups are known.
 fn initial_asks() -> BTreeSet<FileAsk> {
     let files = FILES.iter().filter(|path| **path != ROLLUP).map(|path| read(path));
     let others = [
@@ -501,8 +502,8 @@ impl Source for RemoteHost {
     }
 }
 
-/// The time at which the files were read, as a clock for the source. The source announces no incarnation of the VM, so it never needs the wall
-/// clock.
+/// A clock for the source that stands still at the time when the files were read. It has no wall clock, which the source needs only to
+/// announce an incarnation of the VM.
 struct FixedClock(Nanos);
 
 impl Clock for FixedClock {

@@ -1,7 +1,9 @@
-//! TCP and UDP sockets of a process, from its network namespace's `/proc/PID/net/tcp`, `tcp6`, `udp` and `udp6`, and its open files.
+//! TCP and UDP sockets of a process, from the tables of its network namespace (`/proc/PID/net/tcp`, `tcp6`, `udp` and `udp6`) and its open
+//! files.
 //!
-//! A broker can have a hundred thousand connections, each with a line and an open file. Listening sockets come first in the kernel's list
-//! (net/ipv4/tcp_ipv4.c, `tcp_seq_start`) and are opened early, with low descriptors; so only the beginning of both is read.
+//! A message broker can have a hundred thousand connections, each with a line in the table and an open file. Listening sockets come first
+//! in the table (net/ipv4/tcp_ipv4.c, `tcp_seq_start`), and have low descriptors because they are opened early. So only the beginning of
+//! the table and of the list of open files is read.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -14,7 +16,7 @@ use crate::tree::FileTree;
 
 /// Enough for 400 listening sockets.
 const TABLE_BYTES: usize = 64 * 1024;
-/// Limit of descriptors.
+/// Maximum number of open files that are read.
 const MAX_DESCRIPTORS: usize = 2_000;
 
 /// A listening socket of a network namespace.
@@ -22,11 +24,11 @@ const MAX_DESCRIPTORS: usize = 2_000;
 pub struct Socket {
     /// Address and port.
     pub listener: Listener,
-    /// Connections in the accept queue (net/ipv4/tcp_ipv4.c, `get_tcp4_sock`: the `rx_queue` of a listening socket).
+    /// Number of connections in the accept queue (net/ipv4/tcp_ipv4.c, `get_tcp4_sock`: the `rx_queue` of a listening socket).
     pub waiting: i64,
-    /// Limit of the accept queue; not in the files.
+    /// Limit of the accept queue; `None` if read from the table, which does not contain it.
     pub limit: Option<i64>,
-    /// Inode, by which open files refer to it.
+    /// Inode, by which open files refer to the socket.
     pub inode: u64,
 }
 
@@ -39,7 +41,7 @@ pub fn listening(content: &[u8]) -> Vec<Socket> {
         let state = fields.nth(1)?;
         let queues = fields.next()?;
         let inode = text::number(fields.nth(4)?)?;
-        // At least two more fields follow; without them the number may be truncated.
+        // At least two more fields must follow; otherwise, the number may be truncated.
         fields.next()?;
         (state == LISTEN).then_some(())?;
         let (_, waiting) = std::str::from_utf8(queues).ok()?.split_once(':')?;
@@ -59,13 +61,13 @@ pub struct Connection {
     pub local: Listener,
     /// Remote address.
     pub peer: Listener,
-    /// Received bytes that the process has not read (net/ipv4/tcp_diag.c, `idiag_rqueue`; `rx_queue` in the files).
+    /// Received bytes that the process has not read (net/ipv4/tcp_diag.c, `idiag_rqueue`; `rx_queue` in the table).
     pub unread_bytes: i64,
-    /// Inode, by which open files refer to it.
+    /// Inode, by which open files refer to the socket.
     pub inode: u64,
-    /// Id for further queries; not in the files.
+    /// Id for further queries; `None` if read from the table, which does not contain it.
     pub id: Option<ConnectionId>,
-    /// Milliseconds since the last data arrived, or since the connection was established; `None` if not queried.
+    /// Milliseconds since data last arrived, or since the connection was established; `None` if not queried.
     pub silent_ms: Option<u32>,
 }
 
@@ -88,7 +90,7 @@ pub(crate) fn connected(content: &[u8]) -> Vec<Connection> {
         let state = fields.next()?;
         let queues = fields.next()?;
         let inode = text::number(fields.nth(4)?)?;
-        // At least two more fields follow; without them the number may be truncated.
+        // At least two more fields must follow; otherwise, the number may be truncated.
         fields.next()?;
         (ESTABLISHED_AND_CLOSE_WAIT.contains(&state) && inode != 0).then_some(())?;
         let (_, unread) = std::str::from_utf8(queues).ok()?.split_once(':')?;
@@ -111,11 +113,11 @@ pub(crate) fn connected(content: &[u8]) -> Vec<Connection> {
 pub(crate) struct UdpSocket {
     /// Local address.
     pub(crate) listener: Listener,
-    /// Memory of unread datagrams, in bytes.
+    /// Memory that unread datagrams occupy, in bytes.
     pub(crate) queue: i64,
-    /// Datagrams dropped at this socket (net/ipv4/udp.c, `udp4_format_sock`: the last field).
+    /// Number of datagrams dropped at this socket (net/ipv4/udp.c, `udp4_format_sock`: the last field).
     pub(crate) drops: i64,
-    /// Inode, by which open files refer to it.
+    /// Inode, by which open files refer to the socket.
     pub(crate) inode: u64,
 }
 
@@ -127,7 +129,7 @@ pub(crate) fn udp(content: &[u8]) -> Vec<UdpSocket> {
         let local = fields.nth(1)?;
         let queues = fields.nth(2)?;
         let inode = text::number(fields.nth(4)?)?;
-        // A reference count and an address come first.
+        // A reference count and an address are skipped.
         let drops = text::reading(fields.nth(2)?)?;
         let (_, waiting) = std::str::from_utf8(queues).ok()?.split_once(':')?;
         let queue = i64::from(u32::from_str_radix(waiting, 16).ok()?);
@@ -156,15 +158,15 @@ fn address(text: &str) -> Option<Listener> {
     Some(Listener { address, port: u16::from_str_radix(port, 16).ok()? })
 }
 
-/// The listening sockets of each network namespace, read once for all of its processes: in a namespace without connections the kernel
-/// searches its whole table before it reports the end, 1.5 ms here and more on larger hosts.
+/// The listening sockets of each network namespace, read once for all of its processes. In a namespace without connections, the kernel
+/// searches its whole table before it reports the end. This took 1.5 ms on a small host, and takes longer on larger ones.
 #[derive(Debug, Default)]
 pub struct Sockets(HashMap<String, Vec<Socket>>);
 
 impl Sockets {
-    /// The ports on which a process listens.
+    /// Returns the addresses and ports on which a process listens.
     pub fn listeners(&mut self, tree: &impl FileTree, pid: u32) -> Result<Vec<Listener>, HostError> {
-        // Without access to the open files there is no need to read the sockets.
+        // If the open files are not accessible, the sockets need not be read.
         let open = open_sockets(tree, pid, MAX_DESCRIPTORS)?;
         let namespace = tree.read_link(&format!("/proc/{pid}/ns/net"))?;
         let sockets = match self.0.entry(namespace) {
@@ -177,33 +179,33 @@ impl Sockets {
     }
 }
 
-/// Inodes of the sockets among the first `max` open files of a process.
+/// Returns the inodes of the sockets among the first `max` open files of a process.
 pub(crate) fn open_sockets(tree: &impl FileTree, pid: u32, max: usize) -> Result<HashSet<u64>, HostError> {
     let folder = format!("/proc/{pid}/fd");
     let inode = |descriptor: String| {
-        // It may have been closed meanwhile.
+        // The file may have been closed in the meantime.
         let target = tree.read_link(&format!("{folder}/{descriptor}")).ok()?;
         text::number(target.strip_prefix("socket:[")?.strip_suffix(']')?.as_bytes())
     };
     Ok(tree.list(&folder, max)?.into_iter().filter_map(inode).collect())
 }
 
-/// The listening sockets of a process's network namespace.
+/// Reads the listening sockets of a process's network namespace.
 pub(crate) fn listening_in_namespace(tree: &impl FileTree, pid: u32) -> Result<Vec<Socket>, HostError> {
     read_tables(tree, pid, ["tcp", "tcp6"], listening)
 }
 
-/// The first TCP connections of a process's network namespace.
+/// Reads the first TCP connections of a process's network namespace.
 pub(crate) fn connections_in_namespace(tree: &impl FileTree, pid: u32) -> Result<Vec<Connection>, HostError> {
     read_tables(tree, pid, ["tcp", "tcp6"], connected)
 }
 
-/// The UDP sockets of a process's network namespace.
+/// Reads the UDP sockets of a process's network namespace.
 pub(crate) fn udp_in_namespace(tree: &impl FileTree, pid: u32) -> Result<Vec<UdpSocket>, HostError> {
     read_tables(tree, pid, ["udp", "udp6"], udp)
 }
 
-/// Parses the beginning of both tables, for IPv4 and IPv6.
+/// Reads and parses the beginning of two tables, for IPv4 and IPv6.
 fn read_tables<S>(
     tree: &impl FileTree,
     pid: u32,
@@ -256,7 +258,7 @@ mod tests {
 
     #[test]
     #[cfg(target_endian = "little")]
-    fn connections_have_their_unread_bytes() {
+    fn unread_bytes_of_connections_are_parsed() {
         let table = TABLE.replace("01 00000000:00000000", "01 00000000:00000900");
         let expect = Connection {
             local: at("127.0.0.1", 5_432),
@@ -267,7 +269,7 @@ mod tests {
             silent_ms: None,
         };
         assert_eq!(connected(table.as_bytes()), [expect]);
-        // A connection in an accept queue does not belong to a process yet.
+        // A connection in an accept queue belongs to no process yet.
         assert_eq!(connected(table.replace(" 68150 ", " 0 ").as_bytes()), []);
     }
 
@@ -276,7 +278,7 @@ mod tests {
 
     #[test]
     #[cfg(target_endian = "little")]
-    fn udp_sockets_have_their_drops() {
+    fn drops_of_udp_sockets_are_parsed() {
         let expect =
             UdpSocket { listener: at("127.0.0.1", 9_302), queue: 0x940, drops: 1_275, inode: 68_142 };
         assert_eq!(udp(UDP.as_bytes()), [expect]);
@@ -309,7 +311,7 @@ mod tests {
         }
         let mut sockets = Sockets::default();
         let mut count = |pid| sockets.listeners(&host.tree(), pid).unwrap().len();
-        // Process 9 shares the namespace of process 7, whose table is not read again.
+        // Process 9 shares the network namespace of process 7, so the table is not read again.
         assert_eq!([count(7), count(8), count(9)], [1, 0, 1]);
     }
 

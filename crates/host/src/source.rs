@@ -1,13 +1,17 @@
-//! The host as a source of a recording: what the operating system knows about one VM, sampled every second.
+//! The host as a source of a recording: operating system data of one VM, sampled every second.
 //!
-//! Expensive items are read only in detailed samples: the content of memory ([`crate::memory`], about 20 ms per gigabyte), or instead
-//! `smaps_rollup` if memory may not be read or would take too long, since for that file the kernel walks all of a process's memory and
-//! blocks changes to its mappings (6 ms for 1.9 GB measured); and the number of open files, which before Linux 6.2 have to be
-//! counted. What cannot be read is reported as a gap when that starts, and again with each detailed sample, so that gaps cover all of the time
-//! without a row for every second.
+//! Expensive items are read only in detailed samples:
 //!
-//! The span of a sample is that of its counters. Expensive items are read after it, because rates of counters are calculated with the
-//! middle of the span.
+//! - the content of memory ([`crate::memory`], about 20 ms per gigabyte);
+//! - `smaps_rollup`, if the content is not readable or would take too long. For this file, the kernel walks all of a process's memory and
+//!   blocks changes to its mappings (6 ms for 1.9 GB, measured);
+//! - the number of open files, which must be counted before Linux 6.2.
+//!
+//! An item that cannot be read is reported as a gap when the problem starts, and again in each detailed sample. So gaps cover the whole
+//! time without a row for every second.
+//!
+//! The span of a sample is the time in which its counters were read. Expensive items are read after it, because rates of counters refer to
+//! the middle of the span.
 
 use std::collections::BTreeMap;
 
@@ -31,22 +35,22 @@ use open_files::OpenFilesWatch;
 use own_sockets::OwnSockets;
 use programs::ProgramWatch;
 
-/// Limit of open files that are counted one by one, if the kernel does not provide their number.
+/// Maximum number of open files that are counted one by one if the kernel does not provide their number.
 const MAX_OPEN_FILES: usize = 100_000;
-/// Time limit of reading `smaps_rollup`.
+/// Time limit for reading `smaps_rollup`.
 pub(crate) const ROLLUP_BUDGET_NS: Nanos = 100_000_000;
-/// Two clocks are not compared if more time passed between reading them (judgement: a tenth of the smallest reported step of the host's
-/// time).
+/// Two clocks are not compared if more than this time passed between reading them. Judgement: a tenth of the smallest reported step of the
+/// host's wall clock.
 const MAX_CLOCK_DISTANCE_NS: Nanos = 10_000_000;
-/// Expected time of the rollup per kilobyte of resident memory: 3.3 ns were measured, with 4 kB pages.
+/// Expected time for reading `smaps_rollup`, per kilobyte of resident memory: 3.3 ns were measured, with 4 kB pages.
 const ROLLUP_NS_PER_KB: Nanos = 4;
 
 /// Which source announces a new incarnation of the VM in a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Announce {
-    /// Another source: the one that samples the VM itself, which knows better.
+    /// Another source: the one that samples the VM itself, and thus has more precise data.
     Elsewhere,
-    /// This one, because the VM cannot be connected to.
+    /// This source, because beamtune cannot connect to the VM.
     Here,
 }
 
@@ -58,17 +62,17 @@ pub struct HostSource<T> {
     announce: Announce,
     tick_ns: Nanos,
     ask: Option<Ask>,
-    /// The process's user, for messages.
+    /// Name of the process's user, for messages.
     user: Option<String>,
-    /// Details of the process from the start of this incarnation, if it was a VM.
+    /// Properties of the process at the start of this incarnation, if it was a VM.
     vm: Option<Box<Vm>>,
     /// Time of the last successful sample.
     seen: Nanos,
     /// Why the successor of an ended process is unknown.
     lost_reason: Option<String>,
-    /// No sample of this incarnation was recorded yet.
+    /// Whether no sample of this incarnation has been recorded yet.
     first: bool,
-    /// The files are those of this host. Our clock says nothing about another host.
+    /// Whether the files are those of this host. Another host has its own clock.
     is_here: bool,
     /// The host's page size, once it is known.
     page_bytes: Option<i64>,
@@ -76,7 +80,7 @@ pub struct HostSource<T> {
     groups: Groups,
     tightest: Continuation,
     own: Continuation,
-    /// Facts that can change, as last recorded.
+    /// Last recorded values of the facts that can change.
     recorded_facts: BTreeMap<&'static str, String>,
     threads: ThreadReader,
     gaps: Gaps,
@@ -92,7 +96,7 @@ pub struct HostSource<T> {
 }
 
 impl<T: FileTree> HostSource<T> {
-    /// A source for the process that has this id now.
+    /// Creates a source for the process that currently has this id.
     pub fn new(tree: T, pid: u32, announce: Announce) -> Result<Self, HostError> {
         let identity = Identity::of(&tree, pid)?;
         let user = discovery::user_of(&tree, pid);
@@ -127,12 +131,12 @@ impl<T: FileTree> HostSource<T> {
         })
     }
 
-    /// The same for a host other than this one.
+    /// Changes the source to one for a host other than this one.
     pub(crate) fn for_remote_host(self) -> Self {
         HostSource { is_here: false, page_bytes: None, ..self }
     }
 
-    /// Forbids reading `smaps_rollup`, with a reason, or allows it again.
+    /// Forbids reading `smaps_rollup` for a reason, or allows it again (`None`).
     pub(crate) fn refuse_rollup(&mut self, why: Option<String>) {
         self.rollup_refused = why;
     }
@@ -165,7 +169,7 @@ impl<T: FileTree> HostSource<T> {
         &self.identity
     }
 
-    /// Distinguishes this incarnation of the VM from others, if the VM itself is not asked.
+    /// Returns a text that distinguishes this incarnation of the VM from others, for recordings without data from the VM itself.
     pub fn boot(&self) -> String {
         self.identity.boot(&self.tree)
     }
@@ -174,21 +178,21 @@ impl<T: FileTree> HostSource<T> {
         self.identity.pid
     }
 
-    /// The process of a new incarnation of the VM, from the process id that the VM itself reports, which in a container is not the one of
-    /// our namespace.
+    /// Finds the process of a new incarnation of the VM, given the process id that the VM itself reports. In a container, this id differs
+    /// from the one in our namespace.
     fn next_process(&self, own_pid: u32, now: Nanos) -> Result<u32, HostError> {
         match &self.vm {
             Some(vm) if vm.pid_inside.is_some() => {
                 let gone_ns = now.saturating_sub(self.seen);
                 Ok(discovery::successor(&self.tree, vm, gone_ns, Some(own_pid))?.identity.pid)
             }
-            // The new incarnation may be in a container: then a process with that id here could be any other.
+            // The new incarnation may be in a container. Then the process with this id in our namespace may be an unrelated one.
             Some(_) => Ok(discovery::look_at(&self.tree, own_pid)?.identity.pid),
             None => Ok(own_pid),
         }
     }
 
-    /// Checks that the process still exists and is the same.
+    /// Checks that the process still exists and has not been replaced.
     fn check(&mut self) -> Result<(), HostError> {
         let pid = self.pid();
         let stat = process::read_stat(&self.tree, pid, &mut self.content)?;
@@ -198,7 +202,7 @@ impl<T: FileTree> HostSource<T> {
         Ok(())
     }
 
-    /// Finds the control groups; a process can be moved.
+    /// Finds the control groups, which change if the process is moved.
     fn locate(&mut self) {
         let found = Groups::of(&self.tree, self.pid()).and_then(|groups| {
             self.groups = groups;
@@ -208,7 +212,7 @@ impl<T: FileTree> HostSource<T> {
         self.note("host.cgroup", found);
     }
 
-    /// Reads counters and cheap gauges. An error concerns the whole process; errors of single items become gaps.
+    /// Reads counters and cheap gauges. Fails if the whole process is not readable; errors of single items become gaps.
     fn read(&mut self, out: &mut SampleBuilder<'_>) -> Result<Status, HostError> {
         let rss_pages = self.read_process(out)?;
         let status = self.read_status(out)?;
@@ -238,7 +242,7 @@ impl<T: FileTree> HostSource<T> {
         Ok(status)
     }
 
-    /// Returns the resident memory in pages.
+    /// Reads the counters of the process. Returns its resident memory in pages.
     fn read_process(&mut self, out: &mut SampleBuilder<'_>) -> Result<Option<i64>, HostError> {
         let pid = self.pid();
         let stat = process::read_stat(&self.tree, pid, &mut self.content)?;
@@ -274,7 +278,7 @@ impl<T: FileTree> HostSource<T> {
         Ok(())
     }
 
-    /// Separate from the rest of the host, because in a container the file may be hidden.
+    /// Reads the swap traffic. This is separate from the rest of the host's data, because the file may be hidden in a container.
     fn read_swap_traffic(&mut self, out: &mut SampleBuilder<'_>) -> Result<(), HostError> {
         self.tree.read_start("/proc/vmstat", SMALL_FILE_BYTES, &mut self.content)?;
         if let Some((read, written)) = machine::swap_pages(&self.content) {
@@ -287,7 +291,7 @@ impl<T: FileTree> HostSource<T> {
 
     fn read_pressure(&mut self, out: &mut SampleBuilder<'_>) -> Result<(), HostError> {
         for (resource, metrics) in PRESSURE {
-            // A process without its own v2 group has no more than the host's pressure.
+            // Without its own v2 group, a process has no pressure other than the host's.
             let file = format!("{resource}.pressure");
             if let Some(content) = self.groups.pressure(&self.tree, &file)? {
                 add_pressure(out, "cgroup", metrics, &file, &content)?;
@@ -313,8 +317,8 @@ impl<T: FileTree> HostSource<T> {
         Ok(())
     }
 
-    /// The number of open files between detailed samples, where it is free: one value every ten seconds would not show growth in a short
-    /// recording.
+    /// Reads the number of open files between detailed samples, if the kernel provides it at no cost. One value every ten seconds would not
+    /// show growth in a short recording.
     fn read_open_files_cheaply(&self, out: &mut SampleBuilder<'_>) {
         let count = self.tree.cheap_count(&format!("/proc/{}/fd", self.pid()));
         some(out, &metrics::OPEN_FDS, "", count.and_then(|count| i64::try_from(count).ok()));
@@ -331,7 +335,7 @@ impl<T: FileTree> HostSource<T> {
             Err(error) => self.note("host.open_fds", Err(error)),
         }
         if self.read_memory(status, clock, out) {
-            // The sums over all mappings are the same.
+            // The values of `smaps_rollup` are the sums over all mappings, which are known now.
             return self.note("host.smaps_rollup", Ok(()));
         }
         let expected_ns = rollup_ns(status);
@@ -362,7 +366,7 @@ impl<T: FileTree> HostSource<T> {
         self.note("host.smaps_rollup", read);
     }
 
-    /// Records all facts in the first sample of an incarnation, later those that have changed.
+    /// Records all facts in the first sample of an incarnation, and only changed ones in later samples.
     fn record_facts(&mut self, status: &Status, out: &mut SampleBuilder<'_>) {
         if self.first {
             let mut found = facts::of_machine(Machine::read(&self.tree));
@@ -407,13 +411,12 @@ impl<T: FileTree> Source for HostSource<T> {
     }
 
     fn request(&mut self, ask: Ask, _clock: &dyn Clock) -> Result<(), Trouble> {
-        // The kernel answers at once, so there is nothing to start.
+        // The kernel answers immediately, so nothing needs to be started in advance.
         self.ask = Some(ask);
         Ok(())
     }
 
-    /// Takes a few milliseconds, a detailed sample up to 100 ms more; there is nothing to wait for, so the deadline is not
-    /// needed.
+    /// Reads the sample. This takes a few milliseconds, and up to 100 ms more with detail. It never waits, so it ignores the deadline.
     fn collect(
         &mut self,
         _deadline: Nanos,
@@ -430,13 +433,13 @@ impl<T: FileTree> Source for HostSource<T> {
         let end = clock.now();
         if self.is_here {
             let wall = clock.wall();
-            // If we were preempted between the two clocks, they would seem to drift apart.
+            // If the thread was preempted between reading the two clocks, they would seem to drift apart.
             if clock.now().saturating_sub(end) <= MAX_CLOCK_DISTANCE_NS {
                 out.metric(&metrics::WALL_CLOCK, "", wall.saturating_sub(end));
             }
         }
-        // Whatever failed: if the process is gone, that is the reason. And values belong to one process only if it is the same before
-        // and after.
+        // If the process has ended, that is the cause of any other error. And the values are valid only if the process was the same before
+        // and after reading them.
         let status = self.check().and(read).map_err(|error| {
             out.sample.readings.truncate(readings);
             Trouble::new(error.kind(), self.lost_reason.clone().unwrap_or_else(|| error.to_string()))
@@ -463,12 +466,12 @@ impl<T: FileTree> Source for HostSource<T> {
     }
 
     fn on_new_life(&mut self, life: &Incarnation) {
-        // The first incarnation is that of the process that is sampled already.
+        // The process of the first incarnation is already being sampled.
         if let Some(own_pid) = life.os_pid
             && self.check().is_err()
         {
             match self.next_process(own_pid, life.mono0) {
-                // If the new process has ended meanwhile, the next sample says so.
+                // If the new process has already ended, the next sample reports it.
                 Ok(pid) => {
                     let _ = self.follow(pid);
                 }
@@ -478,19 +481,20 @@ impl<T: FileTree> Source for HostSource<T> {
     }
 }
 
-/// The gap of items that can only be read on this host.
+/// Returns the reason of gaps for items that can be read only on this host.
 fn remote_host_trouble() -> Trouble {
     Trouble::new(TroubleKind::Unsupported, "not judged: the node runs on another host")
 }
 
-/// Expected time of reading the rollup.
+/// Estimates the time for reading `smaps_rollup`.
 fn rollup_ns(status: &Status) -> Nanos {
     status.rss_bytes.unwrap_or(0) / 1024 * ROLLUP_NS_PER_KB
 }
 
 type PressureMetrics = (&'static Metric, Option<&'static Metric>);
 
-/// The resources with pressure. For CPU a full stall of the whole host is not possible.
+/// The resources with pressure stall information, and their metrics for `some` and `full`. `full` is not meaningful for the CPU of a whole
+/// host.
 const PRESSURE: [(&str, PressureMetrics); 3] = [
     ("cpu", (&metrics::PRESSURE_CPU_SOME, None)),
     ("memory", (&metrics::PRESSURE_MEMORY_SOME, Some(&metrics::PRESSURE_MEMORY_FULL))),
@@ -527,7 +531,7 @@ fn some(out: &mut SampleBuilder<'_>, metric: &Metric, entity: &str, value: Optio
     }
 }
 
-/// Items that cannot be read, and until when their gaps were reported.
+/// Items that cannot be read, and the end of the gaps reported so far.
 #[derive(Debug, Default)]
 struct Gaps(BTreeMap<&'static str, OpenGap>);
 
@@ -538,7 +542,7 @@ struct OpenGap {
 }
 
 impl Gaps {
-    /// Updates the state of an item: the trouble, or `None` if it was read.
+    /// Updates the state of an item. `trouble` is the reason why it could not be read, `None` if it was read.
     fn note(&mut self, item: &'static str, trouble: Option<Trouble>) {
         match trouble {
             None => {
@@ -553,7 +557,7 @@ impl Gaps {
         }
     }
 
-    /// Reports new gaps, and with detail those that are still open.
+    /// Reports new gaps; with `detail`, reports ongoing gaps, too.
     fn report(&mut self, span: Span, detail: bool, gaps: &mut Vec<Gap>) {
         for (item, open) in &mut self.0 {
             if open.reported_until.is_some() && !detail {

@@ -1,25 +1,25 @@
-//! Parsers for the kernel's text files. They take bytes, because names in them need not be UTF-8, and accept any input:
-//! the result is a value or nothing, never a panic.
+//! Parsers for the kernel's text files. They take bytes, because names in these files need not be UTF-8. They accept any input:
+//! they return a value or `None`, and never panic.
 
 use beamtune_model::text::is_hidden;
 
-/// Expected and actual content.
+/// An error of a parser: expected and actual content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Garble {
     /// What was expected.
     pub expected: &'static str,
-    /// The beginning of what was found, for messages.
+    /// The beginning of the actual content, for messages.
     pub actual: String,
 }
 
 impl Garble {
-    /// Keeps the first 60 bytes of the content.
+    /// Creates the error, with the first 60 bytes of the content.
     pub(crate) fn new(expected: &'static str, actual: &[u8]) -> Self {
         Garble { expected, actual: String::from_utf8_lossy(&actual[..actual.len().min(60)]).into_owned() }
     }
 }
 
-/// An unsigned decimal number and nothing else; `None` also on overflow.
+/// Parses an unsigned decimal number. `None` on overflow, and if there is anything else in the field.
 pub(crate) fn number(field: &[u8]) -> Option<u64> {
     if field.is_empty() {
         return None;
@@ -30,44 +30,44 @@ pub(crate) fn number(field: &[u8]) -> Option<u64> {
     })
 }
 
-/// Like [`number`], for values that become readings.
+/// Like [`number`], but returns the type of recorded readings.
 pub(crate) fn reading(field: &[u8]) -> Option<i64> {
     i64::try_from(number(field)?).ok()
 }
 
-/// The lines, without line feeds.
+/// Returns the lines, without line feeds.
 pub(crate) fn lines(content: &[u8]) -> impl Iterator<Item = &[u8]> {
     content.split(|byte| *byte == b'\n')
 }
 
-/// The fields of a line, separated by blanks or tabs.
+/// Returns the fields of a line, which are separated by spaces or tabs.
 pub(crate) fn fields(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.split(|byte| matches!(byte, b' ' | b'\t')).filter(|field| !field.is_empty())
 }
 
-/// The rest of the line that starts with `key`, trimmed.
+/// Returns the rest of the line that starts with `key`, trimmed.
 pub(crate) fn value<'a>(content: &'a [u8], key: &str) -> Option<&'a [u8]> {
     lines(content).find_map(|line| line.strip_prefix(key.as_bytes())).map(<[u8]>::trim_ascii)
 }
 
-/// A size in kilobytes on the line that starts with `key`, in bytes: `VmRSS:  1234 kB`.
+/// Parses the size in kilobytes on the line that starts with `key`, as in `VmRSS:  1234 kB`, and returns bytes.
 pub(crate) fn kilobytes(content: &[u8], key: &str) -> Option<i64> {
     reading(fields(value(content, key)?).next()?)?.checked_mul(1024)
 }
 
-/// The first line as text.
+/// Returns the first line as text, trimmed.
 pub(crate) fn first_line(content: &[u8]) -> String {
     String::from_utf8_lossy(lines(content).next().unwrap_or_default().trim_ascii()).into_owned()
 }
 
-/// The NUL-terminated strings of a list, as in `cmdline` and `environ`.
+/// Splits a list of NUL-terminated strings, as in `cmdline` and `environ`.
 pub(crate) fn strings(content: &[u8]) -> impl Iterator<Item = String> {
     content
         .split_inclusive(|byte| *byte == 0)
         .map(|string| String::from_utf8_lossy(string.strip_suffix(b"\0").unwrap_or(string)).into_owned())
 }
 
-/// At most 100 characters of a text from a process, safe for a terminal.
+/// Returns at most 100 characters of an untrusted text, with `?` for those that are unsafe on a terminal.
 pub(crate) fn printable(text: &str) -> String {
     text.chars().take(100).map(|c| if is_hidden(c) { '?' } else { c }).collect()
 }
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_is_parsed_with_any_blanks() {
+    fn a_size_is_parsed_with_any_whitespace() {
         let status = b"Name:\tbeam\nVmRSS:\t    1234 kB\nVmSwap:\t0 kB\nThreads:\t20\n";
         assert_eq!(kilobytes(status, "VmRSS:"), Some(1234 * 1024));
         assert_eq!(kilobytes(status, "VmSwap:"), Some(0));

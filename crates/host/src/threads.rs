@@ -1,9 +1,9 @@
-//! The threads of a VM: which scheduler each one is, and its counters in the kernel.
+//! The threads of a VM: identifies schedulers and other threads of the VM, and reads the kernel's counters for each.
 //!
 //! # Names
 //!
-//! The VM names its threads; the kernel keeps 15 bytes of a name. From erts/emulator/beam/erl_process.c
-//! (`erts_start_schedulers`) and erl_async.c of OTP 23, 25 and 27, and from running VMs of 23, 25, 27 and 29:
+//! The VM names its threads; the kernel truncates names to 15 bytes. Sources: erts/emulator/beam/erl_process.c
+//! (`erts_start_schedulers`) and erl_async.c of OTP 23, 25 and 27, and running VMs of OTP 23, 25, 27 and 29.
 //!
 //! | thread | OTP 23, 25 | OTP 27, 29 | entity |
 //! |---|---|---|---|
@@ -14,18 +14,18 @@
 //! | poll thread | `0_poller` | `erts_poll_0` | `poll/0` |
 //! | async thread | `async_1` | `erts_async_1` | `async/0` |
 //!
-//! The entities are those of `statistics(microstate_accounting)`, with the same numbers: the VM uses one number to name a thread and to register
-//! it there. Async threads are the exception: names count from 1, msacc from 0 in the order in which threads started (erl_async.c,
-//! `async_thread_init`), so `async/0` is nearly always `async_1`, but not guaranteed to be. There is one `aux` thread, plus one for each dirty
-//! allocator instance (`+Mdai`).
+//! The entities are those of `statistics(microstate_accounting)`, with the same numbers: the VM uses the number in a thread's name there,
+//! too. Async threads are an exception: names count from 1, but msacc counts from 0, in the order in which the threads were started
+//! (erl_async.c, `async_thread_init`). So `async/0` is nearly always `async_1`, but this is not guaranteed. There is one `aux` thread, plus
+//! one for each dirty allocator instance (`+Mdai`).
 //!
 //! All other threads (signals, trace messages, those of NIFs and drivers) are `other/NAME/TID`.
 //!
 //! # Cost
 //!
-//! Three files per thread are opened, read and closed every second: 1.6 ms of CPU time for 144 threads, 0.16 % of a core. With open files and
-//! pread it was 0.75 ms; that is not worth 432 descriptors with the usual limit of 1,024. Half of the cost is `status`, the only file
-//! that separates voluntary from involuntary switches.
+//! Three files per thread are opened, read and closed every second: 1.6 ms of CPU time for 144 threads, 0.16 % of a core. If the files are
+//! kept open and read with pread, it is 0.75 ms. This is not worth 432 descriptors, since the usual limit is 1,024. Half of the cost is
+//! `status`, the only file that distinguishes voluntary from involuntary context switches.
 
 use std::collections::{HashMap, HashSet};
 
@@ -36,10 +36,10 @@ use crate::process::{self, SMALL_FILE_BYTES, Stat};
 use crate::text;
 use crate::tree::FileTree;
 
-/// Limit of threads; a VM with all limits raised has 1,024 + 1,024 + 1,024 + 1,024.
+/// Maximum number of threads; a VM with all numbers of threads at their maximum has 4 × 1,024.
 pub(crate) const MAX_THREADS: usize = 5_000;
 
-/// The entity of a thread that the VM named, by its short name; `None` for other threads.
+/// Returns the entity of a thread that the VM named, given its short name; `None` for other threads.
 pub fn vm_thread(comm: &[u8]) -> Option<String> {
     let comm = std::str::from_utf8(comm).ok()?;
     let (kind, number, from_one) = if let Some(rest) = comm.strip_prefix("erts_") {
@@ -74,7 +74,7 @@ pub fn vm_thread(comm: &[u8]) -> Option<String> {
         };
         (kind, number, kind != "poll")
     };
-    // The VM writes numbers without leading zeros; a name with one comes from a NIF.
+    // The VM formats numbers without leading zeros, so a name with a leading zero comes from a NIF.
     let id: u32 = number.parse().ok().filter(|id: &u32| id.to_string() == number)?;
     match (kind, from_one) {
         (_, true) if id == 0 => None,
@@ -83,7 +83,7 @@ pub fn vm_thread(comm: &[u8]) -> Option<String> {
     }
 }
 
-/// The entity of any other thread. Its name may be any bytes; those with a meaning in tables or paths are replaced.
+/// Returns the entity of any other thread. Its name can contain any bytes; those with a meaning in tables or paths are replaced.
 fn other_thread(comm: &[u8], tid: u32) -> String {
     let plain = |byte: &u8| {
         let c = char::from(*byte);
@@ -93,19 +93,19 @@ fn other_thread(comm: &[u8], tid: u32) -> String {
     format!("other/{name}/{tid}")
 }
 
-/// On-CPU time and run-queue delay in nanoseconds, and the number of times scheduled, from `schedstat`.
+/// Parses `schedstat`: on-CPU time and run-queue delay in nanoseconds, and how often the thread was scheduled.
 pub fn schedstat(content: &[u8]) -> Option<(Nanos, Nanos, i64)> {
     let mut numbers = text::fields(content.trim_ascii_end()).map(text::reading);
     let (on_cpu, waiting, times) = (numbers.next()??, numbers.next()??, numbers.next()??);
     numbers.next().is_none().then_some((on_cpu, waiting, times))
 }
 
-/// Errors of one pass over the threads.
+/// Errors of one pass over all threads.
 #[derive(Debug, Default)]
 pub struct ThreadTrouble {
-    /// No thread has scheduler statistics.
+    /// The kernel has no scheduler statistics for any thread.
     pub schedstat: Option<HostError>,
-    /// Other files, or threads beyond the limit.
+    /// Another file was not readable, or there are more threads than the limit.
     pub other: Option<HostError>,
 }
 
@@ -135,8 +135,8 @@ struct Reading {
 }
 
 impl ThreadReader {
-    /// Adds the values of every thread to the sample; `tick_ns` is the length of a clock tick.
-    /// Threads that end meanwhile are left out.
+    /// Adds the values of every thread to the sample; `tick_ns` is the duration of a clock tick.
+    /// Threads that end during the read are left out.
     pub fn read(
         &mut self,
         tree: &impl FileTree,
@@ -154,7 +154,7 @@ impl ThreadReader {
             match self.thread(tree, &format!("{folder}/{tid}"), tid) {
                 Ok(reading) => self.readings.push(reading),
                 Err(HostError::Missing { .. }) => {}
-                // Not read this time, but it exists.
+                // The thread exists, but was not read for this sample.
                 Err(HostError::Skipped { .. }) => left_out.push(tid),
                 Err(error) => trouble.other = Some(error),
             }
@@ -162,8 +162,8 @@ impl ThreadReader {
         if names.len() > MAX_THREADS {
             trouble.other = Some(HostError::TooLarge { path: folder.clone(), max: MAX_THREADS });
         }
-        // A kernel without scheduler statistics writes zeros (fs/proc/base.c, proc_pid_schedstat), which must not be taken for threads
-        // without run-queue delay.
+        // A kernel without scheduler statistics writes zeros (fs/proc/base.c, proc_pid_schedstat), which do not mean that there was no
+        // run-queue delay.
         let accounted =
             self.readings.iter().any(|reading| reading.schedstat.is_some_and(|(.., times)| times > 0));
         if !accounted && left_out.is_empty() {
@@ -186,7 +186,7 @@ impl ThreadReader {
         Ok(trouble)
     }
 
-    /// The known threads with their kinds: the first word of their entities.
+    /// Returns the ids of the known threads with their kinds, which are the first words of their entities.
     pub fn kinds(&self) -> impl Iterator<Item = (u32, &str)> {
         let kind = |known: &KnownThread| known.entity.find('/').unwrap_or(known.entity.len());
         self.known.iter().map(move |(tid, known)| (*tid, &known.entity[..kind(known)]))
@@ -218,7 +218,7 @@ impl ThreadReader {
         reading.switches = process::switches(&self.content);
         match tree.read_start(&format!("{folder}/schedstat"), SMALL_FILE_BYTES, &mut self.content) {
             Ok(()) => reading.schedstat = schedstat(&self.content),
-            // The thread has just ended, or the kernel lacks the file, in which case all threads do.
+            // The thread has just ended, or the kernel provides this file for no thread.
             Err(HostError::Missing { .. }) => {}
             Err(error) => return Err(error),
         }

@@ -1,7 +1,7 @@
-//! The file tree that everything is read from: that of this host, a fake one in tests, or that of another host through the agent.
+//! The file tree from which all data are read: that of this host, a fake one in tests, or another host's through the agent.
 //!
-//! Every read is bounded, because a process can make its command line, its number of files and the content of its own root arbitrarily large,
-//! and a container can contain a FIFO or a link instead of a file.
+//! Every read is bounded, because a process can make its command line, its number of files and the content of its root arbitrarily large. A
+//! container can contain a FIFO or a link instead of a file.
 
 use std::fmt::Debug;
 use std::fs::{self, File};
@@ -17,9 +17,9 @@ use crate::error::HostError;
 use crate::netlink;
 use crate::sockets::{ClosedConnection, Connection, ConnectionId, Socket};
 
-/// An open file that is read piece by piece: it stays the same file even if its path is given to another one.
+/// An open file that is read in pieces. It remains the same file even if its path is reused for another file.
 pub trait ReadAt: Debug {
-    /// Reads what is available at an offset; 0 at the end.
+    /// Reads the bytes available at an offset, and returns their number: 0 at the end of the file.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize>;
 }
 
@@ -29,14 +29,14 @@ impl ReadAt for File {
     }
 }
 
-/// A tree of files; paths are absolute: `/proc/stat`.
+/// A tree of files. Paths are absolute, such as `/proc/stat`.
 pub trait FileTree {
-    /// Replaces `into` by the first `max_bytes` of a file, or all of it if it is shorter.
-    /// For files of the kernel and of the host's administrator.
+    /// Reads the first `max_bytes` of a file, or all of it if it is shorter, and replaces the content of `into` by them.
+    /// Only for files of the kernel and of the host's administrator.
     fn read_start(&self, path: &str, max_bytes: usize, into: &mut Vec<u8>) -> Result<(), HostError>;
 
-    /// Like [`FileTree::read_start`], for a file below `dir` (`/`, or `/proc/PID/root`) whose owner is untrusted:
-    /// links are followed as if `dir` were the root, and anything but a regular file is refused.
+    /// Like [`FileTree::read_start`], for a file below `dir` (`/`, or `/proc/PID/root`) whose owner is untrusted. Links are followed as if
+    /// `dir` were the root, and anything except a regular file is refused.
     fn read_start_below(
         &self,
         dir: &str,
@@ -45,33 +45,33 @@ pub trait FileTree {
         into: &mut Vec<u8>,
     ) -> Result<(), HostError>;
 
-    /// The names in a folder, in the kernel's order, `max` at most.
+    /// Returns at most `max` names in a folder, in the kernel's order.
     fn list(&self, path: &str, max: usize) -> Result<Vec<String>, HostError>;
 
-    /// The number of names in a folder; more than `max` is an error, unless the kernel provides the number at no cost.
+    /// Returns the number of names in a folder. Fails for more than `max`, unless the kernel provides the number at no cost.
     fn count(&self, path: &str, max: usize) -> Result<u64, HostError>;
 
-    /// The number of names in a folder, if the kernel provides it at no cost.
+    /// Returns the number of names in a folder, if the kernel provides it at no cost.
     fn cheap_count(&self, _path: &str) -> Option<u64> {
         None
     }
 
-    /// The target of a link.
+    /// Returns the target of a symbolic link.
     fn read_link(&self, path: &str) -> Result<String, HostError>;
 
-    /// Opens a kernel file to be read piece by piece. Unsupported for files on another host.
+    /// Opens a kernel file that is to be read in pieces. Unsupported for files on another host.
     fn open(&self, path: &str) -> Result<Box<dyn ReadAt>, HostError> {
         Err(HostError::Unsupported { path: path.to_owned() })
     }
 
-    /// The listening TCP sockets of a process's network namespace through netlink: cheaper than files, and with queue limits. `None` if
-    /// there is no kernel to ask.
+    /// Lists the listening TCP sockets of a process's network namespace through netlink, which is cheaper than reading files, and
+    /// provides queue limits. `None` if the tree is not that of this host.
     fn listening(&self, _pid: u32) -> Option<Result<Vec<Socket>, HostError>> {
         None
     }
 
-    /// TCP connections of a process's network namespace, `max` at most; with `since` including the time of the last data. `None` if there
-    /// is no kernel to ask.
+    /// Lists at most `max` TCP connections of a process's network namespace. `since` adds the time since data was last received.
+    /// `None` if the tree is not that of this host.
     fn connections(
         &self,
         _pid: u32,
@@ -81,13 +81,13 @@ pub trait FileTree {
         None
     }
 
-    /// Connections of a process's network namespace that the local side closed first in the last minute, `max` at most of each address
-    /// family. `None` if there is no kernel to ask.
+    /// Lists connections of a process's network namespace that were closed within the last minute, first by the local side: at most `max`
+    /// per address family. `None` if the tree is not that of this host.
     fn closed(&self, _pid: u32, _max: usize) -> Option<Result<Vec<ClosedConnection>, HostError>> {
         None
     }
 
-    /// Bytes received by these connections, each given with its local address.
+    /// Returns the number of bytes that each of these connections has received. A connection is given as its local address and its id.
     fn bytes_received(
         &self,
         _pid: u32,
@@ -96,7 +96,7 @@ pub trait FileTree {
         Ok(vec![None; ids.len()])
     }
 
-    /// A whole file; one with more than `max_bytes` is an error.
+    /// Reads a whole file. Fails if it has more than `max_bytes`.
     fn read(&self, path: &str, max_bytes: usize) -> Result<Vec<u8>, HostError> {
         let mut content = Vec::new();
         self.read_start(path, max_bytes.saturating_add(1), &mut content)?;
@@ -107,7 +107,7 @@ pub trait FileTree {
     }
 }
 
-/// The files of this host, or a folder with the layout of a host's root.
+/// The files of this host, or of a folder with the layout of a host's root.
 #[derive(Debug, Clone)]
 pub struct LocalTree {
     root: PathBuf,
@@ -120,7 +120,7 @@ impl Default for LocalTree {
 }
 
 impl LocalTree {
-    /// The tree below a folder.
+    /// Creates the tree below a folder.
     pub fn at(root: impl Into<PathBuf>) -> Self {
         LocalTree { root: root.into() }
     }
@@ -129,7 +129,7 @@ impl LocalTree {
         self.root.join(path.trim_start_matches('/'))
     }
 
-    /// Opens a file as a process with the root `dir` would.
+    /// Opens a file like a process whose root is `dir`.
     fn open_below(&self, dir: &str, path: &str) -> io::Result<File> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
         let root = rustix::fs::open(
@@ -139,8 +139,8 @@ impl LocalTree {
         )?;
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         let file: OwnedFd = match rustix::fs::openat2(&root, path, flags, Mode::empty(), resolve) {
-            // Before Linux 5.6, or blocked by a container's seccomp filter: below our own root links cannot escape; below another
-            // root the file counts as missing.
+            // Before Linux 5.6, or blocked by a container's seccomp filter. Below our own root, links cannot escape; below another
+            // root, the file is treated as missing.
             Err(rustix::io::Errno::NOSYS | rustix::io::Errno::PERM) if dir == "/" => {
                 rustix::fs::open(self.real(path), flags, Mode::empty())?
             }
@@ -152,12 +152,12 @@ impl LocalTree {
 
 /// Reads until the end or until `max_bytes`.
 fn read_bounded(mut file: File, max_bytes: usize, into: &mut Vec<u8>) -> io::Result<()> {
-    // Most files of /proc have a few hundred bytes, so one page at once is enough.
+    // Most files in /proc have a few hundred bytes, so one page is usually enough.
     const STEP: usize = 4096;
     into.clear();
     while into.len() < max_bytes {
         let filled = into.len();
-        // The steps grow, so that a small file needs no large buffer.
+        // Each step doubles the buffer, so that a small file needs no large one.
         into.resize((filled + STEP.max(filled)).min(max_bytes), 0);
         match file.read(&mut into[filled..]) {
             Ok(0) => {
@@ -223,8 +223,8 @@ impl FileTree for LocalTree {
 
     fn cheap_count(&self, path: &str) -> Option<u64> {
         let real = self.real(path);
-        // Since Linux 6.2 the size of /proc/PID/fd is the number of open files (fs/proc/fd.c).
-        // Elsewhere the size of a folder means something else, so the file system must be proc (PROC_SUPER_MAGIC).
+        // Since Linux 6.2, the size of /proc/PID/fd is the number of open files (fs/proc/fd.c).
+        // The size of other folders has another meaning, so the file system must be proc (PROC_SUPER_MAGIC).
         let is_proc = rustix::fs::statfs(&real).is_ok_and(|fs| fs.f_type == 0x9fa0);
         let size = is_proc.then(|| fs::metadata(&real).map_or(0, |metadata| metadata.len()));
         size.filter(|size| *size > 0)

@@ -1,4 +1,4 @@
-//! Real control groups of v1, created and removed by the tests. v2 is tested with fake trees only, since the hosts for these tests have v1.
+//! Real v1 control groups, which the tests create and remove. v2 is tested only with fake trees, since the hosts of these tests have v1.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "tests")]
 
@@ -20,7 +20,7 @@ impl TestGroup {
     fn make(path: PathBuf, quota_us: i64, period_us: i64) -> Self {
         fs::create_dir(&path).unwrap();
         let group = TestGroup(path);
-        // The period first: the quota must be at least a thousandth of it.
+        // The period is set first, because the quota must be at least a thousandth of it.
         group.write("cpu.cfs_period_us", period_us);
         group.write("cpu.cfs_quota_us", quota_us);
         group
@@ -33,7 +33,7 @@ impl TestGroup {
 
 impl Drop for TestGroup {
     fn drop(&mut self) {
-        // The kernel may need a moment after the last process has ended.
+        // After the last process has ended, the kernel may need some time.
         for _ in 0..100 {
             if fs::remove_dir(&self.0).is_ok() || !self.0.exists() {
                 return;
@@ -44,7 +44,7 @@ impl Drop for TestGroup {
     }
 }
 
-/// The mount point of the v1 CPU controller, if groups can be created there.
+/// Returns the mount point of the v1 CPU controller, if groups can be created there.
 fn cpu_controller() -> Option<PathBuf> {
     if !is_root() {
         return None;
@@ -71,8 +71,8 @@ fn throttling_is_counted_for_the_group_with_the_tightest_quota() {
     let name = unique_name();
     let tree = LocalTree::default();
     let outer = TestGroup::make(controller.join(&name), 20_000, 100_000);
-    // The parent throttles: the inner group has no quota (-1). By the kernel's rules its quota could not exceed the parent's
-    // anyway.
+    // The parent is throttled, since the inner group has no quota (-1). According to the kernel's rules, its quota could not exceed the
+    // parent's anyway.
     let inner = TestGroup::make(outer.0.join("inner"), -1, 100_000);
     let process = busy();
     inner.write("cgroup.procs", process.pid().into());
@@ -108,7 +108,7 @@ fn a_recording_follows_the_process_into_another_group() {
     assert_eq!(recorder.value(&after, &metrics::CGROUP_QUOTA, "own_cpu"), Some(500));
     let fact = |key: &str| after.facts.iter().find(|(found, _)| found == key).map(|(_, value)| value.clone());
     assert_eq!(fact(facts::CGROUP_PATH), Some(format!("/{name}")));
-    // A changed quota is recorded at once, even without detail.
+    // A changed quota is recorded in the next sample, even without detail.
     group.write("cpu.cfs_quota_us", 30_000);
     let changed = recorder.sample(false);
     assert_eq!(recorder.value(&changed, &metrics::CGROUP_QUOTA, "cpu"), Some(300));
@@ -127,7 +127,7 @@ fn the_memory_limit_of_our_own_groups_is_read() {
     assert!(memory.used_bytes.is_some_and(|used| used > 0));
 }
 
-/// The only child of a process.
+/// Finds the only child of a process.
 fn child_of(parent: u32) -> Option<u32> {
     let pids = fs::read_dir("/proc").unwrap().flatten();
     let mut pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -142,7 +142,7 @@ fn child_of(parent: u32) -> Option<u32> {
 fn control_groups_of_a_container_are_read_from_the_host() {
     let Some(controller) = cpu_controller() else { return };
     let Some(otp) = installed(25) else { return println!("skipped, because OTP 25 is not installed") };
-    // Named as by Docker. The container's own group is the root of its namespace.
+    // The groups are named like those of Docker. The container's group is the root of the container's namespace.
     let docker = controller.join("docker");
     let was_there = docker.exists();
     let outer = (!was_there).then(|| TestGroup::make(docker.clone(), -1, 100_000));
@@ -150,7 +150,7 @@ fn control_groups_of_a_container_are_read_from_the_host() {
     let group = TestGroup::make(docker.join(&id), 40_000, 100_000);
     let procs = group.0.join("cgroup.procs");
     let mut command = Command::new("sh");
-    // The shell moves itself, and then creates namespaces, including one for control groups.
+    // The shell moves itself into the group, and then creates namespaces, including one for control groups.
     let script = "echo $$ > \"$1\"; shift; exec unshare \"$@\"";
     command.args(["-c", script, "sh"]).arg(procs);
     command.args(["-p", "-m", "-n", "-C", "--fork", "--kill-child", "--mount-proc", "erl", "-noinput"]);
@@ -173,7 +173,7 @@ fn control_groups_of_a_container_are_read_from_the_host() {
     assert_eq!(fact(facts::OS_PID).as_deref(), Some("1"));
     assert_eq!(fact(facts::HOST_PID), Some(pid.to_string()));
     assert_eq!(fact(facts::OTP_RELEASE), Some(otp.release.to_string()));
-    // Limits are the container's, the host name is the host's.
+    // The limits are those of the container, but the host name is that of the host.
     let limits = fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
     let files = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
     assert_eq!(fact(facts::NOFILE_SOFT).as_deref(), files.split_whitespace().nth(3));

@@ -10,7 +10,7 @@ use std::process::Command;
 use beamtune_model::metrics;
 use common::{Recorder, Running, eventually, installed, is_root, on_each_release};
 
-/// Listens, prints the port, and accepts one connection for each line of input.
+/// Returns an expression that listens, prints the port, and accepts one connection for each line of input.
 fn listening(backlog: u32, address: &str) -> String {
     format!(
         "{{ok, L}} = gen_tcp:listen(0, [{{backlog, {backlog}}}, {{ip, {address}}}]), {{ok, P}} = inet:port(L),
@@ -75,5 +75,5 @@ fn accept_queue_in_another_network_namespace_is_read() {
     let sample = recorder.sample(true);
     assert_eq!(recorder.value(&sample, &metrics::ACCEPT_QUEUE, &entity), Some(0));
     assert_eq!(recorder.value(&sample, &metrics::ACCEPT_QUEUE_LIMIT, &entity), Some(7));
-    assert_eq!(recorder.value(&sample, &metrics::LISTENING_SOCKETS, ""), Some(1), "the only socket there");
+    assert_eq!(recorder.value(&sample, &metrics::LISTENING_SOCKETS, ""), Some(1), "the only socket in this namespace");
 }

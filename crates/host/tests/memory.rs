@@ -1,4 +1,4 @@
-//! Memory contents of real VMs of each release, compared with what the VMs report about themselves.
+//! Memory contents of real VMs of each release, compared with the numbers that the VMs report themselves.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "tests")]
 
@@ -14,10 +14,10 @@ use common::{
 };
 
 const MIB: i64 = 1 << 20;
-/// Starting and ending programs change the PSS of shared libraries by some pages.
+/// Tolerance for the PSS: when other programs start or end, the PSS of shared libraries changes by some pages.
 const PSS_MOVES: i64 = MIB / 8;
 
-/// For a line `sizes`, prints the sizes of all carriers and the number of cached segments; evaluates any other line.
+/// For the line `sizes`, prints the sizes of all carriers and the number of cached segments; evaluates any other line.
 const TALK: &str = r#"
     Sizes = fun(A) ->
         Set = fun(Key, Instance) ->
@@ -66,14 +66,14 @@ const FILL: &str = r#"
     put(large, [binary:copy(<<X>>, 700000 + X * 1000) || X <- lists:seq(1, 20)]),
     put(small, [binary:copy(<<X>>, 3000) || X <- lists:seq(1, 4000)])."#;
 
-/// Frees most of that, in an order that leaves holes.
+/// Frees most of this memory, in an order that leaves holes.
 const EMPTY: &str = r#"
     [exit(P, kill) || P <- lists:nthtail(2, get(processes))],
     put(large, [B || {N, B} <- lists:zip(lists:seq(1, 20), get(large)), N rem 5 =:= 0]),
     put(small, [B || {N, B} <- lists:zip(lists:seq(1, 4000), get(small)), N rem 20 =:= 0]),
     ets:delete(get(table)), garbage_collect()."#;
 
-/// A VM that evaluates expressions and reports on its memory.
+/// A VM that evaluates expressions, and prints the sizes of its carriers.
 struct Talker(Running);
 
 impl Talker {
@@ -86,7 +86,7 @@ impl Talker {
         self.0.line("done");
     }
 
-    /// Bytes of carriers by allocator and set, and the number of cached segments.
+    /// Returns the size of carriers by allocator and list, in bytes, and the number of cached segments.
     fn sizes(&mut self) -> BTreeMap<String, i64> {
         self.0.tell("sizes");
         let lines = std::iter::from_fn(|| Some(self.0.line("")).filter(|line| line != "end"));
@@ -95,8 +95,8 @@ impl Talker {
         lines.filter_map(pair).collect()
     }
 
-    /// A memory map that agrees with the VM's own numbers just before and after it. Several attempts may be needed: the VM empties its cache
-    /// over time, and reporting itself takes memory.
+    /// Reads a memory map that agrees with the VM's own numbers from directly before and after the read. This may need several attempts:
+    /// the VM empties its segment cache over time, and printing the sizes needs memory, too.
     fn quiet_map(&mut self, recorder: &mut Recorder, about: &str) -> Map {
         let what = format!("a moment without changes in {about}");
         eventually_or(&what, || {
@@ -111,9 +111,9 @@ impl Talker {
     }
 }
 
-/// A memory map of a VM that reports nothing, at a moment at which its resident memory does not change.
+/// Reads a memory map of a VM that prints no sizes, at a moment when its resident memory does not change.
 fn still_map(pid: u32, recorder: &mut Recorder) -> Map {
-    eventually_or("a moment at which the resident memory does not change", || {
+    eventually_or("a moment when the resident memory does not change", || {
         let before = rollup(pid, "Rss");
         let map = Map::read(recorder);
         let after = rollup(pid, "Rss");
@@ -125,7 +125,7 @@ fn still_map(pid: u32, recorder: &mut Recorder) -> Map {
     })
 }
 
-/// The kernel's sum over all mappings of a process, in bytes.
+/// Reads the kernel's sum of a value over all mappings of a process, in bytes.
 fn rollup(pid: u32, name: &str) -> i64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap();
@@ -146,7 +146,7 @@ struct Map {
 
 impl Map {
     fn read(recorder: &mut Recorder) -> Map {
-        // An expensive read is followed by a rest.
+        // After an expensive read, the memory is not read for some time.
         let sample = eventually("a sample with the memory", || {
             let sample = recorder.sample(true);
             (!recorder.values(&sample, &metrics::CONTENT_COST).is_empty()).then_some(sample)
@@ -174,7 +174,7 @@ impl Map {
         values.get(entity).copied().unwrap_or(0)
     }
 
-    /// The first difference from the numbers of the VM and the kernel: carriers, cached segments, resident memory.
+    /// Returns the first difference from the numbers of the VM and the kernel: carriers, cached segments, resident memory.
     fn differs_from(&self, vm: &BTreeMap<String, i64>) -> Option<String> {
         let ours = |name: &str| match name {
             "cached" => Map::of(&self.counts, content::MSEG_CACHE),
@@ -197,7 +197,7 @@ impl Map {
     }
 }
 
-/// A recorder without limits of cost.
+/// Creates a recorder without cost limits.
 fn recorder(pid: u32) -> Recorder {
     let mut recorder = Recorder::of(pid);
     recorder.source.set_memory_budget(WITHOUT_LIMIT);
@@ -232,8 +232,9 @@ fn each_page_is_counted_once() {
         let mut recorder = recorder(vm.0.pid());
         vm.run("ok.");
         let about = format!("OTP {}", otp.release);
-        // Its PSS is lower while another VM runs that shares memory with it: one may end and another start between two equal readings.
-        let map = eventually_or("a moment at which no other VM starts or ends", || {
+        // The PSS is lower while another VM that shares memory with this one runs. Between two equal values, one VM may end and another
+        // start.
+        let map = eventually_or("a moment when no other VM starts or ends", || {
             let before = rollup(vm.0.pid(), "Pss");
             let map = vm.quiet_map(&mut recorder, &about);
             let after = rollup(vm.0.pid(), "Pss");
@@ -261,7 +262,7 @@ fn each_page_is_counted_once() {
         assert!(map.in_use.contains_key(content::MALLOC_HEAP), "{about}: {:?}", map.in_use);
         assert!(map.in_use.contains_key(content::MALLOC_ARENAS), "{about}: {:?}", map.in_use);
         let fact = map.sample.facts.iter().find(|(key, _)| key == facts::MALLOC);
-        // Recorded once.
+        // The fact is recorded only once, so it may be missing in this sample.
         assert!(fact.is_none_or(|(_, value)| value == "glibc"));
     });
 }
@@ -302,9 +303,9 @@ fn reading_makes_nothing_resident() {
 }
 
 #[test]
-fn malloc_memory_in_use_is_separated_from_free_memory() {
+fn malloc_memory_in_use_is_distinguished_from_free_memory() {
     on_each_release(|otp| {
-        // Without its own allocators the VM takes all memory from malloc.
+        // Without its own allocators, the VM allocates all memory with malloc.
         let mut vm = Talker::start(otp, &["+Mea", "min", "+S", "1:1"]);
         let mut recorder = recorder(vm.0.pid());
         vm.run("ok.");
@@ -315,7 +316,7 @@ fn malloc_memory_in_use_is_separated_from_free_memory() {
         let filled = used(&vm.quiet_map(&mut recorder, &about));
         let grown = filled - before;
         assert!((30_000_000..40_000_000).contains(&grown), "{about}: {grown}");
-        // Keep one in a hundred.
+        // One in a hundred binaries is kept.
         vm.run("put(small, [B || {N, B} <- lists:zip(lists:seq(1, 10000), get(small)), N rem 100 =:= 0]), garbage_collect().");
         let map = vm.quiet_map(&mut recorder, &about);
         let kept = map.resident.iter().filter(|(entity, _)| entity.starts_with("malloc/"));
@@ -366,7 +367,7 @@ fn a_vm_that_ends_during_a_read_leaves_no_partial_map() {
         let pid = vm.pid();
         Map::read(&mut recorder);
         let killer = std::thread::spawn(move || vm.stop());
-        // Until it is gone, a sample has the whole memory or none of it.
+        // Until the VM has ended, a sample contains either its whole memory or nothing of it.
         while let Ok((sample, _)) = recorder.try_sample(true) {
             let map = recorder.values(&sample, &metrics::CONTENT_RESIDENT);
             let resident: i64 = map.iter().map(|(_, bytes)| bytes).sum();

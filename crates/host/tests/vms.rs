@@ -1,4 +1,4 @@
-//! Real VMs of each release, as the operating system sees them.
+//! Operating system data of real VMs of each release.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "tests")]
 
@@ -25,7 +25,7 @@ use common::{
 };
 
 const COOKIE: &str = "beamtune_test_cookie";
-/// For each request on standard input, prints the threads of msacc with their microseconds outside of the state `sleep`.
+/// For each line on standard input, prints the threads of msacc with the microseconds that they spent outside the state `sleep`.
 const PRINT_MSACC: &str = "
     erlang:system_flag(microstate_accounting, true),
     Us = fun(N) -> erlang:convert_time_unit(N, perf_counter, microsecond) end,
@@ -34,7 +34,7 @@ const PRINT_MSACC: &str = "
          || #{type := T, id := I, counters := C} <- erlang:statistics(microstate_accounting)],
         io:format(\"end~n\") end";
 
-/// A process in our namespaces.
+/// The isolation of a process in our namespaces.
 const SHARED: Isolation =
     Isolation { pid: Some(false), net: Some(false), mount: Some(false), user: Some(false) };
 
@@ -46,7 +46,7 @@ fn look_at(pid: u32) -> Vm {
     discovery::look_at(&tree(), pid).unwrap()
 }
 
-/// Printed msacc values: microseconds not asleep, by entity.
+/// Parses the printed msacc values: microseconds outside the state `sleep`, by entity.
 fn msacc(vm: &Running) -> BTreeMap<String, i64> {
     let mut threads = BTreeMap::new();
     loop {
@@ -60,7 +60,7 @@ fn msacc(vm: &Running) -> BTreeMap<String, i64> {
     }
 }
 
-/// The threads with a metric in a sample: those without and those with a name of the VM.
+/// Returns the threads that have a metric in a sample: first those that the VM did not name, then those that it named.
 fn threads(recorder: &Recorder, sample: &Sample, metric: &Metric) -> (BTreeSet<String>, BTreeSet<String>) {
     let threads = recorder.values(sample, metric).into_iter().map(|(entity, _)| entity);
     threads.partition(|entity| entity.starts_with("other/"))
@@ -72,19 +72,19 @@ fn thread_entities_agree_with_msacc() {
         let mut arguments =
             vec!["+A", "3", "+S", "3:2", "+SDcpu", "3:2", "+SDio", "12", "+IOt", "3", "+IOp", "2"];
         if otp.release >= 25 {
-            // One more aux thread for each dirty allocator instance.
+            // This adds an aux thread for each dirty allocator instance.
             arguments.extend(["+Mdai", "max"]);
         }
         let print = format!("{PRINT_MSACC}, (fun F() -> io:get_line(\"\"), Print(), F() end)()");
         let mut vm = otp.start_with_input(&arguments, &print);
         let mut recorder = Recorder::of(vm.pid());
-        // A thread sets its name, and is counted, only when it first runs.
+        // A thread sets its name, and appears in msacc, only when it first runs.
         let (expect, sample) = eventually_or("the same threads by msacc and by the kernel", || {
             vm.tell("");
             let expect: BTreeSet<String> = msacc(&vm).into_keys().collect();
             let sample = recorder.sample(true);
             let (others, ours) = threads(&recorder, &sample, &metrics::THREAD_CPU);
-            // The others are the threads for signals and trace messages, and the main thread.
+            // The other three are the threads for signals and trace messages, and the main thread.
             match ours == expect && others.len() == 3 {
                 true => Ok((expect, sample)),
                 false => Err(format!("{expect:?} by msacc, {ours:?} and {others:?} by the kernel")),
@@ -100,9 +100,9 @@ fn thread_entities_agree_with_msacc() {
 #[test]
 fn thread_numbers_agree_with_msacc() {
     on_each_release(|otp| {
-        // Work on one thread of each kind: a process bound to scheduler 2, garbage collection of a large heap, and large
-        // reads; all other threads sleep without busy wait. The work starts only with the first line of input, because all
-        // threads take part in starting the VM.
+        // One thread of each kind works. A process is bound to scheduler 2, a large heap is garbage collected, and a file is read in
+        // large parts. All other threads sleep without busy wait. The work starts only with the first line of input, because all threads
+        // are busy while the VM starts.
         let work = format!(
             "{PRINT_MSACC},
             io:get_line(\"\"), Print(),
@@ -116,7 +116,7 @@ fn thread_numbers_agree_with_msacc() {
         let mut vm =
             otp.start_with_input(&[&["+S", "4:4", "+SDcpu", "4:4", "+SDio", "4"], &none[..]].concat(), &work);
         let mut recorder = Recorder::of(vm.pid());
-        // Microseconds by entity, from msacc and from the kernel, and when they were read.
+        // Microseconds by entity, from msacc and from the kernel, and start and end of the read.
         let mut read = || -> ([BTreeMap<String, i64>; 2], [Instant; 2]) {
             let begin = Instant::now();
             vm.tell("");
@@ -127,9 +127,9 @@ fn thread_numbers_agree_with_msacc() {
             ([by_msacc, by_kernel], [begin, Instant::now()])
         };
         let first = read();
-        // Dirty work moves between threads, so the busiest one is determined for short periods. A runnable thread without a CPU is
-        // awake for msacc, so only the order is compared, where one thread is far above the others of its kind, and in several periods,
-        // since one could be a coincidence. Both values are read one after the other, so a period must be much longer than that.
+        // Dirty work moves between threads, so the busiest thread is determined for short periods. For msacc, a runnable thread without a
+        // CPU does not sleep, so only the order is compared. One thread must be far above the others of its kind. Several periods must
+        // agree, since one could be a coincidence. A period must be much longer than the time between the reads of both values.
         let mut kinds =
             ["scheduler", "dirty_cpu_scheduler", "dirty_io_scheduler"].map(|kind| (kind, first.clone(), 0));
         eventually("one thread of each kind above the others by both", || {
@@ -155,7 +155,7 @@ fn thread_numbers_agree_with_msacc() {
                         let is_right =
                             by_msacc == by_kernel && (*kind != "scheduler" || by_kernel == "scheduler/2");
                         *agreed += if is_right { 1 } else { -1 };
-                        assert!(*agreed > -3, "OTP {}: {by_msacc} is {by_kernel}", otp.release);
+                        assert!(*agreed > -3, "OTP {}: msacc named {by_msacc}, the kernel {by_kernel}", otp.release);
                     }
                 }
             }
@@ -169,7 +169,7 @@ fn thread_cpu_times_add_up_to_that_of_the_process() {
     on_each_release(|otp| {
         let vm = otp.start(&["+S", "2:2"], "spawn(fun F() -> lists:seq(1, 1000), F() end)");
         let mut recorder = Recorder::of(vm.pid());
-        // Only samples that were read quickly: what runs between the reads is in only one of the values.
+        // Only samples that were read quickly are used: CPU time between the two reads is included in only one of the values.
         let at_once = |recorder: &mut Recorder| {
             let (sample, span) = recorder.try_sample(false).unwrap();
             (span.end - span.begin < 10_000_000).then_some(sample)
@@ -189,7 +189,7 @@ fn thread_cpu_times_add_up_to_that_of_the_process() {
         let by_process = process(&recorder, &last) - process(&recorder, &first);
         let by_threads = threads(&recorder, &last) - threads(&recorder, &first);
         println!("OTP {}: process {by_process} ns, threads {by_threads} ns", otp.release);
-        // The process's time is in clock ticks, and each of two values can be off by a few.
+        // The CPU time of the process is in clock ticks, and each of the two values can be off by a few ticks.
         let off = (by_process - by_threads).abs();
         assert!(off < 50_000_000, "process {by_process} ns, threads {by_threads} ns");
     });
@@ -228,7 +228,7 @@ fn every_vm_is_found_with_its_release_and_name() {
     });
 }
 
-/// The port of a node according to EPMD. See "EPMD Protocol" in the ERTS User's Guide, NAMES_REQ.
+/// Asks EPMD for the port of a node. See "EPMD Protocol" in the ERTS User's Guide, NAMES_REQ.
 fn port_by_epmd(name: &str) -> Option<u16> {
     let mut stream = TcpStream::connect(("127.0.0.1", 4369)).ok()?;
     stream.write_all(&[0, 1, 110]).ok()?;
@@ -245,9 +245,9 @@ fn the_distribution_port_is_found_without_epmd() {
         let node = otp.start(&["-sname", &name, "-setcookie", COOKIE], "ok");
         let port = eventually("EPMD's answer", || port_by_epmd(&name));
         assert_eq!(look_at(node.pid()).distribution.candidates(), [port]);
-        // If there are other ports, it is among the candidates.
+        // If the VM listens on other ports, too, the distribution port is among the candidates.
         let other = unique_name();
-        // The socket lives as long as the process that opened it.
+        // The socket remains open as long as the process that opened it lives.
         let listen = "{ok, _} = gen_tcp:listen(0, []), io:format(\"listens~n\"), timer:sleep(infinity)";
         let busy = otp.start(&["-sname", &other, "-setcookie", COOKIE], listen);
         busy.line("listens");
@@ -316,7 +316,7 @@ fn a_vm_in_its_own_namespaces_is_found() {
     }
     let name = unique_name();
     let mut command = Command::new("unshare");
-    // A mount namespace needs its own /proc; the VM dies with unshare.
+    // A mount namespace needs its own /proc. The VM ends with unshare.
     command.args(["--pid", "--fork", "--kill-child", "--mount-proc", "--net", "--uts", "erl", "-noinput"]);
     command.args(["-eval", "io:format(\"up~n\")", "-extra", &name]);
     let outer = Running::start(command);
@@ -329,7 +329,7 @@ fn a_vm_in_its_own_namespaces_is_found() {
         (Some(1), Isolation { pid: Some(true), net: Some(true), mount: Some(true), user: Some(false) })
     );
     assert_eq!(vm.installation.otp_release, Some(otp.release));
-    assert!(vm.installation.otp_version.is_some(), "read below {:?}", vm.root);
+    assert!(vm.installation.otp_version.is_some(), "no version found below {:?}", vm.root);
     assert_eq!(vm.root, Some(format!("/proc/{}/root", vm.identity.pid)));
 }
 
@@ -343,7 +343,7 @@ fn rabbitmq_is_recognized_although_its_command_line_has_no_node_name() {
     };
     let name = unique_name();
     let mut command = Command::new(server.path().join("sbin/rabbitmq-server"));
-    // Debian's wrapper script would change the user. With a shell the script execs, so that the process becomes the VM.
+    // Debian's wrapper script would change the user. With RABBITMQ_ALLOW_INPUT, the script execs the VM in its own process.
     command
         .env("HOME", home.path())
         .env("RABBITMQ_NODENAME", format!("{name}@localhost"))
@@ -355,10 +355,10 @@ fn rabbitmq_is_recognized_although_its_command_line_has_no_node_name() {
     let version = server.file_name().to_string_lossy().replace("rabbitmq_server-", "");
     assert_eq!(vm.product.to_string(), format!("RabbitMQ {version}"));
     assert_eq!(vm.distribution.name.unwrap().full(), Some(format!("{name}@localhost")));
-    // Its memory is explained even while it starts.
+    // Its memory can be explained even while it starts.
     let mut recorder = Recorder::of(broker.pid());
     recorder.source.set_memory_budget(WITHOUT_LIMIT);
-    // What it maps and unmaps during a read is unknown in that read.
+    // Memory that is mapped or unmapped during a read is unknown in this read.
     eventually("60 MB of memory, nearly all explained", || {
         let sample = recorder.sample(true);
         let resident = recorder.values(&sample, &metrics::CONTENT_RESIDENT);
@@ -389,7 +389,8 @@ fn mix_and_iex_are_recognized() {
     });
 }
 
-/// This host's files; counts which are read. Each takes some system calls, nearly all of the cost of reading a host.
+/// The files of this host, with a list of the paths that were read. Each file takes some system calls, which are nearly the whole cost of
+/// sampling a host.
 #[derive(Default)]
 struct Counted {
     tree: LocalTree,
@@ -444,7 +445,7 @@ impl FileTree for Counted {
     }
 }
 
-/// The number of paths that belong to a process.
+/// Counts the paths that belong to a process.
 fn of_process(paths: &[String], pid: u32) -> usize {
     let folder = format!("/proc/{pid}/");
     paths.iter().filter(|path| path.starts_with(&folder)).count()
@@ -452,7 +453,7 @@ fn of_process(paths: &[String], pid: u32) -> usize {
 
 #[test]
 fn discovery_reads_some_files_of_vms_and_few_of_other_processes() {
-    /// It reads 39, including one for each open file.
+    /// The actual number is 39, including one for each open file.
     const MAX_FILES_OF_A_VM: usize = 80;
     const MAX_FILES_OF_ANOTHER: usize = 5;
     let Some(otp) = installed(25) else { return println!("skipped, because OTP 25 is not installed") };
@@ -476,9 +477,9 @@ fn discovery_reads_some_files_of_vms_and_few_of_other_processes() {
 
 #[test]
 fn a_sample_reads_a_fixed_number_of_files_per_thread() {
-    /// stat, schedstat and status.
+    /// The files are stat, schedstat and status.
     const MAX_FILES_PER_THREAD: usize = 3;
-    /// It reads 22.
+    /// The actual number is 22.
     const MAX_OTHER_FILES: usize = 40;
     let Some(otp) = installed(25) else { return println!("skipped, because OTP 25 is not installed") };
     let files = |arguments: &[&str]| {

@@ -1,4 +1,4 @@
-//! Interprets the results of `erlang:memory()`, `scheduler:utilization(…)` and `recon_alloc` that a shell has printed as terms.
+//! Interprets results of `erlang:memory()`, `scheduler:utilization(…)` and `recon_alloc` that a shell printed as terms.
 
 use beamtune_model::{Metric, metrics};
 
@@ -10,47 +10,47 @@ use crate::term::Term;
 /// The tool that reports allocators.
 pub const RECON: Tool = "recon_alloc";
 
-/// The memory that the VM maps itself, beside its allocators.
+/// The entry for memory that the VM maps without its allocators.
 const MMAP: &str = "erts_mmap";
 
-/// The kinds that identify the list of `erlang:memory()`.
+/// The kinds of memory that identify a result of `erlang:memory()`.
 const MEMORY_KINDS: [&str; 3] = ["total", "processes", "system"];
 
-/// Only utilizations are printed. Times derived from them are in nanoseconds, whatever the VM's native unit is.
+/// Only utilizations are printed. Times derived from them are in nanoseconds, independent of the VM's native unit.
 const NS_PER_US: i64 = 1_000;
 
-/// Assumed length if none was printed.
+/// The duration that is assumed if none was printed.
 pub const DEFAULT_LENGTH_US: i64 = 1_000_000;
 
 const WRONG_TOTAL: &str =
-    "the total is not the sum of processes and system, so it is no result of erlang:memory()";
+    "the total is not the sum of processes and system, so it is not a result of erlang:memory()";
 const SOME_KINDS: &str = "some kinds of memory are missing: print erlang:memory()";
-const RABBITMQ_KINDS: &str = "most of RabbitMQ's kinds of memory are its own sums: print rabbitmq-diagnostics status --formatter json, or rabbitmqctl eval erlang:memory()";
+const RABBITMQ_KINDS: &str = "most kinds of memory that RabbitMQ prints are its own sums: print rabbitmq-diagnostics status --formatter json, or rabbitmqctl eval erlang:memory()";
 const NO_SCHEDULER_KINDS: &str = "the kinds of the schedulers are missing: print scheduler:utilization(1)";
-const NO_BYTES: &str = "an element is no number of bytes";
-const MALFORMED_UTILIZATION: &str = "it is no result of scheduler:utilization: a utilization is not between 0 and 1, or schedulers are missing";
+const NO_BYTES: &str = "an element is not a number of bytes";
+const MALFORMED_UTILIZATION: &str = "it is not a result of scheduler:utilization: a utilization is not between 0 and 1, or schedulers are missing";
 const WHICH_SIZES: &str =
     "these sizes may be current or maximum ones: copy the call too (recon_alloc:fragmentation(current))";
-const MALFORMED_INSTANCE: &str = "it is no result of recon_alloc:fragmentation: blocks are larger than their carriers, or a size is missing";
+const MALFORMED_INSTANCE: &str = "it is not a result of recon_alloc:fragmentation: blocks are larger than their carriers, or a size is missing";
 const MALFORMED_CACHE: &str =
-    "it is no result of recon_alloc:cache_hit_rates: more hits than calls, or a number is missing";
+    "it is not a result of recon_alloc:cache_hit_rates: more hits than calls, or a number is missing";
 const WHICH_MEANS: &str = "these averages may be of current or maximum sizes: copy the call too (recon_alloc:average_block_sizes(current))";
 const MAX_MEANS: &str =
     "these are averages of the maximum sizes: print recon_alloc:average_block_sizes(current)";
 const MALFORMED_MEANS: &str =
-    "it is no result of recon_alloc:average_block_sizes: an average is missing or invalid";
+    "it is not a result of recon_alloc:average_block_sizes: an average is missing or invalid";
 const RATIOS: &str = "these ratios contain no sizes: print recon_alloc:fragmentation(current) and average_block_sizes(current)";
 const WHICH_SUMS: &str =
     "these sums may be current or maximum ones: copy the call too (recon_alloc:memory(allocated_types))";
 const MAX_SUMS: &str =
-    "instances reach their maximum sizes at different times, so the sum says little: print the current ones";
+    "instances reach their maximum sizes at different times, so the sum is meaningless: print the current ones";
 const MALFORMED_SUM: &str =
     "it is neither a number of bytes (recon_alloc:set_unit(byte)) nor a ratio between 0 and 1";
 const MAY_CONTINUE: &str = "the number may be incomplete: copy the next line too";
-const NO_ALLOCATOR: &str = "the allocator's name is missing: print recon_alloc:allocators(), or fragmentation(current), which sums it up";
+const NO_ALLOCATOR: &str = "the allocator's name is missing: print recon_alloc:allocators(), or fragmentation(current), which is a summary";
 const TRUNCATED_ALLOCATORS: &str = "the shell has truncated the list of allocators: print rp(recon_alloc:fragmentation(current)), which is shorter";
 const MALFORMED_ALLOCATOR: &str =
-    "it is no result of recon_alloc:allocators: blocks are larger than their carriers, or a size is missing";
+    "it is not a result of recon_alloc:allocators: blocks are larger than their carriers, or a size is missing";
 const TRUNCATED_FRAGMENTATION: &str =
     "the shell has truncated the list of allocators: print rp(recon_alloc:fragmentation(current))";
 const TRUNCATED_UTILIZATION: &str = "the shell has truncated the list of schedulers after the normal ones: print rp(scheduler:utilization(1))";
@@ -61,7 +61,7 @@ const ALLOCATED_INSTANCES: &str = "allocated_instances";
 const POOL: &str = "recon_alloc does not separate abandoned carriers from the others";
 const ROUNDED_COUNTS: &str = "numbers of blocks are estimated from sizes and averages";
 
-/// A call directly before a term: `recon_alloc:fragmentation(current)`.
+/// A call directly before a term, such as `recon_alloc:fragmentation(current)`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
     pub module: &'static str,
@@ -70,7 +70,7 @@ pub struct Call {
     pub arguments: String,
 }
 
-/// Interprets a term; `None` if it is the result of none of these tools.
+/// Interprets a term; `None` if it is not the result of one of these tools.
 pub fn interpret(term: &Term, call: Option<&Call>) -> Option<(Tool, Result<PartData, &'static str>)> {
     let list = term.list()?;
     let Some(after) = without_mmap(list) else { return interpret_list(term, list, call) };
@@ -78,8 +78,8 @@ pub fn interpret(term: &Term, call: Option<&Call>) -> Option<(Tool, Result<PartD
     interpret_list(term, after, call).or(Some((RECON, Err(why))))
 }
 
-/// The list without `erts_mmap`, which recon prints before all allocators since 2.5.4: `{{erts_mmap,0},…}`, or `false` in place of the
-/// numbers. Those are not about carriers, and are ignored.
+/// Removes the entry `{{erts_mmap,0},…}`, which recon has printed before all allocators since 2.5.4, with a list of numbers or `false`. The
+/// numbers do not concern carriers, and are ignored. `None` if there is no such entry.
 fn without_mmap(list: &[Term]) -> Option<&[Term]> {
     let (first, after) = list.split_first()?;
     let [Term::Tuple(key), Term::List(_) | Term::Atom(_)] = first.tuple()? else { return None };
@@ -136,13 +136,13 @@ fn interpret_list(
     }
 }
 
-/// Whether the list is printed by `rabbitmqctl status`, or is the list of kinds of memory in it.
+/// Whether the list is a result of `rabbitmqctl status`, or the list of kinds of memory within such a result.
 fn is_rabbitmq_memory(list: &[Term]) -> bool {
     let is_memory = |kinds: &[Term]| field(kinds, "connection_readers").is_some();
     is_memory(list) || field(list, "memory").and_then(Term::list).is_some_and(is_memory)
 }
 
-/// The arguments of a call of a recon_alloc function.
+/// Returns the arguments of a call, if it is a call of this function of recon_alloc.
 fn arguments<'a>(call: Option<&'a Call>, function: &str) -> Option<&'a str> {
     let call = call.filter(|call| call.module == RECON && call.function == function)?;
     Some(&call.arguments)
@@ -180,21 +180,21 @@ fn memory(term: &Term, list: &[Term]) -> Result<PartData, &'static str> {
     Ok(PartData { values, ..PartData::default() })
 }
 
-/// The elements that a shell has printed in full, and whether it has truncated any.
+/// Returns the elements that a shell has printed completely, and whether it has truncated others.
 fn split_truncated(list: &[Term]) -> (Vec<&Term>, bool) {
     let complete: Vec<&Term> = list.iter().filter(|line| !line.is_truncated()).collect();
     let is_truncated = complete.len() < list.len();
     (complete, is_truncated)
 }
 
-/// The kind of thread, the first element of an entry of `scheduler:utilization`.
+/// Returns the kind of a thread: the first element of an entry of `scheduler:utilization`.
 fn kind_of(line: &Term) -> Option<&str> {
     line.tuple()?.first()?.atom()
 }
 
 fn utilization(list: &[Term], call: Option<&Call>) -> Result<PartData, &'static str> {
     let (lines, is_truncated) = split_truncated(list);
-    // The last normal scheduler is followed by a dirty one. How many dirty ones a truncated list lacks is unknown.
+    // A dirty scheduler follows the last normal one. It is unknown how many dirty schedulers a truncated list lacks.
     if is_truncated && !list.iter().filter_map(kind_of).any(|kind| kind == "cpu") {
         return Err(TRUNCATED);
     }
@@ -217,7 +217,7 @@ fn utilization(list: &[Term], call: Option<&Call>) -> Result<PartData, &'static 
     if is_truncated && threads.len() < normal.max(1) {
         return Err(TRUNCATED);
     }
-    // Ids are consecutive: first normal schedulers, then dirty ones.
+    // Ids are consecutive, and normal schedulers precede dirty ones.
     threads.sort_by_key(|(_, id, _)| *id);
     let are_consecutive = (1..).zip(&threads).all(|(n, (_, id, _))| n == *id);
     let (mut dirty_cpu, mut dirty_io) = (0, 0);
@@ -279,7 +279,7 @@ fn instances(
     }
 }
 
-/// The value of a key in a list of pairs.
+/// Returns the value of a key in a list of pairs.
 pub fn field<'a>(values: &'a [Term], name: &str) -> Option<&'a Term> {
     values.iter().find_map(|value| match value.tuple()? {
         [key, value] if key.atom() == Some(name) => Some(value),
@@ -287,7 +287,7 @@ pub fn field<'a>(values: &'a [Term], name: &str) -> Option<&'a Term> {
     })
 }
 
-/// The value of a key, if it is a non-negative integer.
+/// Returns the value of a key, if it is a non-negative integer.
 pub fn amount(values: &[Term], name: &str) -> Option<i64> {
     field(values, name)?.integer().filter(|amount| *amount >= 0)
 }
@@ -318,7 +318,7 @@ fn fragmentation(list: &[Term], call: Option<&Call>) -> Result<PartData, &'stati
         };
     let mut data = PartData { remark: Some(POOL), ..PartData::default() };
     for line in list {
-        // The list is sorted by waste, so the shell has left out the least important instances.
+        // The list is sorted by unused memory, so the shell has omitted the least important instances.
         if line.is_truncated() {
             data.omission = Some(Omission { source: CARRIERS, why: TRUNCATED_FRAGMENTATION });
             continue;
@@ -355,8 +355,8 @@ fn fragmentation(list: &[Term], call: Option<&Call>) -> Result<PartData, &'stati
     Ok(data)
 }
 
-/// `recon_alloc:allocators()`, also in a snapshot: for each instance, the result of `erlang:system_info({allocator, A})` with the sizes of
-/// all kinds of blocks summed.
+/// Interprets a result of `recon_alloc:allocators()`, or the same list in a snapshot. For each instance, it contains the result of
+/// `erlang:system_info({allocator, A})`, with the sum over all kinds of blocks.
 fn allocators(list: &[Term]) -> Result<PartData, &'static str> {
     let mut data = PartData::default();
     for line in list {
@@ -371,18 +371,18 @@ fn allocators(list: &[Term]) -> Result<PartData, &'static str> {
     Ok(data)
 }
 
-/// The values of an allocator instance; empty for malloc, for mseg_alloc and for disabled allocators. `None` if something is missing.
+/// Returns the values of an allocator instance; empty for malloc, mseg_alloc and disabled allocators. `None` if a value is missing.
 fn instance(line: &Term) -> Option<Vec<Value>> {
     let [Term::Tuple(key), Term::List(fields)] = line.tuple()? else { return None };
     let [Term::Atom(name), Term::Integer(instance)] = key.as_slice() else { return None };
-    // A shell leaves out the last elements, which may be whole fields.
+    // A shell omits the last elements, which may be whole fields.
     if fields.iter().any(|field| field.tuple().is_none_or(|field| field.contains(&Term::Ellipsis))) {
         return None;
     }
     carriers(&format!("{name}/{instance}"), fields)
 }
 
-/// The allocator of an entry of `recon_alloc:allocators(types)`, which sums instances: `{eheap_alloc,[2,1,0]}`.
+/// Returns the allocator of an entry of `recon_alloc:allocators(types)`, which are sums over instances: `{eheap_alloc,[2,1,0]}`.
 fn summed_allocator(key: &[Term]) -> Option<&str> {
     match key {
         [Term::Atom(name), Term::List(instances)]
@@ -395,11 +395,11 @@ fn summed_allocator(key: &[Term]) -> Option<&str> {
     }
 }
 
-/// `recon_alloc:allocators(types)`: sums per allocator.
+/// Interprets a result of `recon_alloc:allocators(types)`: sums per allocator.
 fn allocators_by_type(list: &[Term]) -> Result<PartData, &'static str> {
     let mut data = PartData::default();
     for line in list {
-        // The list is not sorted by size, so a part of it is useless.
+        // The list is not sorted by size, so an incomplete list is useless.
         if line.is_truncated() {
             return Err(TRUNCATED);
         }
@@ -412,7 +412,7 @@ fn allocators_by_type(list: &[Term]) -> Result<PartData, &'static str> {
     if data.values.is_empty() { Err(MALFORMED_ALLOCATOR) } else { Ok(data) }
 }
 
-/// Carriers and blocks of an allocator or an instance; `None` if a number is missing.
+/// Returns number and size of carriers and blocks of an allocator or an instance; `None` if a number is missing.
 fn carriers(entity: &str, fields: &[Term]) -> Option<Vec<Value>> {
     let mut values = Vec::new();
     for (set, metrics) in ["mbcs", "sbcs", "mbcs_pool"].into_iter().zip(CARRIER_SETS) {
@@ -434,7 +434,7 @@ fn carriers(entity: &str, fields: &[Term]) -> Option<Vec<Value>> {
     Some(values)
 }
 
-/// Mean block sizes per allocator.
+/// Interprets a result of `recon_alloc:average_block_sizes(current)`: mean block sizes per allocator.
 fn means(term: &Term, list: &[Term], call: Option<&Call>) -> Result<PartData, &'static str> {
     match arguments(call, "average_block_sizes") {
         Some("current") => {}
@@ -453,7 +453,7 @@ fn means(term: &Term, list: &[Term], call: Option<&Call>) -> Result<PartData, &'
     Ok(PartData { means: means.ok_or(MALFORMED_MEANS)?, remark: Some(ROUNDED_COUNTS), ..PartData::default() })
 }
 
-/// Carriers per allocator: `memory(allocated_types)`.
+/// Interprets a result of `recon_alloc:memory(allocated_types)`: the size of carriers per allocator.
 fn carriers_by_type(term: &Term, list: &[Term], call: Option<&Call>) -> Result<PartData, &'static str> {
     let sizes = sums(term, list, arguments(call, "memory"), "allocated_types")?;
     let names = list.iter().filter_map(|line| line.tuple()?.first()?.atom());
@@ -461,13 +461,13 @@ fn carriers_by_type(term: &Term, list: &[Term], call: Option<&Call>) -> Result<P
     Ok(PartData { values: values.collect(), ..carrier_total(TotalKind::AllocatedByType, &sizes) })
 }
 
-/// Carriers per instance, over all allocators: `memory(allocated_instances)`.
+/// Interprets a result of `recon_alloc:memory(allocated_instances)`: the size of carriers per instance number, over all allocators.
 fn carriers_by_instance(term: &Term, list: &[Term], call: Option<&Call>) -> Result<PartData, &'static str> {
     let sizes = sums(term, list, arguments(call, "memory"), ALLOCATED_INSTANCES)?;
     Ok(carrier_total(TotalKind::AllocatedByInstance, &sizes))
 }
 
-/// The sizes in a list of names or numbers with sizes, if the call has asked for `what`.
+/// Returns the sizes in a list of pairs, if the first argument of the call is `what` and the sizes are current ones.
 fn sums(term: &Term, list: &[Term], arguments: Option<&str>, what: &str) -> Result<Vec<i64>, &'static str> {
     check_current(arguments.and_then(|arguments| arguments.strip_prefix(what)).ok_or(WHICH_SUMS)?)?;
     if term.is_truncated() {
@@ -485,7 +485,7 @@ fn carrier_total(of: TotalKind, sizes: &[i64]) -> PartData {
     PartData { total: Some((of, sum)), ..PartData::default() }
 }
 
-/// Checks the arguments of `recon_alloc:memory` after the first one.
+/// Checks that the arguments of `recon_alloc:memory` after the first one request current sizes.
 fn check_current(after: &str) -> Result<(), &'static str> {
     match after {
         "" | ",current" => Ok(()),
@@ -494,7 +494,7 @@ fn check_current(after: &str) -> Result<(), &'static str> {
     }
 }
 
-/// Interprets a number after a call of `recon_alloc:memory`; `ends` if the following text shows that no digit is missing.
+/// Interprets a number after a call of `recon_alloc:memory`. `ends` means that no digit is missing, according to the following text.
 pub fn number(call: &Call, digits: &str, ends: bool) -> Option<Result<PartData, &'static str>> {
     let arguments = arguments(Some(call), "memory")?;
     let (of, after) = [

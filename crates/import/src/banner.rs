@@ -1,4 +1,4 @@
-//! Parses the first line that a VM prints.
+//! Parses the banner, the first line that a VM prints.
 
 use beamtune_model::facts;
 
@@ -11,16 +11,16 @@ pub struct Banner {
     pub release: Option<String>,
     /// ERTS version: `15.0`.
     pub erts: Option<String>,
-    /// Number of normal schedulers, and how many of them were online.
+    /// Number of normal schedulers, and number of those online.
     pub schedulers: Option<(i64, i64)>,
-    /// Number of dirty CPU schedulers, how many of them were online, and number of dirty I/O schedulers.
+    /// Number of dirty CPU schedulers, number of those online, and number of dirty I/O schedulers.
     pub dirty: Option<(i64, i64, i64)>,
-    /// `jit` if the VM has the just-in-time compiler. Without it, the banner has no such field.
+    /// `jit` if the VM has the just-in-time compiler; otherwise, the banner has no such field.
     pub flavor: Option<&'static str>,
 }
 
 impl Banner {
-    /// As facts of a recording.
+    /// Returns the fields as facts of a recording.
     pub(crate) fn facts(&self) -> Vec<(&'static str, String)> {
         let number = |number: i64| number.to_string();
         let Banner { release, erts, schedulers, dirty, flavor } = self;
@@ -38,7 +38,7 @@ impl Banner {
     }
 }
 
-/// The fields in which all banners agree. A banner that lacks a field contradicts none.
+/// Returns the fields in which all banners agree. A missing field contradicts nothing.
 pub(crate) fn common_fields(all: &[Banner]) -> Banner {
     fn common<T: Clone + PartialEq>(all: &[Banner], of: impl Fn(&Banner) -> &Option<T>) -> Option<T> {
         let mut values = all.iter().filter_map(|banner| of(banner).as_ref());
@@ -64,7 +64,7 @@ pub(crate) fn contradicts(banner: &Banner, before: &[Banner]) -> bool {
 /// The first word of a banner.
 pub const FIRST_WORD: &str = "Erlang/OTP";
 
-/// Reads the line that begins at the current word.
+/// Parses the banner that begins at the current word.
 pub fn read(tokens: &mut Tokens<'_>) -> Banner {
     let mut banner = Banner::default();
     let Some(first) = tokens.peek(0) else { return banner };
@@ -91,7 +91,7 @@ pub fn read(tokens: &mut Tokens<'_>) -> Banner {
                     .filter(|(cpu, online, io)| (1..=*cpu).contains(online) && *io > 0);
             }
             _ if n == 1 && digits(token.text) => banner.release = Some(token.text.to_owned()),
-            // The last field; the next line touches it where a line break was lost.
+            // This is the last field; the next line touches it if a line break was lost.
             _ if token.text.starts_with("[jit]") || token.text.starts_with("[jit:") => {
                 banner.flavor = Some("jit");
             }

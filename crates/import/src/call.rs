@@ -1,7 +1,7 @@
-//! Parses calls of `lcnt` that were typed into a shell: which function printed the following text, and with which options.
+//! Parses calls of `lcnt` that were entered in a shell: they show which function printed the following text, and with which options.
 //!
-//! Erlang's and Elixir's shells are supported, with or without prompts: `3> lcnt:conflicts([{combine,false}]).`, `iex(3)>
-//! :lcnt.conflicts(combine: false)`.
+//! Calls in Erlang and Elixir are recognized, with and without prompts: `3> lcnt:conflicts([{combine,false}]).`,
+//! `iex(3)> :lcnt.conflicts(combine: false)`.
 
 use crate::text::unescaped;
 
@@ -19,21 +19,22 @@ pub enum Function {
     Other,
 }
 
+/// A call of `lcnt`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
     pub function: Function,
-    /// The option `combine`: classes instead of single locks. `None` if it was not given.
+    /// The option `combine`, which lists classes instead of single locks. `None` if it was not given.
     pub combine: Option<bool>,
     /// The class, for `inspect` and `histogram`.
     pub class: Option<String>,
-    /// The single lock, if one was named.
+    /// The single lock, if the arguments contain exactly one.
     pub id: Option<String>,
-    /// The arguments name one or more locks of the class instead of the class.
+    /// Whether the arguments contain one or more locks of the class instead of the class.
     pub is_part: bool,
 }
 
 impl Call {
-    /// Whether the output lists classes, by option or by the function's default.
+    /// Whether the output lists classes, according to the option or the default of the function.
     pub fn combines(&self) -> bool {
         self.combine.unwrap_or(self.function != Function::Inspect)
     }
@@ -42,7 +43,7 @@ impl Call {
 /// Whether the word is a prompt: `3>`, `(shop@web1)3>`, `iex(3)>`, `iex(shop@web1)3>`, `...>`.
 pub fn is_prompt(word: &str) -> bool {
     let Some(before) = word.strip_suffix('>') else { return false };
-    // A pid or a port, which may touch the word before it, or an arrow.
+    // A pid or a port, which may touch the previous word, or an arrow.
     let is_other = before.contains(['<', '#']) || before.starts_with(['-', '=']);
     !is_other
         && (before == "iex"
@@ -51,7 +52,7 @@ pub fn is_prompt(word: &str) -> bool {
             || before.ends_with(|c: char| c.is_ascii_digit()))
 }
 
-/// Where a call of `lcnt` begins in a word: after a prompt, or after another call.
+/// Returns the offset at which a call of `lcnt` begins in a word; a prompt or another call may precede it.
 pub fn find_call(word: &str) -> Option<usize> {
     let at = word.find("lcnt:").or_else(|| word.find(":lcnt.").map(|at| at + 1))?;
     let is_inside = word[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
@@ -61,13 +62,13 @@ pub fn find_call(word: &str) -> Option<usize> {
 /// Consecutive calls of `lcnt`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Calls {
-    /// The last of these calls that prints something, and the length of all of them in bytes.
+    /// The last of these calls that prints a table, and the length of all calls in bytes.
     pub last: Option<(Call, usize)>,
-    /// Bytes scanned for the end of an unterminated call.
+    /// Number of bytes that were scanned for the end of an unterminated call.
     pub wasted_bytes: usize,
 }
 
-/// Reads consecutive calls; `text` begins with `lcnt`.
+/// Parses consecutive calls; `text` begins with `lcnt`.
 pub fn read(text: &str) -> Calls {
     let mut end = 0;
     let mut wasted_bytes = 0;
@@ -96,7 +97,7 @@ pub fn read(text: &str) -> Calls {
     Calls { last: last.map(|call| (call, end)), wasted_bytes }
 }
 
-/// Length of the first call in bytes, up to its closing bracket; or the bytes scanned if it has none.
+/// Returns the length of the first call in bytes, including its closing bracket. If there is none, returns the number of bytes scanned.
 fn call_length(text: &str) -> Result<usize, usize> {
     let mut depth = 0;
     let mut quotes = None;
@@ -111,7 +112,7 @@ fn call_length(text: &str) -> Result<usize, usize> {
             '(' => depth += 1,
             ')' if depth == 1 => return Ok(at + 1),
             ')' => depth -= 1,
-            // A name without brackets is no call, or an Elixir call without arguments.
+            // Without brackets, this is an Elixir call without arguments, or not a call.
             c if depth == 0 && !(c.is_alphanumeric() || matches!(c, ':' | '.' | '_')) => {
                 return if at > "lcnt:".len() { Ok(at) } else { Err(at) };
             }
@@ -138,34 +139,34 @@ fn parse(text: &str) -> Call {
     Call { function, combine: option(arguments, "combine"), class, id, is_part }
 }
 
-/// The value of a boolean option in either language: `{combine,true}`, `combine: true`, `{:combine, true}`.
+/// Returns the value of a boolean option in either language: `{combine,true}`, `combine: true`, `{:combine, true}`.
 fn option(arguments: &str, name: &str) -> Option<bool> {
     let after = &arguments[arguments.find(name)? + name.len()..];
     let value = after.trim_start_matches(|c: char| c.is_whitespace() || matches!(c, ':' | ','));
     match value {
         value if value.starts_with("true") => Some(true),
         value if value.starts_with("false") => Some(false),
-        // In a list, an atom alone means true.
+        // In a list of options, the name alone means true.
         _ if after.starts_with([',', ']', '}']) => Some(true),
         _ => None,
     }
 }
 
-/// The class and lock of the first argument, and whether it names a part of a class: `db_tab`, `:db_tab`, `{db_tab, sessions}`, `{:db_tab,
-/// :"my table"}`.
+/// Returns the class and the lock in the first argument, and whether it specifies only a part of a class: `db_tab`, `:db_tab`,
+/// `{db_tab, sessions}`, `{:db_tab, :"my table"}`.
 fn first_argument(arguments: &str) -> (Option<String>, Option<String>, bool) {
     let inner = arguments.trim_start_matches(['(', ' ']);
     let Some(pair) = inner.strip_prefix('{') else {
         return (atom(inner).map(|(class, _)| class), None, false);
     };
     let Some((class, after)) = atom(pair) else { return (None, None, true) };
-    // A list of locks is no single lock, nor is a pid that the shell has computed.
+    // A list of locks is not a single lock, and neither is a pid that the shell computed.
     let id = after.trim_start().strip_prefix(',').and_then(atom);
     let id = id.filter(|(_, after)| after.trim_start().starts_with('}')).map(|(id, _)| id);
     (Some(class), id, true)
 }
 
-/// The atom that a text begins with, in either language, without its quotes; and the text after it.
+/// Parses the atom at the beginning of a text, in either language. Returns it without its quotes, and the text after it.
 fn atom(text: &str) -> Option<(String, &str)> {
     let text = text.trim_start();
     let elixir_atom = text.strip_prefix(':');
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn some_locks_of_a_class_are_not_the_class() {
+    fn some_locks_of_a_class_are_distinguished_from_the_class() {
         for (text, expect) in [
             ("lcnt:inspect(db_tab)", false),
             ("lcnt:inspect({db_tab, a})", true),
@@ -254,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn scanned_bytes_of_unterminated_calls_are_counted() {
+    fn bytes_scanned_for_the_end_of_unterminated_calls_are_counted() {
         let more = "x".repeat(2 * MAX_CALL_BYTES);
         assert_eq!(read(&format!("lcnt:conflicts({more}")).wasted_bytes, MAX_CALL_BYTES);
         let after = read(&format!("lcnt:clear(),lcnt:conflicts({more}"));

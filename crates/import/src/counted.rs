@@ -1,5 +1,5 @@
-//! Determines what the rows of a table count: classes, single locks, or places in the source. The rows do not say so; it follows from the
-//! call that printed them, if the text shows it, or else from the table.
+//! Determines what the rows of a table count: classes, single locks, or locations in the source. The rows do not contain this. It follows
+//! from the call that printed them, if the text contains the call, otherwise from the table.
 
 use std::collections::HashSet;
 
@@ -9,12 +9,12 @@ use crate::lcnt::{Row, Table};
 use crate::row::{Place, is_pid_or_port, names};
 use crate::text::unquoted;
 
-/// Locks that every process has. With swapped keys (`lcnt:swap_pid_keys()`), they are printed in place of the lock's id.
+/// Classes of locks that every process has. With swapped keys (`lcnt:swap_pid_keys()`), they are printed instead of the lock's id.
 const PROCESS_LOCKS: [&str; 5] = ["proc_main", "proc_msgq", "proc_btm", "proc_status", "proc_trace"];
-/// The lock that every port has.
+/// The class of the lock that every port has.
 const PORT_LOCK: &str = "port_lock";
 
-/// A row with what it counts.
+/// A row, and what it counts.
 #[derive(Debug, Clone)]
 pub struct CountedRow<'t> {
     pub row: &'t Row,
@@ -22,32 +22,32 @@ pub struct CountedRow<'t> {
     pub kind: String,
     /// `None` for a whole class.
     pub id: Option<String>,
-    /// 0 where the number was not printed.
+    /// Number of locks; 0 if it was not printed.
     pub locks: i64,
-    /// `None` for all places together.
+    /// The location; `None` for all locations together.
     pub place: Option<Place>,
     pub tries: i64,
     pub collisions: i64,
-    /// The collisions were printed, or follow exactly from their percentage.
+    /// Whether the collisions were printed, or follow exactly from their percentage.
     pub is_exact: bool,
-    /// The same number for all rows of a table.
+    /// Identifies the table of the row.
     pub table_number: usize,
-    /// The same number for all tables that one call printed.
+    /// Identifies the call that printed the table; a call may print several tables.
     pub call_id: usize,
 }
 
 /// What the rows of a table count.
 #[derive(Debug, PartialEq, Eq)]
 enum Grain {
-    /// The id is the number of locks.
+    /// Classes; the id is the number of locks.
     Classes,
-    /// The id is the lock.
+    /// Single locks; the id identifies the lock.
     Locks,
-    /// The id is the number of locks with this name in a class.
+    /// All locks of a class that have the name `id`; the id in the row is the number of these locks.
     LocksOf { id: String },
-    /// Places of all locks; the name lists all classes that were locked there.
+    /// Locations of all locks; the name lists all classes that were locked there.
     PlacesOfAll,
-    /// Places of one class or lock.
+    /// Locations of one class or lock.
     PlacesOf { class: String, id: Option<String>, locks: i64, kind: String },
 }
 
@@ -61,11 +61,11 @@ const WHICH_LOCKS: &str =
 const NO_TRIES: &str = "the column tries is missing";
 const NO_COLLISIONS: &str = "the columns colls and ratio are missing: print it with either";
 const SEVERAL: &str =
-    "it is a sum over several classes at this place, and lcnt does not print the share of each";
+    "it is a sum over several classes at this location, and lcnt does not print the share of each";
 const SWAPPED: &str = "keys were swapped (lcnt:swap_pid_keys()), so this is a sum over all locks of a process or port: print it with {combine,false}, or without swapping";
 const MAY_BE_SWAPPED: &str =
     "keys were swapped (lcnt:swap_pid_keys()), so this may be a process with that name instead of a class";
-const NO_COUNT: &str = "the number of locks is no number";
+const NO_COUNT: &str = "the number of locks is not a number";
 
 /// Determines what the rows of a table count, and calls `refuse` with the reason for every row that cannot be used.
 pub fn counted_rows<'t>(
@@ -128,7 +128,7 @@ fn grain(table: &Table) -> Result<Grain, &'static str> {
     }
 }
 
-/// A table of places; the lines above it name the class or lock.
+/// Determines the class or lock of a table of locations, from the lines above the table.
 fn places(table: &Table) -> Result<Grain, &'static str> {
     let call = table.call.as_ref().filter(|call| call.function == Function::Inspect);
     let of = |class: &str, id: Option<&str>, locks, kind: &str| {
@@ -152,7 +152,7 @@ fn places(table: &Table) -> Result<Grain, &'static str> {
         };
     };
     let counted = count(&context.id);
-    // With swapped keys, as in `count_row`.
+    // The keys are swapped, as in `count_row`.
     if counted.is_none() && (PROCESS_LOCKS.contains(&context.id.as_str()) || context.id == PORT_LOCK) {
         return of(&context.id, Some(&context.class), 1, &context.kind);
     }
@@ -167,7 +167,7 @@ fn places(table: &Table) -> Result<Grain, &'static str> {
     }
 }
 
-/// The lock counts of processes and ports in a table with swapped keys.
+/// Returns the numbers of locks that processes and ports have in a table with swapped keys.
 fn counts_of_processes(table: &Table) -> HashSet<&str> {
     let named = table.rows.iter().filter(|row| row.cells.name.as_deref().is_some_and(is_pid_or_port));
     named.filter_map(|row| row.cells.id.as_deref()).collect()

@@ -1,11 +1,11 @@
 //! Reads a crash dump (`erl_crash.dump`) as one sample of a recording.
 //!
-//! A dump is as large as the memory of the VM, up to several gigabytes, so it is read as a stream. Kept in memory are the largest
-//! processes, tables and ports, counts, and the initial calls of up to a million processes. Heaps, stacks, binaries and literals are
-//! skipped, except for the one term in a heap with the real initial call of a `proc_lib` process.
+//! A dump is as large as the memory of the VM, up to several gigabytes, so it is read as a stream. Only the largest processes, tables and
+//! ports, counts, and the initial calls of up to a million processes are kept in memory. Heaps, stacks, binaries and literals are skipped,
+//! except for the term in a heap that contains the real initial call of a `proc_lib` process.
 //!
-//! In a truncated dump, an incomplete section is ignored, and nothing is counted unless it is complete. The format is that of OTP 23 to 29
-//! (erts/emulator/beam/break.c and erl_process_dump.c).
+//! In a truncated dump, an incomplete section is ignored, and counts are recorded only for complete parts. The format is that of OTP 23 to
+//! 29 (erts/emulator/beam/break.c and erl_process_dump.c).
 
 mod allocators;
 mod head;
@@ -30,20 +30,20 @@ use readings::Readings;
 use resources::Resources;
 use section::{Section, name, text, unquoted};
 
-/// The beginning of every dump.
+/// The bytes at the beginning of every dump.
 pub const BEGINNING: &[u8] = b"=erl_crash_dump:";
 
-/// Some editors insert it at the beginning of a file.
+/// The byte order mark, which some editors insert at the beginning of a file.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// The beginning of a gzip file.
+/// The bytes at the beginning of a gzip file.
 pub const GZIP: &[u8] = &[0x1f, 0x8b];
 
-/// Size of a slot of the process and port tables on a 64-bit VM: one and a half pointers (erl_ptab.c; measured on OTP 25, 27 and 29 with
-/// `+P 50000 +Q 3000`, which result in 65,536 and 4,096 slots).
+/// Size of a slot of the process and port tables on a 64-bit VM: one and a half pointers (erl_ptab.c). Measured on OTP 25, 27 and 29 with
+/// `+P 50000 +Q 3000`, which result in 65,536 and 4,096 slots.
 const SLOT_BYTES: i64 = 12;
 
-/// The parts of a dump in order, with the tags of their first sections. Each begins after the end of the parts before it.
+/// The parts of a dump in their order, with the tags of their first sections. When a part begins, all parts before it are complete.
 const PARTS: [(&[&str], &str); 9] = [
     (&["memory"], "memory by kind"),
     (&["hash_table", "index_table", "allocated_areas"], "sizes and limits of internal tables"),
@@ -66,21 +66,21 @@ const MODULES: usize = 7;
 pub struct Told {
     /// Number of bytes read.
     pub bytes: u64,
-    /// What is missing and why, for the user; `None` for a complete dump.
+    /// Description of what is missing and why, for the user; `None` if the dump is complete.
     pub missing: Option<String>,
 }
 
 /// Number of bytes that identify a dump.
 pub const BEGINNING_BYTES: usize = BYTE_ORDER_MARK.len() + BEGINNING.len();
 
-/// Whether a file with this beginning is a dump.
+/// Whether a file that begins with these bytes is a dump.
 pub fn begins(bytes: &[u8]) -> bool {
     bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes).starts_with(BEGINNING)
 }
 
-/// The byte range of the first line of a dump within other text.
+/// Finds a dump within other text, and returns the byte range of its first line.
 pub(crate) fn find_in_text(text: &str) -> Option<(usize, usize)> {
-    // In prose, no format version follows.
+    // If the mark occurs in prose, no format version follows.
     let is_head = |rest: &str| rest.starts_with(|c: char| c.is_ascii_digit());
     let mark = "=erl_crash_dump:";
     let (begin, _) = text.match_indices(mark).find(|(begin, _)| is_head(&text[begin + mark.len()..]))?;
@@ -90,7 +90,7 @@ pub(crate) fn find_in_text(text: &str) -> Option<(usize, usize)> {
 /// Reads a dump, and adds its data to a sample.
 ///
 /// # Errors
-/// If the input is no dump, is compressed, or cannot be read. A truncated dump is no error.
+/// If the input is not a dump, is compressed, or cannot be read. A truncated dump is not an error.
 pub fn read(input: impl Read, out: &mut SampleBuilder<'_>) -> Result<Told, ImportError> {
     let mut lines = Lines::new(input);
     let first = lines.next().map_err(failed)?.unwrap_or_default();
@@ -125,7 +125,7 @@ pub fn read(input: impl Read, out: &mut SampleBuilder<'_>) -> Result<Told, Impor
         dump.skip_unneeded(&section, &mut lines).map_err(failed)?;
     }
     if section.tag == "erl_crash_dump" {
-        // In the head, every complete line is valid.
+        // Of the first section, every complete line is valid.
         dump.add(&section);
     }
     let missing = (!is_whole).then(|| dump.missing(abort_reason));
@@ -137,9 +137,9 @@ fn failed(error: std::io::Error) -> ImportError {
     ImportError::Unreadable(error.to_string())
 }
 
-/// A process on a scheduler.
+/// A process that was running on a scheduler.
 struct Running {
-    /// `scheduler:2`, as in the head, which names the thread that ended the VM.
+    /// The thread, such as `scheduler:2`. The head of the dump uses the same form for the thread that terminated the VM.
     thread: String,
     pid: String,
     is_in_gc: bool,
@@ -157,18 +157,19 @@ struct Dump {
     processes: Processes,
     resources: Resources,
     modules: i64,
-    /// The last part that has begun.
+    /// The last part that has begun, as an index in [`PARTS`].
     reached: Option<usize>,
 }
 
-/// Larger numbers are invalid.
+/// Maximum number of schedulers with a process, and of kinds of memory. A dump with more is invalid.
 const MAX_SCHEDULERS: usize = 4_096;
 const MAX_KINDS: usize = 64;
 
 impl Dump {
+    /// Notes which parts are complete when a section with this tag begins.
     fn reach(&mut self, tag: &str) {
         let part = PARTS.iter().position(|(tags, _)| tags.contains(&tag));
-        // Later sections that begin no part show that the parts before them are complete.
+        // Some sections do not begin a part, but show that the parts before them are complete.
         let part = part.or_else(|| match tag {
             "node" | "visible_node" | "hidden_node" | "not_connected" | "no_distribution" => Some(MODULES),
             tag if tag.starts_with("proc_") => Some(PARTS.len() - 1),
@@ -193,7 +194,7 @@ impl Dump {
         format!("{why}; missing or incomplete: {}", parts.join(", "))
     }
 
-    /// Skips a section that is not kept, after the initial call was read from it if it is a heap.
+    /// Skips a section whose content is not needed. If it is the heap of a `proc_lib` process, reads the initial call first.
     fn skip_unneeded(&mut self, section: &Section, lines: &mut Lines<impl Read>) -> std::io::Result<()> {
         match section.tag.as_str() {
             "proc_heap" if self.processes.needs_initial_call(&section.id) => {
@@ -266,8 +267,8 @@ impl Dump {
         self.readings.add(&metrics::RUN_QUEUE, entity, length);
     }
 
-    /// The process of the thread that ended the VM. The head names only normal schedulers. Any other thread is mostly a dirty scheduler
-    /// that collects a large heap, which identifies it if there is only one.
+    /// Returns the process that ran on the thread that terminated the VM. The head names that thread only if it is a normal scheduler.
+    /// Any other thread is usually a dirty scheduler with a garbage collection of a large heap, which identifies it if there is only one.
     fn crash_process(&self) -> Option<&str> {
         let thread = self.head.thread.as_deref()?;
         if let Some(running) = self.running.iter().find(|running| running.thread == thread) {
@@ -285,7 +286,8 @@ impl Dump {
         one(true).or_else(|| one(false)).map(|running| running.pid.as_str())
     }
 
-    /// The only process in garbage collection, if the thread is unknown. If the head names a normal scheduler, that one had no process.
+    /// Returns the only process in garbage collection, if the thread that terminated the VM is unknown. If the head contains a normal
+    /// scheduler, that scheduler had no process.
     fn only_process_in_gc(&self) -> Option<&str> {
         let is_known = self.head.thread.as_deref().is_some_and(|thread| thread != "scheduler:0");
         match self.processes.in_gc.as_slice() {
@@ -339,8 +341,8 @@ impl Dump {
     }
 }
 
-/// The initial call in the dictionary of a `proc_lib` process: a pair of `$initial_call` and an address, followed by the three terms at
-/// that address. In the dump, the dictionary precedes the stack and follows the messages.
+/// Reads the initial call in the dictionary of a `proc_lib` process. This is a pair of `$initial_call` and an address, followed by the
+/// three terms at that address. In the dump, the dictionary precedes the stack and follows the messages.
 fn initial_call(lines: &mut Lines<impl Read>) -> std::io::Result<Option<String>> {
     let mark = memmem::Finder::new(b":t2:AD:$initial_call,H");
     while let Some(line) = lines.next_of_section()? {
@@ -353,7 +355,7 @@ fn initial_call(lines: &mut Lines<impl Read>) -> std::io::Result<Option<String>>
     Ok(None)
 }
 
-/// `AB:file_server,A4:init,I1` as `file_server:init/1`.
+/// Converts the three terms of an initial call, such as `AB:file_server,A4:init,I1`, to `file_server:init/1`.
 fn call(terms: &[u8]) -> Option<String> {
     let (module, rest) = atom(terms)?;
     let (function, rest) = atom(rest.strip_prefix(b",")?)?;
@@ -361,7 +363,7 @@ fn call(terms: &[u8]) -> Option<String> {
     Some(format!("{}:{}/{arity}", text(module), text(function)))
 }
 
-/// An atom, which is preceded by its length, and the bytes after it.
+/// Parses an atom, which is preceded by its length. Returns it with the bytes after it.
 fn atom(terms: &[u8]) -> Option<(&[u8], &[u8])> {
     let rest = terms.strip_prefix(b"A")?;
     let (length, rest) = rest.split_at_checked(memchr::memchr(b':', rest)?)?;
@@ -374,7 +376,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_is_read_from_its_three_terms() {
+    fn an_initial_call_is_read_from_its_three_terms() {
         let check = |terms: &str, expect: Option<&str>| {
             assert_eq!(call(terms.as_bytes()).as_deref(), expect, "{terms}");
         };

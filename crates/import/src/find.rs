@@ -1,5 +1,6 @@
-//! Finds the output of every tool but lcnt in one pass over a text: tables by their headings, terms by their first element, lines by
-//! their labels. What was found is replaced by spaces, so that the search for lcnt's tables sees every other word at its old position.
+//! Finds the output of every tool except lcnt in one pass over a text. It recognizes tables by their headings, terms by their first
+//! element, and lines by their labels. The parts found are replaced by spaces, so that all other words keep their positions in the search
+//! for lcnt's tables.
 
 use crate::answers::{self, Call};
 use crate::banner::{self, Banner};
@@ -9,18 +10,19 @@ use crate::term::{self, Fault, TermError};
 use crate::text::{Tokens, is_space, skip_spaces, word};
 use crate::{instrument, msacc, rabbitmq};
 
-/// Maximum number of parts: `status` has some sixty lines.
+/// Maximum number of parts; the output of `rabbitmq-diagnostics status` has some sixty.
 const MAX_PARTS: usize = 2_000;
 
-/// Bytes that may be parsed without result, per byte of the text. A term of no known tool is parsed again at each bracket in it, so each of
-/// its bytes at most once per level of nesting, plus once for the attempt that is too deep. Only crafted text needs more.
+/// Maximum number of bytes that are parsed without a result, per byte of the text. A term of an unknown tool is parsed again at each
+/// bracket in it. So each of its bytes is parsed at most once per level of nesting, plus once for the attempt that is too deep. Only
+/// crafted text needs more.
 const MAX_WASTED_PER_BYTE: usize = term::MAX_DEPTH as usize + 2;
 
-/// Names that may follow a call in its statement, beside brackets and quotes: `…, limit: :infinity); :ok`, without which Elixir truncates a
-/// term, `… |> IO.inspect(limit: :infinity)`, `…), halt().`
+/// Names that may follow a call in its statement without changing its result. Examples: `…, limit: :infinity); :ok`, because Elixir
+/// truncates terms by default; `… |> IO.inspect(limit: :infinity)`; and `…), halt().`
 const TRAILING_NAMES: [&str; 8] = ["IO", "inspect", "limit", "infinity", "ok", "pretty", "true", "halt"];
 
-/// Characters that may follow a call in its statement without changing its result.
+/// Other characters that may follow a call in its statement without changing its result.
 const TRAILING_CHARS: [char; 17] = [
     '(', ')', '[', ']', '{', '}', '"', '\'', '`', '\u{201c}', '\u{201d}', '\u{2019}', '\\', ',', ';', '.',
     ':',
@@ -29,21 +31,22 @@ const TRAILING_CHARS: [char; 17] = [
 /// A term of an unknown tool.
 const TERM: Tool = "a term";
 
-/// Reported where a text has contradictory banners.
+/// The tool under which contradictory banners are reported.
 const BANNER: Tool = "a banner";
 
 const OTHER_BANNER: &str = "this banner differs from an earlier one, so facts that differ are left out: import the output of one VM at a time";
 
 const CHANGED: &str = "the rest of the statement transforms the result of the call: print the plain result";
 const SEVERAL: &str =
-    "the statement has several calls, and this may be the answer of any: print each on its own";
-const SAME_LINE: &str = "more text follows on its line, so it may not be the answer of the call: copy both as the shell printed them";
-const TOO_MANY: &str = "too many parts before it; nothing from here on was read: import the rest on its own";
-const EXHAUSTED: &str = "too many nested brackets before it: import it on its own";
+    "the statement has several calls, and this may be the result of any of them: print each separately";
+const SAME_LINE: &str = "more text follows on its line, so it may not be the result of the call: copy both as the shell printed them";
+const TOO_MANY: &str =
+    "too many parts before this one; the text from here on was not read: import it separately";
+const EXHAUSTED: &str = "too many nested brackets before it: import it separately";
 const CUT: &str = "the text ends within this term";
 const BROKEN: &str = "this term contains something that no term can: a line break in a number, or other text";
 
-/// Beginnings of the tools' terms, in both languages, without spaces. A broken term that begins so is reported as one.
+/// Beginnings of the tools' terms, in Erlang and Elixir, without spaces. A broken term is reported if it begins like this.
 const BEGINNINGS: [&str; 12] = [
     "[{total,",
     "[total:",
@@ -59,19 +62,19 @@ const BEGINNINGS: [&str; 12] = [
     "[{{:",
 ];
 
-/// Characters that identify the tool of a term; `{"stream_queue_replica_reader_procs":{` is the longest beginning.
+/// Number of characters that identify the tool of a term; `{"stream_queue_replica_reader_procs":{` is the longest beginning.
 const MAX_BEGINNING_CHARS: usize = 40;
 
-/// The output of all tools but lcnt.
+/// The output of all tools except lcnt.
 #[derive(Debug, Default)]
 pub struct ToolOutput {
     pub parts: Vec<Part>,
     pub banner: Banner,
-    /// The text, with spaces in place of what was found.
+    /// The text, with spaces in place of the parts.
     pub rest: String,
 }
 
-/// Finds the output of all tools but lcnt.
+/// Finds the output of all tools except lcnt.
 pub fn find(text: &str) -> ToolOutput {
     let (banner, other) = banners(text);
     let release = banner.release.as_deref().and_then(|release| release.parse().ok());
@@ -93,8 +96,8 @@ pub fn find(text: &str) -> ToolOutput {
     ToolOutput { parts: finder.parts, banner, rest }
 }
 
-/// Merges the banners of the text, and returns the first one that contradicts an earlier one. `rabbitmq-diagnostics status` has its banner
-/// within a line.
+/// Merges the banners of the text, and reports the first one that contradicts an earlier one. They may begin within a line, as in the
+/// output of `rabbitmq-diagnostics status`.
 fn banners(text: &str) -> (Banner, Option<Part>) {
     let all = text.match_indices(banner::FIRST_WORD).take(16);
     let all = all.map(|(at, _)| (at, banner::read(&mut Tokens::new(&text[at..]))));
@@ -108,7 +111,7 @@ fn banners(text: &str) -> (Banner, Option<Part>) {
     (banner::common_fields(&all), other)
 }
 
-/// The text with spaces in place of the given byte ranges; line breaks stay.
+/// Returns the text with spaces in place of the given byte ranges; line breaks are kept.
 fn blanked(text: &str, blanks: &[(usize, usize)]) -> String {
     let mut rest = String::with_capacity(text.len());
     let mut at = 0;
@@ -121,18 +124,18 @@ fn blanked(text: &str, blanks: &[(usize, usize)]) -> String {
     rest
 }
 
-/// A call whose answer may follow.
+/// A call whose result may follow.
 struct PendingCall {
     call: Call,
     begin: usize,
     end: usize,
     prefix: StatementPrefix,
-    /// Another call of the same statement is answered separately.
+    /// Whether the results of several calls in its statement are printed.
     is_one_of_several: bool,
 }
 
 impl PendingCall {
-    /// Why the following text may not be the answer of the call.
+    /// Returns why the following text may not be the result of the call.
     fn doubt(&self) -> Option<&'static str> {
         match self {
             PendingCall { prefix: StatementPrefix { alters: true, .. }, .. } => Some(CHANGED),
@@ -145,7 +148,7 @@ impl PendingCall {
 struct Finder<'a> {
     text: &'a str,
     release: Option<u32>,
-    /// At most [`MAX_PARTS`] and one more, which reports that there are too many.
+    /// At most [`MAX_PARTS`], plus one that reports that there are too many.
     parts: Vec<Part>,
     /// Byte ranges of parts and calls.
     blanks: Vec<(usize, usize)>,
@@ -153,12 +156,12 @@ struct Finder<'a> {
     part_end: usize,
     /// The last call.
     call: Option<PendingCall>,
-    /// Bytes that may still be parsed without result.
+    /// Number of bytes that may still be parsed without a result.
     budget: usize,
 }
 
 impl Finder<'_> {
-    /// Handles what begins at `at`, and returns where to go on.
+    /// Handles the word or term that begins at `at`, and returns the position where the search continues.
     fn step(&mut self, at: usize) -> usize {
         let rest = &self.text[at..];
         let end = match rest.chars().next() {
@@ -172,7 +175,7 @@ impl Finder<'_> {
         }
     }
 
-    /// Where the next word begins, or a term within this word.
+    /// Returns the position of the next word, or a position within this word at which a part may begin.
     fn next(&self, at: usize) -> usize {
         let mut letters = self.text[at..].char_indices();
         let first = letters.next().map_or(' ', |(_, c)| c);
@@ -182,7 +185,7 @@ impl Finder<'_> {
             if is_space(c) || c == '\u{1b}' {
                 return skip_spaces(self.text, at + n);
             }
-            // A word may touch a prompt (`7>`) or a bracket, and a line the line before it.
+            // A word may touch a prompt (`7>`) or a bracket, and a line may touch the previous line.
             if matches!(c, '[' | '{' | '#' | '%')
                 || !is_name(before) && is_name(c)
                 || !before.is_uppercase() && c.is_uppercase()
@@ -219,7 +222,7 @@ impl Finder<'_> {
         Some(end)
     }
 
-    /// A number that `recon_alloc:memory` returned.
+    /// Reads a number that `recon_alloc:memory` returned.
     fn number(&mut self, at: usize) -> Option<usize> {
         let rest = &self.text[at..];
         let call = self.call_before(at).filter(|_| rest.starts_with(|c: char| c.is_ascii_digit()))?;
@@ -229,16 +232,16 @@ impl Finder<'_> {
                 .find(|c: char| !c.is_ascii_digit() && !matches!(c, '.' | '_' | 'e' | '-'))
                 .unwrap_or(rest.len());
         let after = &self.text[end..];
-        // Digits before `>` belong to a prompt. Directly after the call, they are preceded by those of the answer.
+        // Digits before `>` belong to a prompt, unless they follow the call directly: then they begin with the digits of the result.
         let is_prompt = after.starts_with('>');
         if end == at || is_prompt && !self.follows_directly(at) {
             return None;
         }
-        // After a line break within the number, digits follow.
+        // If a line break split the number, its other digits follow.
         let (next, next_end) = word(self.text, end);
         let goes_on = !next.is_empty() && next.bytes().all(|byte| byte.is_ascii_digit());
         let is_apart = after.starts_with(|c| is_space(c) || c == '\u{1b}');
-        // A shell prints nothing more on that line; where line breaks were lost, its next prompt follows.
+        // A shell prints nothing else on that line; if line breaks were lost, its next prompt follows.
         let is_last = next.is_empty()
             || self.text[end..next_end - next.len()].contains('\n')
             || matches!(next, "ok" | ":ok")
@@ -287,7 +290,7 @@ impl Finder<'_> {
         }
     }
 
-    /// Takes bytes that were parsed without result from the budget; every attempt costs at least one.
+    /// Subtracts bytes that were parsed without a result from the budget; every attempt costs at least one byte.
     fn charge(&mut self, bytes: usize) {
         self.budget = self.budget.saturating_sub(bytes.max(1));
     }
@@ -305,7 +308,7 @@ impl Finder<'_> {
         self.blanks.last().is_some_and(|(_, end)| *end == at)
     }
 
-    /// Describes a call that begins at `begin`, with the rest of its statement.
+    /// Evaluates the statement around a call that begins at `begin`.
     fn pending_call(&self, call: Call, begin: usize, end: usize) -> PendingCall {
         let mut from = self.part_end.max(begin.saturating_sub(MAX_CALL_BYTES));
         while !self.text.is_char_boundary(from) {
@@ -323,25 +326,25 @@ impl Finder<'_> {
         PendingCall { call, begin, end, prefix, is_one_of_several }
     }
 
-    /// The call, if the following text is its answer.
+    /// Returns the call, if the following text is its result.
     fn sole_call(pending_call: &PendingCall) -> Option<&Call> {
         (!pending_call.is_one_of_several).then_some(&pending_call.call)
     }
 
-    /// The last call, if only prompts and the rest of its own statement are between it and `at`.
+    /// Returns the last call, if only prompts and the rest of its statement are between it and `at`.
     fn call_before(&self, at: usize) -> Option<&PendingCall> {
         let pending_call = self.call.as_ref()?;
         if at - pending_call.end > MAX_CALL_BYTES {
             return None;
         }
         let text = &self.text[..at];
-        // A function around the call may have more arguments: `lists:sublist(…, 3)`.
+        // A function around the call may have further arguments: `lists:sublist(…, 3)`.
         let rest_of_line = text[pending_call.end..].find('\n').filter(|_| pending_call.prefix.alters);
         let mut after = pending_call.end + rest_of_line.unwrap_or(0);
         while after < at {
             let (word, next) = word(text, after);
             let is_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | '@');
-            // Any other character transforms the answer, or begins a comment.
+            // Any other character transforms the result, or begins a comment.
             let is_mark = |c: char| is_name(c) || TRAILING_CHARS.contains(&c);
             let is_rest = || {
                 word.split("|>").all(|part| part.chars().all(is_mark))

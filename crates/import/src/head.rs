@@ -5,13 +5,13 @@ use crate::text::{Token, Tokens};
 /// The content of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Column {
-    /// The class; with swapped keys, a process or port; in a table of places, all classes that were locked there.
+    /// The class; with swapped keys, a process or port; in a table of locations, all classes that were locked there.
     Name,
-    /// The single lock; for a class, its number of locks.
+    /// The single lock; for a class, the number of its locks.
     Id,
     /// The kind of lock.
     Kind,
-    /// File and line of the emulator's source.
+    /// The location: file and line of the emulator's source.
     Place,
     Tries,
     Collisions,
@@ -21,12 +21,12 @@ pub enum Column {
     Time,
     /// Percentage of the duration.
     Duration,
-    /// Marks for the distribution of wait times. They are no counts.
+    /// Marks that show the distribution of wait times; these are not counts.
     Histogram,
 }
 
 impl Column {
-    /// Whether the column holds a measurement; a table needs at least one.
+    /// Whether the column contains measured values; a table has at least one such column.
     fn is_measured(self) -> bool {
         !matches!(self, Column::Name | Column::Id | Column::Kind | Column::Place | Column::Histogram)
     }
@@ -50,7 +50,8 @@ const HEADINGS: [(Column, &str); 10] = [
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Head {
     pub columns: Vec<Column>,
-    /// Characters in the line up to the end of each heading, where its column ends; empty if the headings are on several lines.
+    /// End of each heading, in characters from the beginning of the line, which is also the end of its column. Empty if the headings are on
+    /// several lines.
     pub ends: Vec<usize>,
     /// Number of words.
     pub words: usize,
@@ -59,7 +60,7 @@ pub struct Head {
 /// Reads headings at the current word; `None` for other text.
 pub fn read(tokens: &mut Tokens<'_>) -> Option<Head> {
     let first = tokens.peek(0)?;
-    // Rejects most words at once.
+    // Most words are rejected here.
     if !HEADINGS.iter().any(|(_, heading)| first.text.get(..2) == heading.get(..2)) {
         return None;
     }
@@ -78,7 +79,7 @@ pub fn read(tokens: &mut Tokens<'_>) -> Option<Head> {
         ends.push(last.0.column - 1 + last.1);
         at = after;
     }
-    // A longer word is no heading, unless the dashes of the next line follow.
+    // A word that continues after the heading is not a heading, unless it continues with the dashes of the next line.
     if at.1 > 0 {
         let rest = tokens.peek(at.0)?.text.get(at.1..)?;
         if !is_divider(rest) {
@@ -90,15 +91,15 @@ pub fn read(tokens: &mut Tokens<'_>) -> Option<Head> {
     is_table.then(|| Head { columns, ends: if in_line { ends } else { Vec::new() }, words: at.0 })
 }
 
-/// Whether the word is a part of the line below the headings.
+/// Whether the word is a part of the line of dashes below the headings.
 pub fn is_divider(word: &str) -> bool {
     !word.is_empty() && word.bytes().all(|byte| byte == b'-')
 }
 
-/// A position: words from the current one, and bytes within that word.
+/// A position: number of words after the current one, and bytes within that word.
 type Place = (usize, usize);
 
-/// Where a heading that begins at `begin` ends, and its last word with the bytes up to the end.
+/// Matches a heading at `begin`. Returns the position after it, and its last word with the number of bytes up to the end of the heading.
 fn match_heading<'a>(
     tokens: &mut Tokens<'a>,
     begin: Place,
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn headings_are_found_with_any_spacing() {
+    fn headings_are_found_with_or_without_spaces() {
         let all = [Name, Id, Tries, Collisions, CollisionShare, Time, Duration];
         let usual = "      lock   id  #tries  #collisions  collisions [%]  time [us]  duration [%]\n";
         check(usual, Some(&all));
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn similar_words_are_no_headings() {
+    fn similar_words_are_not_headings() {
         check("lock id", None);
         check("lock identity #tries", None);
         check("time [us]", None);
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_end_where_their_headings_end() {
+    fn a_column_ends_at_the_end_of_its_heading() {
         let head = read(&mut Tokens::new("  lock   id  time [us]")).expect("headings");
         assert_eq!(head.ends, [6, 11, 22]);
         assert_eq!(head.words, 4);

@@ -1,9 +1,8 @@
-//! Interprets the results of `instrument:allocations` and `instrument:carriers` as the rows that beamtune's own walk over the carriers
-//! yields.
+//! Converts results of `instrument:allocations` and `instrument:carriers` to the rows that beamtune's own carrier walk creates.
 //!
-//! Both contain histograms of sizes whose bin boundaries depend on the release (erts/emulator/beam/erl_alloc_util.c). Bins of blocks end at
-//! a power of two times the start, minus the start until OTP 26; bins of free blocks at twice that until OTP 25. The release is therefore
-//! required.
+//! Both contain histograms of sizes with bin boundaries that depend on the release (erts/emulator/beam/erl_alloc_util.c), so the release
+//! must be known. A bin of blocks ends at the start times a power of two; until OTP 26, the start is subtracted. A bin of free blocks ends
+//! at twice this value until OTP 25.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -20,7 +19,7 @@ const MAX_BINS: usize = 64;
 
 const RELEASE: &str = "the bins of its histograms depend on the OTP release: copy the VM's banner too (Erlang/OTP 27 [erts-15.0] …)";
 const MALFORMED: &str =
-    "it is no result of this instrument function: a count is invalid, or the histograms differ in length";
+    "it is not a result of this instrument function: a count is invalid, or the histograms differ in length";
 const BY_PROCESS: &str = "it is listed by process or function: print instrument:allocations()";
 const SOME_BLOCKS: &str = "the call may have selected only some of the blocks";
 const SOME_CARRIERS: &str = "the call may have selected only some of the carriers";
@@ -48,7 +47,7 @@ pub fn interpret(
     };
     let is_all_of = |name: &str| call.is_some_and(|call| call.function == name && call.arguments.is_empty());
     let data = match result.as_slice() {
-        // With `flags`, origins are pids or functions instead of names.
+        // With the option `flags`, origins are pids or functions instead of names.
         [Term::Integer(_), Term::Integer(_), Term::Map(origins)]
             if origins.iter().any(|(origin, _)| matches!(origin, Term::Other | Term::Tuple(_))) =>
         {
@@ -78,7 +77,7 @@ fn counts(histogram: &Term) -> Option<Vec<i64>> {
     (2..=MAX_BINS).contains(&bins.len()).then(|| bins.iter().map(amount).collect())?
 }
 
-/// A histogram without empty bins. The VM uses only one of several bins with the same boundary.
+/// Returns a histogram without empty bins. Of several bins with the same boundary, the VM uses only one.
 fn sizes(bounds: &[i64], counts: &[i64]) -> Vec<SizeCount> {
     let mut sizes: Vec<SizeCount> = Vec::new();
     for (from, count) in bounds.iter().zip(counts).filter(|(_, count)| **count > 0) {
@@ -90,7 +89,7 @@ fn sizes(bounds: &[i64], counts: &[i64]) -> Vec<SizeCount> {
     sizes
 }
 
-/// A size times a power of two, saturating.
+/// Multiplies a size by a power of two, saturating.
 fn doubled(size: i64, times: usize) -> i64 {
     size.saturating_mul(1_i64.checked_shl(u32::try_from(times.min(62)).unwrap_or(62)).unwrap_or(i64::MAX))
 }
@@ -127,7 +126,7 @@ fn allocations(
         for (kind, histogram) in kinds.map()? {
             let counts = counts(histogram)?;
             let bounds = block_bounds(start, release, counts.len());
-            // Estimated: all blocks of a bin count as its middle.
+            // The size is estimated as if all blocks of a bin had the size in its middle.
             let estimate = counts.iter().enumerate().fold(0_i64, |sum, (bin, count)| {
                 let middle = match bounds.get(bin + 1) {
                     Some(next) => bounds[bin].saturating_add(*next) / 2,
@@ -156,7 +155,7 @@ fn allocations(
     Some(data)
 }
 
-/// A carrier in the result.
+/// A carrier in a result of `instrument:carriers`.
 struct Carrier<'a> {
     allocator: &'a str,
     in_pool: bool,
@@ -201,7 +200,7 @@ impl<'a> Carrier<'a> {
         self.blocks.iter().fold(0, |sum, block| sum.saturating_add(block.count))
     }
 
-    /// By the VM's accounting, the block of a singleblock carrier fills it completely, header included.
+    /// Whether it is a singleblock carrier. According to the VM, the block of such a carrier fills it completely, including its header.
     fn is_single(&self) -> bool {
         self.unscanned == 0
             && self.free.iter().all(|count| *count == 0)
@@ -215,7 +214,7 @@ fn carriers(start: i64, release: u32, all: &[Term], is_whole: bool) -> Option<Pa
     if carriers.iter().any(|carrier| carrier.free.len() != bins) {
         return None;
     }
-    // OTP 26 has used both layouts; in the later one, the first bin is always empty.
+    // OTP 26 used both layouts; in the later one, the first bin is always empty.
     let is_since_26 = release >= 27 || release == 26 && carriers.iter().all(|carrier| carrier.free[0] == 0);
     let bounds = free_bounds(start, is_since_26, bins);
     // For each row, the index of every allocator in its `blocks`.
@@ -267,7 +266,7 @@ fn carriers(start: i64, release: u32, all: &[Term], is_whole: bool) -> Option<Pa
     })
 }
 
-/// Sums per allocator; the result does not distinguish instances.
+/// Sums carriers and blocks per allocator; `instrument` does not distinguish instances.
 fn sums(carriers: &[Carrier<'_>]) -> Vec<Value> {
     let mut sums: BTreeMap<(&str, usize), [i64; 4]> = BTreeMap::new();
     for carrier in carriers {
@@ -288,7 +287,8 @@ fn sums(carriers: &[Carrier<'_>]) -> Vec<Value> {
     sums.into_iter().flat_map(of).collect()
 }
 
-/// Number and size of carriers, number and size of blocks: in multiblock carriers, in singleblock carriers, in the carrier pool.
+/// The metrics for number and size of carriers, and number and size of blocks: for multiblock carriers, singleblock carriers, and the
+/// carrier pool.
 pub const CARRIER_SETS: [[&Metric; 4]; 3] = [
     [
         &metrics::MBCS_CARRIERS,

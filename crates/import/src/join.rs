@@ -1,8 +1,8 @@
 //! Merges the tables of one lock counting collection, so that nothing is counted twice.
 //!
-//! A text mostly has several tables of the same counts: classes, then single locks, then the places of one of them. A class that is printed
-//! both as a whole and by place becomes one row per place and one for the rest; locks that two calls printed become one row each. Rows that
-//! contradict earlier ones belong to another collection and are refused.
+//! A text usually contains several tables of the same counts: classes, then single locks, then the locations of one of them. A class that
+//! is printed both as a whole and by location becomes one row per location and one row for the rest. A lock that two calls printed becomes
+//! one row. Rows that contradict earlier ones belong to another collection and are refused.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -17,7 +17,7 @@ use crate::row::{HALF_DIGIT, Place};
 /// A microsecond in nanoseconds.
 const MICROSECOND: i64 = 1_000;
 
-/// A duration is derived from percentages only if they leave at most this relative uncertainty.
+/// Maximum relative uncertainty of a duration that is derived from percentages.
 const MAX_LENGTH_UNCERTAINTY: f64 = 0.05;
 
 /// Names of unread parts.
@@ -29,22 +29,21 @@ const NO_TIME: &str =
 const OTHER_LENGTH: &str =
     "its time and percentage belong to another duration: import one collection at a time";
 const OTHER_COLLECTION: &str =
-    "it contradicts an earlier table, so it is of another collection: import one at a time";
+    "it contradicts an earlier table, so it belongs to another collection: import one at a time";
 const EXCEEDS_WHOLE: &str =
     "its counts exceed those of the lock or class that they are part of: import one collection at a time";
-const AMBIGUOUS_NAME: &str = "several locks have this name, and which one it is is unknown";
+const AMBIGUOUS_NAME: &str = "several locks have this name, so it is unknown which one this is";
 const NO_ROWS: &str = "no row of this collection was read: copy the output of lcnt:conflicts() too";
-const EMPTY: &str = "it has headings but no row: by default, lcnt leaves out locks without wait time";
-const INCOMPLETE_HISTOGRAM: &str = "the histogram below it is incomplete, so it is unknown";
+const EMPTY: &str = "it has headings but no row: by default, lcnt omits locks without wait time";
+const INCOMPLETE_HISTOGRAM: &str = "the histogram below it is incomplete, and was not read";
 
-/// The merged content of lcnt's tables.
+/// The merged data of lcnt's tables.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Imported {
-    /// The collection. `length` is 0 where neither `information` nor percentages give it, `locks` is a lower bound derived from the rows,
-    /// and `remark` says what is not exact.
+    /// The collection. `length` is 0 if neither `information` nor percentages contain it. `locks` may be a lower bound derived from the
+    /// rows. `remark` describes what is not exact.
     pub session: LockSession,
-    /// The counts. `locks` is 0 where the number of locks was not printed, `waits` is 0 without a histogram, and `kind` is empty where it
-    /// was not printed.
+    /// The counts. `locks` is 0 and `kind` is empty if they were not printed; `waits` is 0 if there is no histogram.
     pub rows: Vec<LockRow>,
     /// The parts that were not read.
     pub unread: Vec<Unread>,
@@ -81,7 +80,7 @@ impl Sum {
         }
     }
 
-    /// The difference; `None` if a count would be negative.
+    /// Subtracts the other sum; `None` if a count would be negative.
     fn without(self, other: Sum) -> Option<Sum> {
         let rest = Sum {
             tries: self.tries - other.tries,
@@ -92,14 +91,14 @@ impl Sum {
     }
 }
 
-/// Merges all tables, and returns the number of unread parts that are not listed.
+/// Merges all tables. Also returns the number of unread parts that are not listed.
 pub fn join(output: LcntOutput) -> (Imported, usize) {
     let LcntOutput { tables, information, mut unread } = output;
     let mut refused: Vec<(&Row, &'static str)> = Vec::new();
     let mut rows = Vec::new();
     let mut table_number = 0;
     for table in &tables {
-        // The places of one lock have a table of their own.
+        // The locations of each lock are in a separate table.
         table_number += 1;
         rows.extend(counted_rows(table, table_number, &mut |row, why| refused.push((row, why))));
     }
@@ -154,7 +153,7 @@ fn merge_information(all: Vec<Information>, unread: &mut UnreadLog) -> (Informat
     (first, positions)
 }
 
-/// How long locks were counted.
+/// The duration of the collection.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Length {
     Printed(i64),
@@ -164,7 +163,8 @@ enum Length {
 }
 
 impl Length {
-    /// The duration. Rows that contradict it are refused; without a printed duration, the first rows that give one decide.
+    /// Determines the duration. Rows that contradict it are refused. If it was not printed, it is derived from the rows, and the first ones
+    /// take precedence.
     fn of<'t>(
         information: &Information,
         rows: &mut Vec<CountedRow<'t>>,
@@ -180,7 +180,7 @@ impl Length {
             if time == 0 {
                 return true;
             }
-            // The wait time as a percentage of the duration, which is rounded.
+            // The share is the wait time as a percentage of the duration, and is rounded.
             let from = time as f64 * 100.0 / (share + HALF_DIGIT * 1.001);
             let to = if share > HALF_DIGIT {
                 time as f64 * 100.0 / (share - HALF_DIGIT * 1.001)
@@ -204,7 +204,7 @@ impl Length {
         }
     }
 
-    /// In microseconds; 0 if unknown.
+    /// Returns the duration in microseconds; 0 if unknown.
     fn us(self) -> i64 {
         match self {
             Length::Printed(us) => us,
@@ -214,7 +214,7 @@ impl Length {
     }
 }
 
-/// Adds the wait times.
+/// Adds the wait times to the rows; refuses rows with an unknown wait time.
 fn add_times<'t>(
     rows: Vec<CountedRow<'t>>,
     length: &Length,
@@ -236,7 +236,7 @@ fn add_times<'t>(
     rows.into_iter().filter_map(with_time).collect()
 }
 
-/// Rows of whole classes: for each class its places, and the rest.
+/// Merges the rows of classes. For each class, returns its locations and the rest.
 fn whole_classes<'t>(
     rows: Vec<TimedRow<'t>>,
     refused: &mut Vec<(&'t Row, &'static str)>,
@@ -278,7 +278,7 @@ fn whole_classes<'t>(
             all.push(whole);
             continue;
         };
-        // The number of locks is printed with the class only.
+        // The number of locks is printed only with the class.
         places.iter_mut().for_each(|place| place.counted.locks = whole.counted.locks);
         all.extend(places);
         all.extend(remainder(whole, rest));
@@ -287,7 +287,7 @@ fn whole_classes<'t>(
     all
 }
 
-/// The part of a lock or class that its places do not cover; `None` if there is no such part.
+/// Returns the part of a lock or class that its locations do not include; `None` if there is no such part.
 fn remainder<'t>(whole: TimedRow<'t>, rest: Sum) -> Option<TimedRow<'t>> {
     let Sum { tries, collisions, time_us } = rest;
     let has_bins = !whole.counted.row.bins.is_empty();
@@ -295,7 +295,7 @@ fn remainder<'t>(whole: TimedRow<'t>, rest: Sum) -> Option<TimedRow<'t>> {
         .then_some(TimedRow { counted: CountedRow { tries, collisions, ..whole.counted }, time_us })
 }
 
-/// Rows of single locks, and how many locks they cover.
+/// Merges the rows of single locks. Also returns the number of these locks.
 fn single_locks<'t>(
     rows: Vec<TimedRow<'t>>,
     refused: &mut Vec<(&'t Row, &'static str)>,
@@ -304,7 +304,7 @@ fn single_locks<'t>(
     let wholes = subtract_single_locks(deduplicate(wholes), refused);
     let mut locks = wholes.iter().fold(0_i64, |sum, row| sum.saturating_add(row.counted.locks.max(1)));
     let mut all: Vec<Option<TimedRow<'t>>> = wholes.into_iter().map(Some).collect();
-    // By name, and by name and sums.
+    // Indexes by name, and by name and sums.
     let (mut named, mut summed): (HashMap<_, Vec<usize>>, HashMap<_, Vec<usize>>) =
         (HashMap::new(), HashMap::new());
     for (at, row) in all.iter().enumerate() {
@@ -346,7 +346,7 @@ fn single_locks<'t>(
     (all.into_iter().flatten().collect(), locks)
 }
 
-/// Where locks of one name are printed both singly and as a sum, subtracts the single ones from the sum.
+/// If locks of the same name are printed both singly and as a sum, subtracts the single locks from the sum.
 fn subtract_single_locks<'t>(
     rows: Vec<TimedRow<'t>>,
     refused: &mut Vec<(&'t Row, &'static str)>,
@@ -374,12 +374,12 @@ fn subtract_single_locks<'t>(
     single
 }
 
-/// The lock's name in lock counting; several locks may have the same one.
+/// Returns the name of a lock: its class and id. Several locks may have the same name.
 fn name(row: &TimedRow<'_>) -> (String, Option<String>) {
     (row.counted.class.clone(), row.counted.id.clone())
 }
 
-/// Identifies a single lock by its numbers, since many locks have the same name.
+/// Identifies a single lock by its counts, since many locks have the same name.
 type Key = (String, Option<String>, Option<Place>, i64, Option<(i64, i64)>);
 
 fn key(row: &TimedRow<'_>, exactly: bool) -> Key {
@@ -388,7 +388,7 @@ fn key(row: &TimedRow<'_>, exactly: bool) -> Key {
     (counted.class.clone(), counted.id.clone(), counted.place.clone(), counted.tries, numbers)
 }
 
-/// Removes duplicates: equal rows of one call are several locks, equal rows of several calls are one.
+/// Removes duplicates. Equal rows of one call are different locks; equal rows of different calls are the same lock.
 fn deduplicate(rows: Vec<TimedRow<'_>>) -> Vec<TimedRow<'_>> {
     let mut by_call: BTreeMap<usize, Vec<TimedRow<'_>>> = BTreeMap::new();
     for row in rows {
@@ -417,7 +417,7 @@ fn deduplicate(rows: Vec<TimedRow<'_>>) -> Vec<TimedRow<'_>> {
     all
 }
 
-/// Whether earlier calls printed at least as many rows with this key as the current one has up to here.
+/// Whether earlier calls printed at least as many rows with this key as the current call has printed so far.
 fn seen_before(key: Key, known: &HashMap<Key, usize>, here: &mut HashMap<Key, usize>) -> bool {
     let known = known.get(&key).copied().unwrap_or(0);
     let here = here.entry(key).or_insert(0);
@@ -425,7 +425,7 @@ fn seen_before(key: Key, known: &HashMap<Key, usize>, here: &mut HashMap<Key, us
     *here <= known
 }
 
-/// Whether two rows agree, as far as their numbers are exact.
+/// Whether two rows agree in all numbers that are exact.
 fn agree(one: &TimedRow<'_>, other: &TimedRow<'_>) -> bool {
     let are_exact = one.counted.is_exact && other.counted.is_exact;
     let have_counts =
@@ -435,7 +435,7 @@ fn agree(one: &TimedRow<'_>, other: &TimedRow<'_>) -> bool {
         && (!are_exact || (one.counted.collisions, one.time_us) == (other.counted.collisions, other.time_us))
 }
 
-/// Adds what another row of the same class or place has beyond the first.
+/// Adds the values that another row of the same class or location has, but the first one lacks.
 fn merge<'t>(known: &mut TimedRow<'t>, row: TimedRow<'t>) {
     let keep = known.counted.clone();
     let has_bins = |counted: &CountedRow<'_>| !counted.row.bins.is_empty();
@@ -455,7 +455,7 @@ fn lock_row<'t>(row: TimedRow<'t>, refused: &mut Vec<(&'t Row, &'static str)>) -
         refused.push((counted.row, INCOMPLETE_HISTOGRAM));
         histogram.clear();
     }
-    // Every timed wait is in the histogram.
+    // The histogram contains every timed wait.
     let waits = histogram.iter().fold(0_i64, |sum, count| sum.saturating_add(*count));
     let used = histogram.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1);
     histogram.truncate(used);
@@ -476,7 +476,7 @@ fn lock_row<'t>(row: TimedRow<'t>, refused: &mut Vec<(&'t Row, &'static str)>) -
     }
 }
 
-/// Lower bound for the number of locks, from the rows of classes.
+/// Returns a lower bound for the number of locks, from the rows of classes.
 fn min_lock_count(rows: &[LockRow]) -> i64 {
     let mut classes: HashMap<&str, i64> = HashMap::new();
     for row in rows.iter().filter(|row| row.id.is_none()) {
@@ -496,7 +496,7 @@ fn remark(length: &Length, are_counted: bool, has_classes: bool, is_rounded: boo
         Length::Unknown => "The duration is unknown: copy lcnt:information() too.".to_owned(),
     };
     let sentences = [
-        "Imported from the output of lcnt, which by default prints 20 rows and leaves out locks without wait time.",
+        "Imported from the output of lcnt, which by default prints 20 rows and omits locks without wait time.",
         length.as_str(),
         if are_counted { "" } else { "The number of locks is a lower bound." },
         if has_classes { "" } else { "Only single locks were printed, no whole class." },
@@ -505,7 +505,7 @@ fn remark(length: &Length, are_counted: bool, has_classes: bool, is_rounded: boo
     sentences.iter().filter(|sentence| !sentence.is_empty()).copied().collect::<Vec<_>>().join(" ")
 }
 
-/// A row as it can be found in the text.
+/// Returns the words of a row by which the user can find it in the text.
 fn describe(row: &Row) -> String {
     let cells = &row.cells;
     let place = cells.place.as_ref().map(|place| match (&place.file, place.line) {

@@ -1,8 +1,8 @@
 //! Parses the output of `lcnt` word by word.
 //!
-//! Line breaks get lost in copying and matter little: a table is a line of headings and the words after it that fit. A row begins at the
-//! beginning of a line, directly after another row, or after unreadable words that end as a row does. It begins nowhere else, or the second
-//! word of a broken row would be taken for the first word of another.
+//! Line breaks may be lost when text is copied, so they hardly matter. A table is a line of headings and the words after it that fit. A row
+//! begins only at the beginning of a line, directly after another row, or after unreadable words that end like a row. Otherwise, the second
+//! word of a broken row could be mistaken for the first word of another row.
 
 use std::collections::VecDeque;
 
@@ -13,24 +13,25 @@ use crate::row::{self, Cells, Fault};
 use crate::text::{Token, Tokens, unquoted};
 use crate::{MAX_QUOTED_CHARS, MAX_UNREAD, Unread};
 
-/// Maximum number of rows. A large node has half a million locks, but nobody prints all of them.
+/// Maximum number of rows. A large node has half a million locks, but printing all of them is not useful.
 const MAX_ROWS: usize = 200_000;
 
-/// Ways to split rows into cells that are tried in a whole text.
+/// Maximum number of steps in splitting rows into cells, for a whole text.
 const SPLIT_BUDGET: u32 = 2_000_000;
 
-/// Bytes that may be scanned for the ends of unterminated calls: per byte of the text, and at least. A truncated call is scanned once, so
+/// Maximum number of bytes that are scanned for the ends of unterminated calls, per byte of the text. A truncated call is scanned once, so
 /// only crafted text needs more.
 const MAX_CALL_SCAN_PER_BYTE: usize = 2;
+/// Number of bytes that may be scanned for the ends of unterminated calls in addition.
 const MIN_CALL_SCAN_BYTES: usize = 16 * call::MAX_CALL_BYTES;
 
 const UNKNOWN: &str = "no known tool prints this";
-const TOO_MANY: &str = "too many rows before it";
+const TOO_MANY: &str = "too many rows before this one";
 const OVERFLOWED: &str = "a count has more digits than lcnt prints, so the histogram is unknown";
 const NO_ROW: &str = "the row that this histogram belongs to was not read";
 const NO_PLACES: &str = "the table of places below these lines is missing: copy it too";
 const UNTERMINATED: &str =
-    "too many unterminated calls before it, so no further call was read: import it on its own";
+    "too many unterminated calls before this one, so no further call was read: import it separately";
 
 /// The output of lcnt in a text.
 #[derive(Debug, Default)]
@@ -43,15 +44,16 @@ pub struct LcntOutput {
 /// A table.
 #[derive(Debug)]
 pub struct Table {
-    /// Position of its headings.
+    /// Line of its headings.
     pub line: usize,
+    /// Column of its headings in the text.
     pub column: usize,
     pub columns: Vec<Column>,
-    /// The call that printed the table, if the text shows it.
+    /// The call that printed the table, if the text contains it.
     pub call: Option<Call>,
-    /// The lock, if the lines above the table name it.
+    /// The lock or class, if the lines above the table contain it.
     pub context: Option<Context>,
-    /// The same number for all tables that one call printed.
+    /// Identifies the call that printed the table; a call may print several tables.
     pub call_id: usize,
     pub rows: Vec<Row>,
 }
@@ -62,11 +64,11 @@ pub struct Row {
     pub cells: Cells,
     pub line: usize,
     pub column: usize,
-    /// Counts of waits by length; empty without a histogram below the row.
+    /// Numbers of waits by duration; empty if there is no histogram below the row.
     pub bins: Vec<i64>,
 }
 
-/// The three lines above a table with the places of one lock or class.
+/// The three lines above a table with the locations of one lock or class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Context {
     pub class: String,
@@ -90,6 +92,7 @@ pub struct UnreadLog {
     list: Vec<Unread>,
     /// Number of lines of the last part.
     lines: usize,
+    /// Number of parts that are not listed.
     more: usize,
 }
 
@@ -124,7 +127,7 @@ impl UnreadLog {
         self.lines = 0;
     }
 
-    /// The listed parts, and the number of those that are not listed.
+    /// Returns the listed parts, and the number of parts that are not listed.
     pub fn finish(mut self) -> (Vec<Unread>, usize) {
         self.end();
         (self.list, self.more)
@@ -167,13 +170,13 @@ struct Parser<'a> {
     context: Option<Context>,
     /// Line and column of the context.
     context_at: (usize, usize),
-    /// No table of the call was read yet.
+    /// Whether no table of the call has been read yet.
     is_call_unanswered: bool,
-    /// The current word is within the output of `information`.
+    /// Whether the current word is within the output of `information`.
     in_information: bool,
-    /// A line with a prompt: the rest of the line is input.
+    /// The last line with a prompt. The rest of this line is input.
     shell_line: Option<usize>,
-    /// A row may begin here, although no line does.
+    /// Whether a row may begin at the current word even if no line begins there.
     may_begin_row: bool,
     /// The last words that fit no row.
     failed_words: VecDeque<&'a str>,
@@ -182,7 +185,7 @@ struct Parser<'a> {
     call_id: usize,
     rows: usize,
     budget: u32,
-    /// Bytes that may still be scanned for the ends of calls.
+    /// Number of bytes that may still be scanned for the ends of calls.
     call_budget: usize,
 }
 
@@ -216,7 +219,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Prompts, calls and banners.
+    /// Reads a prompt, a call or a banner.
     fn shell(&mut self, token: Token<'a>) -> bool {
         let line = Some(token.line);
         if call::is_prompt(token.text) {
@@ -252,10 +255,10 @@ impl<'a> Parser<'a> {
         true
     }
 
-    /// The calls that begin at `begin`; `None` once the scan budget is used up.
+    /// Reads the calls that begin at `begin`; `None` if the scan budget is used up.
     fn calls(&mut self, token: Token<'a>, begin: usize) -> Option<(Call, usize)> {
         if self.call_budget == 0 {
-            // The output of the previous call must not be taken for that of this one.
+            // Otherwise, the output of this call would be attributed to the previous one.
             (self.call, self.is_call_unanswered) = (None, false);
             return None;
         }
@@ -267,7 +270,7 @@ impl<'a> Parser<'a> {
         last
     }
 
-    /// The line of dashes below the headings.
+    /// Reads a part of the line of dashes below the headings.
     fn divider(&mut self, token: Token<'a>) -> bool {
         let is_divider = self.head.is_some() && head::is_divider(token.text);
         if is_divider {
@@ -282,7 +285,7 @@ impl<'a> Parser<'a> {
             && self.output.tables.last().is_some_and(|table| table.context.is_some())
             || self.call.as_ref().is_some_and(|call| call.function == Function::Histogram);
         if !self.is_call_unanswered && !goes_on {
-            // The call may have been cut off in copying.
+            // The call that printed this table was not copied.
             self.call = None;
             self.call_id += 1;
         }
@@ -306,7 +309,7 @@ impl<'a> Parser<'a> {
         true
     }
 
-    /// `lock: db_tab`, `id:   sessions`, `type: rw_mutex`.
+    /// Reads the lines `lock: db_tab`, `id:   sessions`, `type: rw_mutex`.
     fn context(&mut self, token: Token<'a>) -> bool {
         let words: [&str; 6] = std::array::from_fn(|n| self.tokens.word(n));
         let ["lock:", class, "id:", id, "type:", kind] = words else { return false };
@@ -318,7 +321,7 @@ impl<'a> Parser<'a> {
         true
     }
 
-    /// The output of `information`: a heading, then lines with a name, a colon and a number.
+    /// Reads a part of the output of `information`: a heading, then lines with a name, a colon and a number.
     fn information(&mut self, token: Token<'a>) -> bool {
         let words: [&str; 6] = std::array::from_fn(|n| self.tokens.word(n));
         let number = |word: &str| word.parse::<i64>().ok().filter(|number| *number >= 0);
@@ -340,7 +343,7 @@ impl<'a> Parser<'a> {
             self.tokens.skip(3);
             return true;
         }
-        // The duration in seconds, and sums that follow from the tables.
+        // The duration in seconds, and sums that are also in the tables, are skipped.
         let is_rest = match words {
             [
                 "us" | "(" | "s)" | "%" | "summated" | "stats:" | "#tries" | "#colls" | "wait" | "percent"
@@ -367,7 +370,7 @@ impl<'a> Parser<'a> {
         });
     }
 
-    /// A line of a histogram with counts: `12 = log2 :     1034 | ####`.
+    /// Reads a line of a histogram with counts: `12 = log2 :     1034 | ####`.
     fn bin(&mut self, token: Token<'a>) -> bool {
         let words: [&str; 6] = std::array::from_fn(|n| self.tokens.word(n));
         let [index, "=", "log2", ":", count, "|"] = words else { return false };
@@ -376,7 +379,7 @@ impl<'a> Parser<'a> {
         while self.tokens.word(0).starts_with('#') && self.tokens.word(0).bytes().all(|byte| byte == b'#') {
             self.tokens.skip(1);
         }
-        // Where line breaks were lost, the shell's answer follows the last line.
+        // If line breaks were lost, the value that the shell prints follows the last line.
         if matches!(self.tokens.word(0), "ok" | ":ok") {
             self.tokens.skip(1);
         }
@@ -392,7 +395,7 @@ impl<'a> Parser<'a> {
         true
     }
 
-    /// The answer that a shell prints after other output.
+    /// Reads the return value that a shell prints after other output.
     fn answer(&mut self, token: Token<'a>) -> bool {
         let is_answer = matches!(token.text, "ok" | ":ok" | "true" | "false")
             || token.text.starts_with("{ok,")
@@ -409,7 +412,7 @@ impl<'a> Parser<'a> {
         false
     }
 
-    /// A row of the current table, or an unread word.
+    /// Reads a row of the current table, or reports an unread word.
     fn row(&mut self, token: Token<'a>) {
         self.in_information = false;
         let is_first = token.is_first;
@@ -422,7 +425,7 @@ impl<'a> Parser<'a> {
                     Err(fault) => why = fault.why(),
                 }
                 if why == Fault::Mismatch.why() && is_first && !self.has_number() {
-                    // Prose: the table has ended.
+                    // The line is prose, so the table has ended.
                     self.may_begin_row = false;
                     return self.skip_word(token, UNKNOWN, false);
                 }
@@ -460,7 +463,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Whether one of the next words of the line is a number, as in every row.
+    /// Whether one of the next words of the line is a number; every row contains a number.
     fn has_number(&mut self) -> bool {
         let Some(first) = self.tokens.peek(0) else { return false };
         let in_line = |token: &Token<'_>| token.line == first.line;

@@ -1,15 +1,16 @@
 //! Imports text that the VM's own tools have printed, as the rows of a recording.
 //!
-//! Text pasted into a ticket, a mail or a page is often all that is left of a measurement. [`read`] looks for the output of `msacc`,
-//! `erlang:memory()`, `scheduler:utilization`, `recon_alloc`, `instrument` and `rabbitmq-diagnostics` (`find`), and in the rest for the
-//! tables of lock counting (`lcnt`, `join`): `conflicts` by class and by single lock, `inspect`, `histogram`, `locations` and
-//! `information`. Nothing is guessed. A row counts only if every cell is valid for its column and its percentages follow from its counts; a
-//! term counts only if it is complete and has the form that its function returns. Everything else is reported with its position
-//! ([`Unread`]).
+//! Text in a ticket, a mail or a web page is often the only trace of a measurement. [`read`] finds the output of `msacc`,
+//! `erlang:memory()`, `scheduler:utilization`, `recon_alloc`, `instrument` and `rabbitmq-diagnostics` (`find`). In the remaining text, it
+//! finds the tables of lock counting (`lcnt`, `join`): `conflicts` by class and by single lock, `inspect`, `histogram`, `locations` and
+//! `information`.
 //!
-//! The layout of lcnt's tables is the same from OTP 18 to 29 (lib/tools/src/lcnt.erl): a column is right-aligned and as wide as its widest
-//! cell, at most 80 characters; longer cells are truncated and touch the cell before them. Times are whole microseconds, percentages have
-//! four decimals. Text that has lost line breaks, alignment or some spaces can therefore still be parsed.
+//! Nothing is guessed. A row is accepted only if every cell is valid for its column and its percentages follow from its counts. A term is
+//! accepted only if it is complete and has the form that its function returns. Everything else is reported with its position ([`Unread`]).
+//!
+//! The layout of lcnt's tables is the same from OTP 18 to 29 (lib/tools/src/lcnt.erl). A column is right-aligned and as wide as its widest
+//! cell, up to 80 characters; longer cells are truncated and touch the previous cell. Times are whole microseconds, and percentages have
+//! four decimals. Therefore, text that has lost line breaks, alignment or some spaces can still be parsed.
 
 mod answers;
 mod banner;
@@ -33,7 +34,7 @@ mod text;
 pub use banner::Banner;
 pub use sample::Reading;
 
-/// Maximum size of a text, in bytes: all locks of a large node take some 30 MB.
+/// Maximum size of a text, in bytes. The table of all locks of a large node has some 30 MB.
 pub const MAX_BYTES: usize = 64 << 20;
 
 /// A part of the text that was not read.
@@ -45,11 +46,11 @@ pub struct Unread {
     pub column: usize,
     /// The beginning of the part.
     pub text: String,
-    /// Why it was not read, and how many lines it has if more than one.
+    /// The reason, and the number of lines if the part has more than one.
     pub why: String,
 }
 
-/// Why nothing was read at all.
+/// Why nothing was imported.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ImportError {
     /// The text is larger than [`MAX_BYTES`].
@@ -67,12 +68,12 @@ pub enum ImportError {
     )]
     NothingFound,
     /// A crash dump within other text.
-    #[error("it contains a crash dump, which must be a file of its own: beamtune import erl_crash.dump")]
+    #[error("it contains a crash dump, which must be in a separate file: beamtune import erl_crash.dump")]
     EmbeddedCrashDump,
-    /// A gzip file.
+    /// The input is a gzip file.
     #[error("it is compressed: gunzip -c FILE | beamtune import -")]
     Compressed,
-    /// The file does not begin as a crash dump does.
+    /// The file does not begin like a crash dump.
     #[error("it is no crash dump: the first line of a crash dump begins with =erl_crash_dump:")]
     NotACrashDump,
     /// Reading the file or the pipe failed.
@@ -80,10 +81,10 @@ pub enum ImportError {
     Unreadable(String),
 }
 
-/// Maximum number of unread parts that are listed. The others are only counted.
+/// Maximum number of unread parts that are listed. Further parts are only counted.
 const MAX_UNREAD: usize = 1_000;
 
-/// Characters of an unread part that are quoted.
+/// Maximum number of characters of an unread part that are quoted.
 const MAX_QUOTED_CHARS: usize = 120;
 
 const DUMP: &str = "a crash dump must be a file of its own: beamtune import erl_crash.dump";
@@ -123,8 +124,8 @@ pub fn read(bytes: &[u8]) -> Result<Reading, ImportError> {
     Ok(reading)
 }
 
-/// Sorts unread parts by position and keeps [`MAX_UNREAD`]. The last entry gives the number of those that are not listed, including the
-/// `more` that were dropped before.
+/// Sorts unread parts by position and keeps [`MAX_UNREAD`]. The last entry contains the number of those that are not listed, which includes
+/// the `more` parts that were dropped before.
 fn limit(unread: &mut Vec<Unread>, more: usize) {
     unread.sort_by_key(|unread| (unread.line, unread.column));
     let more = more + unread.len().saturating_sub(MAX_UNREAD);
@@ -143,7 +144,7 @@ fn as_text(bytes: &[u8]) -> Result<std::borrow::Cow<'_, str>, ImportError> {
     }
 }
 
-/// Converts byte ranges of the text, which must be sorted, into lines and columns.
+/// Converts sorted byte ranges of the text to lines and columns.
 fn locate(text: &str, refused: Vec<(usize, usize, String)>) -> Vec<Unread> {
     let (mut line, mut line_begin, mut at) = (1, 0, 0);
     let mut unread = Vec::new();

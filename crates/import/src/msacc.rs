@@ -1,9 +1,10 @@
-//! Interprets microstate accounting, as `msacc:print` and `rabbitmq-diagnostics runtime_thread_stats` print it.
+//! Interprets microstate accounting that `msacc:print` or `rabbitmq-diagnostics runtime_thread_stats` printed.
 //!
-//! The format is the same from OTP 19 to 29 (lib/runtime_tools/src/msacc.erl): a heading with the states in the order of the map's keys
-//! (arbitrary since OTP 26), then a line per thread and a line per type. Names are truncated to their column, and touch if they fill it.
-//! Percentages have two decimals; with the option `system`, each is followed by another one in brackets. The table has no times: they are
-//! computed from the percentages and the real-time, which is printed above the table if threads are listed.
+//! The format is the same from OTP 19 to 29 (lib/runtime_tools/src/msacc.erl). A heading contains the states in the order of the map's keys
+//! (arbitrary since OTP 26). A line per thread and a line per type follow. Names are truncated to the width of their column, and touch the
+//! next name if they fill it. Percentages have two decimals; with the option `system`, another percentage in brackets follows each. The
+//! table contains no times: they are computed from the percentages and the real-time, which is printed above the table if threads are
+//! listed.
 
 use beamtune_model::{facts, metrics};
 
@@ -13,7 +14,7 @@ use crate::text::{find_within, match_words, skip_spaces, word};
 
 pub const TOOL: &str = "msacc";
 
-/// Thread types, with their truncated forms in the lines of threads (10 characters) and of types (14).
+/// Thread types, with their truncated forms in lines of threads (10 characters) and in lines of types (14 characters).
 const TYPES: [(&str, &str, &str); 6] = [
     ("async", "async", "async"),
     ("aux", "aux", "aux"),
@@ -23,7 +24,7 @@ const TYPES: [(&str, &str, &str); 6] = [
     ("scheduler", "scheduler", "scheduler"),
 ];
 
-/// States that are recognized when they touch in the heading. Others are read if they are separate words.
+/// States that are recognized even if they touch each other in the heading. Other states are read if they are separate words.
 const STATES: [&str; 15] = [
     "alloc",
     "aux",
@@ -41,31 +42,31 @@ const STATES: [&str; 15] = [
     "sleep",
     "timers",
 ];
-/// A state of all threads in every build. Only `msacc:stats(runtime, …)` leaves it out, so that its percentages refer to the time at work.
+/// A state of all threads in every build. Only `msacc:stats(runtime, …)` omits it, so that its percentages refer to run-time.
 const SLEEP: &str = "sleep";
 
-/// The line above a table with the duration of the measurement.
+/// The line above a table that contains the duration of the measurement.
 const REAL_TIME: [&str; 4] = ["Average", "thread", "real-time", ":"];
 
 /// The first word of the lines above both halves of a table.
 const SECTION: &str = "Stats";
 
-/// More than in any build.
+/// Maximum number of states: more than in any build.
 const MAX_STATES: usize = 40;
-/// 1,024 schedulers of each kind, and poll threads.
+/// Maximum number of threads: 1,024 schedulers of each kind, and poll threads.
 const MAX_THREADS: usize = 4_096;
 
-/// The last number that fits into two digits; larger ones are printed as stars.
+/// The largest thread number that has two digits; larger ones are printed as stars.
 const MAX_PRINTED_NUMBER: i64 = 99;
 const STARS: &str = "**";
 /// Stands for a number printed as stars.
 const NO_NUMBER: i64 = -1;
 
-/// All of a thread's time, in hundredths of a percent.
+/// The whole time of a thread, in hundredths of a percent.
 const FULL_TIME: i64 = 10_000;
 
-/// Maximum difference between the mean of the threads and the line of their type, in hundredths of a percent: the VM weights threads by
-/// their time, which is nearly equal.
+/// Maximum difference between the mean of the threads and the line of their type, in hundredths of a percent. They differ because the VM
+/// weights threads by their time, which is nearly equal.
 const MAX_MEAN_DIFFERENCE: i64 = 100;
 
 const TRUNCATED_HEADING: &str = "this msacc table is truncated after its heading";
@@ -76,11 +77,11 @@ const BROKEN_ROW: &str =
 const MISSING_THREADS: &str = "threads are missing in this msacc table";
 const WRONG_MEAN: &str =
     "the threads of this msacc table contradict its lines per type: some are missing or changed";
-const NUMBERED: &str = "msacc prints no thread number above 99; later threads are numbered by their order";
-const RUN_TIME: &str = "these are percentages of run-time, without sleep, so how busy threads were is unknown: print msacc:print() instead";
+const NUMBERED: &str = "msacc prints thread numbers only up to 99; later threads are numbered by their order";
+const RUN_TIME: &str = "these are percentages of run-time, without sleep, so the utilization of the threads is unknown: use msacc:print() instead";
 const NO_TIME: &str = "these msacc threads have counted no time: start msacc first (msacc:start(1000))";
 
-/// Whether a table, or the lines above it, begin here.
+/// Whether a table, or the lines above a table, begin at this position.
 pub fn begins(text: &str, at: usize) -> bool {
     line_above(text, at, &REAL_TIME).is_some() || heading_begins(text, at).is_some()
 }
@@ -91,7 +92,7 @@ fn heading_begins(text: &str, at: usize) -> Option<usize> {
     if next == after {
         return None;
     }
-    // "thread" occurs in prose too.
+    // The word also occurs in prose.
     split_states(word(text, next).0)
         .filter(|states| states.iter().any(|state| STATES.contains(&state.as_str())))
         .map(|_| after)
@@ -115,7 +116,7 @@ pub fn read(text: &str, begin: usize) -> (usize, Result<PartData, &'static str>)
     table(text, after, length_us)
 }
 
-/// `Average thread real-time    : 302256 us`.
+/// Reads a line such as `Average thread real-time    : 302256 us`. Returns its end and its number.
 fn line_above(text: &str, at: usize, words: &[&str]) -> Option<(usize, i64)> {
     let number = skip_spaces(text, match_words(text, at, words)?);
     let digits = text[number..].find(|c: char| !c.is_ascii_digit())?;
@@ -128,7 +129,7 @@ fn line_above(text: &str, at: usize, words: &[&str]) -> Option<(usize, i64)> {
 struct Row {
     kind: &'static str,
     id: Option<i64>,
-    /// In hundredths of a percent, in the order of the heading.
+    /// Percentages in hundredths of a percent, in the order of the heading.
     shares: Vec<i64>,
 }
 
@@ -141,7 +142,7 @@ fn table(text: &str, heading: usize, length_us: Option<i64>) -> (usize, Result<P
             break end;
         }
         let (name, end) = word(text, begin);
-        // Where a line break was lost, the next line touches.
+        // If a line break was lost, the next line touches.
         let (name, end) = match name.find(SECTION) {
             Some(length) if length > 0 => (&name[..length], begin + length),
             _ => (name, end),
@@ -197,7 +198,7 @@ fn to_data(
     if !states.iter().any(|state| state == SLEEP) {
         return Err(RUN_TIME);
     }
-    // The last line is that of schedulers, so it is missing in every truncated table.
+    // The last line contains the schedulers, so it is missing in every truncated table.
     if !types.iter().any(|row| row.kind == "scheduler") {
         return Err(NO_TYPES);
     }
@@ -227,7 +228,7 @@ fn to_data(
     Ok(PartData { facts, values, length_us, remark, ..PartData::default() })
 }
 
-/// Number of schedulers of each kind: msacc lists all of them, online or not.
+/// Returns the number of schedulers of each kind, as facts. msacc lists all schedulers, online or not.
 fn scheduler_counts<'a>(kinds: impl Iterator<Item = &'a str> + Clone) -> Vec<(&'static str, String)> {
     let facts = [
         ("scheduler", facts::SCHEDULERS),
@@ -260,7 +261,7 @@ fn check_complete(threads: &[Row], types: &[Row]) -> Result<(), &'static str> {
     if threads.iter().all(is_listed) { Ok(()) } else { Err(NO_TYPES) }
 }
 
-/// `Stats per thread:` or `Stats per type:`: whether it is the second one, and its end.
+/// Reads `Stats per thread:` or `Stats per type:`. Returns whether it is the second one, and its end.
 fn section(text: &str, at: usize) -> Option<(bool, usize)> {
     let after = match_words(text, at, &[SECTION, "per"])?;
     let next = skip_spaces(text, after);
@@ -269,7 +270,7 @@ fn section(text: &str, at: usize) -> Option<(bool, usize)> {
         .or_else(|| match_words(text, next, &["type:"]).map(|end| (true, end)))
 }
 
-/// The thread type at the beginning of a line, and its end.
+/// Returns the thread type at the beginning of a line, and its end.
 fn label(text: &str, at: usize, is_types: bool) -> Option<(&'static str, usize)> {
     let rest = &text[at..];
     TYPES.iter().find_map(|(kind, of_thread, of_type)| {
@@ -284,7 +285,7 @@ fn label(text: &str, at: usize, is_types: bool) -> Option<(&'static str, usize)>
     })
 }
 
-/// The rest of a line: the thread's number, and a percentage per state.
+/// Reads the rest of a line: the thread's number, and a percentage per state.
 fn row(text: &str, kind: &'static str, begin: usize, is_types: bool, states: usize) -> Option<(Row, usize)> {
     let mut at = begin;
     let id = match is_types {
@@ -312,7 +313,7 @@ fn row(text: &str, kind: &'static str, begin: usize, is_types: bool, states: usi
         shares.push(share);
         at = end;
     }
-    // Another cell belongs to a state that is missing in the heading.
+    // If another cell follows, a state is missing in the heading.
     let next = skip_spaces(text, at);
     let has_more = text[next..].starts_with(|c: char| c.is_ascii_digit()) && cell(text, next).is_some();
     let sum: i64 = shares.iter().sum();
@@ -321,7 +322,7 @@ fn row(text: &str, kind: &'static str, begin: usize, is_types: bool, states: usi
     fits.then_some((Row { kind, id, shares }, at))
 }
 
-/// `12.34%`, or `12.34%( 1.2%)`: the value in hundredths of a percent, whether there are brackets, and the end.
+/// Reads a cell: `12.34%`, or `12.34%( 1.2%)`. Returns the value in hundredths of a percent, whether there are brackets, and the end.
 fn cell(text: &str, at: usize) -> Option<(i64, bool, usize)> {
     let rest = &text[at..];
     let end = find_within(rest, "%", 6).filter(|end| *end >= 4)?;
@@ -333,19 +334,20 @@ fn cell(text: &str, at: usize) -> Option<(i64, bool, usize)> {
     let share = integer.parse::<i64>().ok()? * 100 + decimals.parse::<i64>().ok()?;
     let after = at + end + "%".len();
     let Some(inner) = text[after..].strip_prefix('(') else { return Some((share, false, after)) };
-    // Values wider than their field are printed as stars.
+    // Values that are wider than their field are printed as stars.
     let close = find_within(inner, "%)", 8)?;
     let is_allowed = |c: char| c.is_ascii_digit() || matches!(c, '.' | '*') || crate::text::is_space(c);
     inner[..close].chars().all(is_allowed).then_some((share, true, after + 1 + close + 2))
 }
 
-/// The states in a word of the heading. Touching states are separated if there is exactly one way. `None` if the word is no name.
+/// Returns the states in a word of the heading. Touching states are separated if there is exactly one way to do so. `None` if the word is
+/// not a name.
 fn split_states(word: &str) -> Option<Vec<String>> {
     let is_name = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
     if !is_name || word.len() > 200 {
         return None;
     }
-    // For each position, the ends of the first state in all ways to split the rest of the word; `None` if there is no way.
+    // For each position: the end of the first state in each way to split the rest of the word; `None` if there is no way.
     let mut ways: Vec<Option<Vec<usize>>> = vec![None; word.len() + 1];
     ways[word.len()] = Some(Vec::new());
     for at in (0..word.len()).rev() {
@@ -364,7 +366,7 @@ fn split_states(word: &str) -> Option<Vec<String>> {
     let mut states = Vec::new();
     while at < word.len() {
         match ways[at].as_deref() {
-            // An unknown state.
+            // The word is an unknown state.
             None if at == 0 => return Some(vec![word.to_owned()]),
             Some([end]) => {
                 states.push(word[at..*end].to_owned());
@@ -378,7 +380,8 @@ fn split_states(word: &str) -> Option<Vec<String>> {
 
 const MALFORMED_MAP: &str = "a thread of this list lacks its type, number or counters";
 
-/// The list of maps that `erlang:statistics(microstate_accounting)` and `msacc:stats()` return; `None` if the term is something else.
+/// Interprets the list of maps that `erlang:statistics(microstate_accounting)` and `msacc:stats()` return; `None` if the term is something
+/// else.
 pub fn threads(term: &Term) -> Option<Result<PartData, &'static str>> {
     let list = term.list()?;
     let first = list.first()?.map()?;
@@ -397,7 +400,7 @@ pub fn threads(term: &Term) -> Option<Result<PartData, &'static str>> {
 struct Thread {
     kind: String,
     id: i64,
-    /// msacc has converted them to microseconds.
+    /// Whether msacc has converted the counters to microseconds.
     is_us: bool,
     counters: Vec<(String, i64)>,
 }
@@ -437,7 +440,7 @@ fn thread(term: &Term) -> Option<Thread> {
     }
     let counters = get(map, "counters")?.map()?;
     let counters = counters.iter().map(|(state, value)| {
-        // Builds that count entries into a state return a pair.
+        // A VM that is built to count entries into a state returns a pair.
         let value = value.integer().or_else(|| value.tuple()?.first()?.integer())?;
         (value >= 0).then_some((state.atom()?.to_owned(), value))
     });
@@ -458,7 +461,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn touching_states_are_separated_if_there_is_one_way() {
+    fn touching_states_are_separated_if_there_is_exactly_one_way() {
         let check = |word: &str, expect: Option<&[&str]>| {
             let states = split_states(word);
             let states: Option<Vec<&str>> =

@@ -2,24 +2,24 @@
 
 use beamtune_model::{AllocationRow, CarrierRow, Family, Metric};
 
-/// A supported tool, as the fact `imported_from` names it.
+/// The name of a supported tool, as in the fact `imported_from`.
 pub type Tool = &'static str;
 
 /// A value of a series.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Value {
     pub series: SeriesRef,
-    /// As in recordings; empty if the series has only one.
+    /// The entity, as in recordings; empty if the series has only one.
     pub entity: String,
-    /// For a counter: its increase.
+    /// The value; for a counter, its increase.
     pub value: i64,
 }
 
-/// A series of the catalogue.
+/// A series that recordings can contain.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SeriesRef {
     Metric(&'static Metric),
-    /// With the name that the VM gave.
+    /// A series of a family, with the name that the VM gave it.
     Family(&'static Family, String),
 }
 
@@ -33,7 +33,7 @@ impl Value {
     }
 }
 
-/// The mean block size of an allocator, in bytes; 0 without blocks.
+/// The mean block size of an allocator, in bytes; 0 if it has no blocks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MeanBlockSize {
     pub allocator: String,
@@ -43,30 +43,30 @@ pub struct MeanBlockSize {
     pub sbcs: f64,
 }
 
-/// The meaning of a sum over all allocators; in bytes, except the last.
+/// The meaning of a sum over all allocators; in bytes, except for the usage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TotalKind {
-    /// Carriers.
+    /// Size of carriers.
     Allocated,
-    /// Carriers, summed over allocators.
+    /// Size of carriers, summed over allocators.
     AllocatedByType,
-    /// Carriers, summed over instances.
+    /// Size of carriers, summed over instances.
     AllocatedByInstance,
-    /// Blocks.
+    /// Size of blocks.
     Used,
-    /// Carriers minus blocks.
+    /// Size of carriers minus size of blocks.
     Unused,
-    /// Blocks divided by carriers.
+    /// Size of blocks divided by size of carriers.
     Usage,
 }
 
-/// The gap source for carriers; rules about carriers check it.
+/// The source of gaps in data about carriers, which rules about carriers check.
 pub const CARRIERS: &str = "vm.carriers";
 
-/// The gap source for allocations.
+/// The source of gaps in data about allocations.
 pub const ALLOCATIONS: &str = "vm.allocations";
 
-/// Data that is missing in a part.
+/// Data that are missing in a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Omission {
     /// The source of the gap in the recording.
@@ -79,7 +79,7 @@ pub struct Omission {
 pub struct PartData {
     pub facts: Vec<(&'static str, String)>,
     pub values: Vec<Value>,
-    /// How long the counters counted, in microseconds, if that was printed.
+    /// Duration of the measurement, in microseconds, if it was printed.
     pub length_us: Option<i64>,
     pub carriers: Vec<CarrierRow>,
     pub allocations: Vec<AllocationRow>,
@@ -87,22 +87,22 @@ pub struct PartData {
     pub means: Vec<MeanBlockSize>,
     /// A sum over all allocators.
     pub total: Option<(TotalKind, f64)>,
-    /// What is missing, if the data is incomplete.
+    /// What is missing, if the data are incomplete.
     pub omission: Option<Omission>,
-    /// What is not exact, for the user.
+    /// A remark for the user about data that are not exact.
     pub remark: Option<&'static str>,
 }
 
-/// A part of the text with the output of a tool.
+/// A part of the text that contains the output of a tool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Part {
     pub tool: Tool,
     /// Byte range in the text.
     pub begin: usize,
     pub end: usize,
-    /// The data, or why it was refused.
+    /// The data, or the reason for refusing them.
     pub data: Result<PartData, &'static str>,
 }
 
-/// Why a term that ends in `...` is refused.
+/// The reason for refusing a term that the shell ended with `...`.
 pub const TRUNCATED: &str = "the shell has truncated it: print all of it (rp(…) in Erlang, IO.inspect(…, limit: :infinity) in Elixir)";

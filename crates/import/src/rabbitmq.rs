@@ -1,8 +1,8 @@
 //! Interprets the output of `rabbitmq-diagnostics` and `rabbitmqctl`: `status`, `memory_breakdown` and alarms, as text or as JSON.
 //!
 //! Most kinds of memory are RabbitMQ's own sums over its processes and tables. Three come from the VM (`code`, `atom`, `binary`), and the
-//! total names its source. In text, sizes are rounded to four decimals, mostly of a gigabyte. In JSON they are exact, and the status has
-//! three totals: resident, allocated in carriers, and used by the VM (deps/rabbit/src/rabbit_vm.erl).
+//! source of the total is printed. In text, sizes are rounded to four decimals, usually of a gigabyte. In JSON, they are exact, and the
+//! status contains three totals: resident, allocated in carriers, and used by the VM (deps/rabbit/src/rabbit_vm.erl).
 
 use std::collections::HashSet;
 
@@ -48,10 +48,10 @@ const KINDS: [&str; 30] = [
     "stream_sac",
     "other",
 ];
-/// The kinds that `erlang:memory()` has too.
+/// The kinds that `erlang:memory()` returns, too.
 const VM_KINDS: [&str; 3] = ["atom", "binary", "code"];
 
-/// Units of sizes. The release decides which are printed; the argument of `--unit` is printed as it was typed, upper case included
+/// Units of sizes. The printed unit depends on the release. The argument of `--unit` is printed as it was entered, possibly in upper case
 /// (deps/rabbitmq_cli/lib/rabbitmq/cli/information_unit.ex).
 const UNITS: [(&str, f64); 24] = [
     ("bytes", 1.0),
@@ -69,7 +69,7 @@ const UNITS: [(&str, f64); 24] = [
     ("gb", 1e9),
     ("tb", 1e12),
     ("pb", 1e15),
-    // Since RabbitMQ 3.13, as all with an `i`.
+    // Since RabbitMQ 3.13, like all units with an `i`.
     ("ki", 1_024.0),
     ("mi", 1_048_576.0),
     ("ti", 1_099_511_627_776.0),
@@ -81,10 +81,10 @@ const UNITS: [(&str, f64); 24] = [
     ("p", 1e15),
 ];
 
-/// Ambiguous units: RabbitMQ 3.13 to 4.3 divide by 10^9 for them, unlike for all other units with an `i`.
+/// Ambiguous units: RabbitMQ 3.13 to 4.3 print gigabytes (10^9 bytes) with these units, unlike with all other units with an `i`.
 const AMBIGUOUS_UNITS: [&str; 2] = ["gib", "gi"];
 
-/// Beginnings of the lines of alarms (deps/rabbitmq_cli/lib/rabbitmq/cli/core/alarms.ex).
+/// Beginnings of lines about alarms (deps/rabbitmq_cli/lib/rabbitmq/cli/core/alarms.ex).
 const ALARMS: [&str; 3] = [MEMORY_ALARM, "Free disk space", "File descriptor limit"];
 const MEMORY_ALARM: &str = "Memory";
 
@@ -106,7 +106,7 @@ const MALFORMED_BREAKDOWN: &str =
     "it differs from the output of rabbitmq-diagnostics memory_breakdown --formatter json: a size is missing";
 const UNUSED_TOTAL: &str = "no rule uses this total: set vm_memory_calculation_strategy to rss";
 
-/// Reads a line at `begin`, and returns its end and data; `None` if it is not from RabbitMQ.
+/// Reads a line at `begin`, and returns its end and data; `None` if RabbitMQ does not print this line.
 pub fn read(text: &str, begin: usize) -> Option<(Tool, usize, Result<PartData, &'static str>)> {
     let (end, data) = line(text, begin)?;
     Some((TOOL, end, data))
@@ -136,7 +136,7 @@ fn line(text: &str, begin: usize) -> Option<(usize, Result<PartData, &'static st
         return Some(data);
     }
     let kind = kind(rest)?;
-    // Other lines of `status` contain some of these words too.
+    // Other lines of `status` contain some of these words, too.
     let after = begin + kind.len() + 1;
     let Some((Size { bytes, remark }, end)) = size(text, after) else {
         return Some((share(text, ambiguous_unit(text, after)?)?, Err(AMBIGUOUS_UNIT)));
@@ -149,12 +149,12 @@ fn line(text: &str, begin: usize) -> Option<(usize, Result<PartData, &'static st
     Some((end, Ok(PartData { values, remark, ..PartData::default() })))
 }
 
-/// The kind of memory that a line begins with.
+/// Returns the kind of memory at the beginning of a line.
 fn kind(rest: &str) -> Option<&'static str> {
     KINDS.iter().find(|kind| rest.strip_prefix(**kind).is_some_and(|rest| rest.starts_with(':'))).copied()
 }
 
-/// `0.1279 gb`, then `Calculation strategy: rss`.
+/// Reads the total: `0.1279 gb`, then `Calculation strategy: rss`.
 fn total(text: &str, begin: usize) -> (usize, Result<PartData, &'static str>) {
     let Some((Size { bytes, remark }, end)) = size(text, begin) else { return no_size(text, begin) };
     let next = skip_spaces(text, end);
@@ -170,7 +170,7 @@ fn total(text: &str, begin: usize) -> (usize, Result<PartData, &'static str>) {
     (end, data.map(|value| PartData { values: vec![value], remark, ..PartData::default() }))
 }
 
-/// `0.4 of available memory, computed to: 10.1106 gb`, or a size before the comma.
+/// Reads the watermark: `0.4 of available memory, computed to: 10.1106 gb`, possibly with a size before the comma.
 fn watermark(text: &str, begin: usize) -> (usize, Result<PartData, &'static str>) {
     let mut at = begin;
     for _ in 0..MAX_SETTING_WORDS {
@@ -187,7 +187,7 @@ fn watermark(text: &str, begin: usize) -> (usize, Result<PartData, &'static str>
     (begin, Err(NO_WATERMARK))
 }
 
-/// `Memory alarm on node rabbit@a`, one line per alarm of the cluster. Only memory alarms become facts.
+/// Reads consecutive lines such as `Memory alarm on node rabbit@a`, one per alarm in the cluster. Only memory alarms become facts.
 fn alarms(text: &str, begin: usize) -> Option<(usize, Result<PartData, &'static str>)> {
     let mut nodes: HashSet<&str> = HashSet::new();
     let mut end = None;
@@ -199,7 +199,7 @@ fn alarms(text: &str, begin: usize) -> Option<(usize, Result<PartData, &'static 
             return Some((after, Err(NO_NODE)));
         }
         if kind == MEMORY_ALARM {
-            // In JSON, a quote follows directly.
+            // In JSON, a quotation mark follows directly.
             nodes.insert(node.split('"').next().unwrap_or(node));
         }
         end = Some(after);
@@ -208,7 +208,7 @@ fn alarms(text: &str, begin: usize) -> Option<(usize, Result<PartData, &'static 
     Some((end?, Ok(PartData { facts: alarm_fact(&nodes), ..PartData::default() })))
 }
 
-/// The fact with the number of nodes that have a memory alarm, if there are any.
+/// Returns the fact with the number of nodes that have a memory alarm, if there are any.
 fn alarm_fact(nodes: &HashSet<&str>) -> Vec<(&'static str, String)> {
     match nodes.len() {
         0 => Vec::new(),
@@ -216,7 +216,7 @@ fn alarm_fact(nodes: &HashSet<&str>) -> Vec<(&'static str, String)> {
     }
 }
 
-/// The kind of alarm of a line, and where the node's name begins.
+/// Returns the kind of the alarm in a line, and the position of the node name.
 fn alarm(text: &str, at: usize) -> Option<(&'static str, usize)> {
     ALARMS.into_iter().find_map(|kind| {
         let words: Vec<&str> = kind.split(' ').chain(["alarm", "on", "node"]).collect();
@@ -224,7 +224,7 @@ fn alarm(text: &str, at: usize) -> Option<(&'static str, usize)> {
     })
 }
 
-/// The next word and its end. It also ends before one of the labels in `next`, which touch it where a line break was lost.
+/// Returns the next word and its end. If a line break was lost, one of the labels in `next` touches the word, which then ends before it.
 fn word_before<'a>(text: &'a str, from: usize, next: &[&str]) -> (&'a str, usize) {
     let (word, end) = word(text, from);
     let begin = end - word.len();
@@ -236,7 +236,7 @@ fn word_before<'a>(text: &'a str, from: usize, next: &[&str]) -> (&'a str, usize
     touches.min().map_or((word, end), |at| (&word[..at], begin + at))
 }
 
-/// `268 used, 1048576 limit`.
+/// Reads the number of processes and their limit: `268 used, 1048576 limit`.
 fn processes(text: &str, begin: usize) -> Option<(usize, Result<PartData, &'static str>)> {
     let (used, at) = word(text, begin);
     let (label, at) = word(text, at);
@@ -252,12 +252,12 @@ fn processes(text: &str, begin: usize) -> Option<(usize, Result<PartData, &'stat
     (0 <= used && used <= limit).then_some((end, Ok(data)))
 }
 
-/// The end and the reason, where there is no valid size.
+/// Returns end and reason for an invalid size.
 fn no_size(text: &str, begin: usize) -> (usize, Result<PartData, &'static str>) {
     ambiguous_unit(text, begin).map_or((begin, Err(NO_SIZE)), |end| (end, Err(AMBIGUOUS_UNIT)))
 }
 
-/// The end of a size with an ambiguous unit.
+/// Returns the end of a size with an ambiguous unit.
 fn ambiguous_unit(text: &str, begin: usize) -> Option<usize> {
     let (number, at) = word(text, begin);
     let (unit, end) = word(text, at);
@@ -268,11 +268,11 @@ fn ambiguous_unit(text: &str, begin: usize) -> Option<usize> {
 /// A size with its unit.
 struct Size {
     bytes: i64,
-    /// That it is rounded, unless the unit is bytes.
+    /// The remark that the size is rounded, unless the unit is bytes.
     remark: Option<&'static str>,
 }
 
-/// A size and its end.
+/// Reads a size, and returns it with its end.
 fn size(text: &str, begin: usize) -> Option<(Size, usize)> {
     let (number, at) = word(text, begin);
     let (unit, end) = word(text, at);
@@ -289,7 +289,7 @@ fn size(text: &str, begin: usize) -> Option<(Size, usize)> {
     (bytes < 1e15).then_some((Size { bytes: bytes as i64, remark }, end))
 }
 
-/// `(63.33%)` or `(63.0 %)`: its end.
+/// Returns the end of a percentage in brackets: `(63.33%)` or `(63.0 %)`.
 fn share(text: &str, begin: usize) -> Option<usize> {
     let at = skip_spaces(text, begin);
     let inner = text[at..].strip_prefix('(')?;
@@ -298,7 +298,8 @@ fn share(text: &str, begin: usize) -> Option<usize> {
     number.parse::<f64>().ok().filter(|share| (0.0..=1_000.0).contains(share)).map(|_| at + 1 + close + 2)
 }
 
-/// First names of the status as JSON. The order depends on the VM, so these are all its names, except those that other documents use too.
+/// Names that identify the status as JSON if they come first. The order depends on the VM, so these are all its names, except those that
+/// other JSON documents use, too.
 const STATUS_NAMES: [&str; 18] = [
     "active_plugins",
     "config_files",
@@ -320,7 +321,7 @@ const STATUS_NAMES: [&str; 18] = [
     "vm_memory_high_watermark_setting",
 ];
 
-/// Whether a text without spaces begins as the JSON of the status or of the breakdown.
+/// Whether a text without spaces begins like the JSON of the status or of the breakdown.
 pub fn begins_as_json(compact: &str) -> bool {
     let name = compact.strip_prefix("{\"").and_then(|rest| rest.split_once('"'));
     name.is_some_and(|(name, after)| {
@@ -329,7 +330,7 @@ pub fn begins_as_json(compact: &str) -> bool {
     })
 }
 
-/// Interprets JSON; `None` if it is neither the status nor the breakdown.
+/// Interprets JSON; `None` if it is neither the status nor the memory breakdown.
 pub fn json(term: &Term) -> Option<(Tool, Result<PartData, &'static str>)> {
     let parts = term.tuple()?;
     let is_status = ["rabbitmq_version", "erlang_version"].iter().all(|name| field(parts, name).is_some());
@@ -340,13 +341,13 @@ pub fn json(term: &Term) -> Option<(Tool, Result<PartData, &'static str>)> {
     Some((TOOL, data))
 }
 
-/// `{"memory":{"code":31250000,…,"total":{"erlang":…,"rss":…,"allocated":…}},"processes":{"used":268,"limit":1048576},…}`.
+/// Interprets the status: `{"memory":{"code":31250000,…,"total":{"erlang":…,"rss":…,"allocated":…}},"processes":{"used":268,…},…}`.
 fn status(parts: &[Term], memory: &[Term]) -> Option<PartData> {
     let totals = field(memory, "total")?.tuple()?;
     let [resident, used, allocated] = ["rss", "erlang", "allocated"].map(|name| amount(totals, name));
     let (resident, allocated) = resident.zip(allocated)?;
     let mut values = vec![Value::named(&metrics::MEMORY, "", "total", used?)];
-    // Without access to the resident size, RabbitMQ prints the size of carriers in its place.
+    // If RabbitMQ cannot read the resident size, it prints the size of carriers instead.
     values.extend((resident != allocated).then(|| Value::of(&metrics::RSS, "", resident)));
     for kind in VM_KINDS {
         values.push(Value::named(&metrics::MEMORY, "", kind, amount(memory, kind)?));
@@ -380,7 +381,7 @@ fn status(parts: &[Term], memory: &[Term]) -> Option<PartData> {
     })
 }
 
-/// `{"code":{"bytes":31250000,"percentage":24.27},…}`.
+/// Interprets the memory breakdown: `{"code":{"bytes":31250000,"percentage":24.27},…}`.
 fn breakdown(parts: &[Term]) -> Option<Result<PartData, &'static str>> {
     let size = |part: &Term| match part.tuple()? {
         [Term::Atom(kind), Term::Tuple(size)] => {

@@ -1,12 +1,12 @@
 //! Parses rows of a table, and checks that their cells are consistent.
 //!
-//! Mostly a row has one word per column. Where words touch, the line is split at the ends of the columns. Where the alignment is lost too,
-//! every split into valid cells is tried, and the row is read if there is exactly one.
+//! Usually, a row has one word per column. If words touch, the line is split at the ends of the columns. If the alignment is also
+//! lost, all ways to split the line into valid cells are tried. The row is read if there is exactly one such way.
 
 use crate::head::{Column, Head, is_divider};
 use crate::text::{self, Tokens};
 
-/// Longer lines are no rows: ten columns of 80 characters.
+/// Longer lines are not rows, which have at most ten columns of 80 characters.
 const MAX_LINE_BYTES: usize = 2_000;
 
 /// Maximum number of steps in splitting one row.
@@ -15,10 +15,10 @@ const MAX_STEPS: u32 = 20_000;
 /// Half a unit of the last decimal of a percentage.
 pub const HALF_DIGIT: f64 = 0.000_05;
 
-/// Columns of this width or more may hold truncated names: lcnt makes none wider.
+/// The maximum width of a column in lcnt. A column of this width may contain truncated names.
 const MAX_COLUMN_CHARS: usize = 80;
 
-/// A place in the emulator's source. Both fields are `None` where lock counting does not know it.
+/// A location in the emulator's source. Both fields are `None` if lock counting does not know the location.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
     pub file: Option<String>,
@@ -28,9 +28,9 @@ pub struct Place {
 /// The cells of a row; `None` if the table has no such column.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Cells {
-    /// As printed, with quotes.
+    /// The name as printed, with quotes.
     pub name: Option<String>,
-    /// As printed, with quotes.
+    /// The id as printed, with quotes.
     pub id: Option<String>,
     pub kind: Option<String>,
     pub place: Option<Place>,
@@ -42,7 +42,7 @@ pub struct Cells {
 }
 
 impl Cells {
-    /// Sets a cell; false if the text is invalid for the column.
+    /// Sets a cell. Returns false if the text is invalid for the column.
     fn put(&mut self, column: Column, cell: &str) -> bool {
         match column {
             Column::Name => {
@@ -85,7 +85,7 @@ impl Cells {
         }
     }
 
-    /// Whether the collision percentage follows from the counts; true if one of them is missing.
+    /// Whether the collision percentage follows from the counts; true if one of these values is missing.
     pub fn is_consistent(&self) -> bool {
         match (self.tries, self.collisions, self.collision_pct) {
             (Some(0), _, Some(printed)) => printed == 0.0,
@@ -98,34 +98,34 @@ impl Cells {
     }
 }
 
-/// Why words are no row.
+/// Why words are not a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// A cell is invalid for its column.
     Mismatch,
     /// The collision percentage does not follow from the counts.
     Inconsistent,
-    /// There are several ways to split it.
+    /// There are several ways to split the line.
     Ambiguous,
     /// A number fills its column, so digits may be missing.
     Truncated,
 }
 
 impl Fault {
-    /// For the user.
+    /// Returns the reason, for the user.
     pub fn why(self) -> &'static str {
         match self {
             Fault::Mismatch => "it does not fit the columns above it",
             Fault::Inconsistent => {
                 "its collision percentage does not follow from its counts, so a number is wrong or belongs elsewhere"
             }
-            Fault::Ambiguous => "its columns touch, and where one ends is ambiguous",
+            Fault::Ambiguous => "its columns touch, so their ends are ambiguous",
             Fault::Truncated => "a number fills its column, so digits may be missing",
         }
     }
 }
 
-/// Reads a row at the current word, and returns its number of words. `budget` limits the splitting steps in the whole text.
+/// Reads a row at the current word. Returns the cells and the number of words. `budget` limits the steps of splitting in the whole text.
 pub fn read(tokens: &mut Tokens<'_>, head: &Head, budget: &mut u32) -> Result<(Cells, usize), Fault> {
     let fault = match by_words(tokens, head) {
         Ok(read) => return Ok(read),
@@ -153,7 +153,7 @@ pub fn read(tokens: &mut Tokens<'_>, head: &Head, budget: &mut u32) -> Result<(C
     })
 }
 
-/// One word per column.
+/// Reads a row that has one word per column.
 fn by_words(tokens: &mut Tokens<'_>, head: &Head) -> Result<(Cells, usize), Fault> {
     let mut cells = Cells::default();
     let mut words = 0;
@@ -162,7 +162,7 @@ fn by_words(tokens: &mut Tokens<'_>, head: &Head) -> Result<(Cells, usize), Faul
     for column in &head.columns {
         let token = tokens.peek(words).ok_or(Fault::Mismatch)?;
         if *column == Column::Histogram && token.text == "|" {
-            // A line break within the histogram.
+            // There is a line break within the histogram.
             words += broken_histogram(tokens, words).ok_or(Fault::Mismatch)?;
             continue;
         }
@@ -175,7 +175,7 @@ fn by_words(tokens: &mut Tokens<'_>, head: &Head) -> Result<(Cells, usize), Faul
     if !cells.is_consistent() {
         return Err(Fault::Inconsistent);
     }
-    // A number may be broken too. Its two parts then count as two cells, which only the percentage reliably reveals.
+    // A line break may split a number, too. Its two parts are then read as two cells, which only the percentage reliably detects.
     let is_checked = cells.tries.is_some() && cells.collisions.is_some() && cells.collision_pct.is_some();
     if last_line != first.line && !is_checked {
         return Err(Fault::Mismatch);
@@ -183,7 +183,7 @@ fn by_words(tokens: &mut Tokens<'_>, head: &Head) -> Result<(Cells, usize), Faul
     Ok((cells, words))
 }
 
-/// Number of words of a histogram that a line break splits; it begins `n` words from the current one.
+/// Counts the words of a histogram that contains a line break, and that begins `n` words after the current one.
 fn broken_histogram(tokens: &mut Tokens<'_>, n: usize) -> Option<usize> {
     for words in 1..16 {
         let word = tokens.word(n + words);
@@ -204,7 +204,7 @@ fn by_ends(line: &str, head: &Head) -> Result<Cells, Fault> {
     let (Some(end), Some(last)) = (head.ends.last(), head.columns.last()) else {
         return Err(Fault::Mismatch);
     };
-    // A histogram begins where its heading begins, and is longer.
+    // A histogram begins below the beginning of its heading, and is longer than the heading.
     if *last != Column::Histogram && letters.len() != *end {
         return Err(Fault::Mismatch);
     }
@@ -216,7 +216,7 @@ fn by_ends(line: &str, head: &Head) -> Result<Cells, Fault> {
         if !cells.put(*column, slice.trim()) {
             return Err(Fault::Mismatch);
         }
-        // Cells longer than the column are truncated. Of names, only those of the maximum length are.
+        // Cells that are longer than the column are truncated. For names, this happens only in columns of the maximum width.
         let may_be_cut = column.is_number() || end - begin < MAX_COLUMN_CHARS;
         if begin > 0 && !slice.starts_with(' ') && may_be_cut && *column != Column::Histogram {
             return Err(Fault::Truncated);
@@ -226,7 +226,7 @@ fn by_ends(line: &str, head: &Head) -> Result<Cells, Fault> {
     if cells.is_consistent() { Ok(cells) } else { Err(Fault::Inconsistent) }
 }
 
-/// Splits a line in every possible way; exactly one must be valid.
+/// Splits a line in every possible way. Fails unless exactly one way is valid.
 fn by_splitting(line: &str, head: &Head, budget: &mut u32) -> Result<Cells, Fault> {
     let mut search = Search {
         columns: &head.columns,
@@ -250,10 +250,11 @@ fn by_splitting(line: &str, head: &Head, budget: &mut u32) -> Result<Cells, Faul
 
 struct Search<'h> {
     columns: &'h [Column],
-    /// At most two, which is ambiguous already.
+    /// The results found; the search ends after two, because the line is then ambiguous.
     found: Vec<Cells>,
+    /// Number of steps left.
     steps: u32,
-    /// There was a way, but with an inconsistent collision percentage.
+    /// Whether there was a way that resulted in an inconsistent collision percentage.
     is_inconsistent: bool,
 }
 
@@ -282,12 +283,12 @@ impl Search<'_> {
     }
 }
 
-/// Possible lengths in bytes of a cell at the beginning of a text.
+/// Returns the possible lengths of a cell at the beginning of a text, in bytes.
 fn lengths(column: Column, rest: &str) -> Vec<usize> {
     let run = |is: fn(char) -> bool| rest.find(|c| !is(c)).unwrap_or(rest.len());
     match column {
         Column::Tries | Column::Collisions | Column::Time => (1..=run(|c| c.is_ascii_digit())).collect(),
-        // Always four decimals.
+        // A percentage always has four decimals.
         Column::CollisionShare | Column::Duration => {
             let whole = run(|c| c.is_ascii_digit());
             vec![whole + 5].into_iter().filter(|length| rest.is_char_boundary(*length)).collect()
@@ -311,7 +312,7 @@ fn lengths(column: Column, rest: &str) -> Vec<usize> {
     }
 }
 
-/// An atom, quoted or not, a pid, a port, or several classes separated by commas.
+/// Whether a cell is a valid name: an atom (quoted or not), a pid, a port, or several classes separated by commas.
 fn is_name(cell: &str) -> bool {
     names(cell).all(|name| {
         let is_atom = name.starts_with(|c: char| c.is_ascii_lowercase())
@@ -324,12 +325,12 @@ fn is_quoted(name: &str) -> bool {
     name.starts_with('\'') && text::quoted(name) == Some(name.len())
 }
 
-/// `<nonode@nohost.80.0>`, `#Port<nonode@nohost.5>`.
+/// Whether a name is a pid or a port: `<nonode@nohost.80.0>`, `#Port<nonode@nohost.5>`.
 pub fn is_pid_or_port(name: &str) -> bool {
     (name.starts_with('<') || name.starts_with("#Port<")) && name.ends_with('>') && name.contains('.')
 }
 
-/// The names in a cell; only tables of places have more than one.
+/// Returns the names in a cell; only in tables of locations is there more than one.
 pub fn names(cell: &str) -> impl Iterator<Item = &str> {
     let mut rest = Some(cell);
     std::iter::from_fn(move || {
@@ -343,7 +344,7 @@ pub fn names(cell: &str) -> impl Iterator<Item = &str> {
 
 fn is_id(cell: &str) -> bool {
     let is_word = !cell.is_empty() && !cell.contains('|') && !is_divider(cell);
-    // Percentages, and input after a prompt, are no ids.
+    // Percentages, and input after a prompt, are not ids.
     is_word
         && share(cell).is_none()
         && (is_quoted(cell) || is_pid_or_port(cell) || !cell.contains(['\'', '<', '>']))
@@ -374,18 +375,18 @@ fn place(cell: &str) -> Option<Place> {
 
 fn integer(cell: &str) -> Option<i64> {
     let is_plain = !cell.is_empty() && cell.bytes().all(|byte| byte.is_ascii_digit());
-    // The VM prints no leading zeros.
+    // The VM does not print leading zeros.
     (is_plain && (cell.len() == 1 || !cell.starts_with('0'))).then(|| cell.parse().ok()).flatten()
 }
 
-/// A number with four decimals.
+/// Parses a number with four decimals.
 fn share(cell: &str) -> Option<f64> {
     let (whole, digits) = cell.split_once('.')?;
     let is_fraction = digits.len() == 4 && digits.bytes().all(|byte| byte.is_ascii_digit());
     (is_fraction && integer(whole).is_some()).then(|| cell.parse().ok()).flatten()
 }
 
-/// Whether the last words end as a row does, with numbers in the last columns, so that another row may follow.
+/// Whether the last words end like a row, with numbers in the last columns, so that another row may follow.
 pub fn may_end(head: &Head, last: &[&str]) -> bool {
     let numbers: Vec<Column> =
         head.columns.iter().rev().copied().take_while(|column| column.is_number()).collect();
@@ -449,8 +450,8 @@ mod tests {
     }
 
     #[test]
-    fn touching_columns_are_split_if_there_is_one_way() {
-        // A percentage has four decimals, and the counts must give it.
+    fn touching_columns_are_split_if_there_is_exactly_one_way() {
+        // A percentage has four decimals, and must follow from the counts.
         assert_eq!(read_after(HEADINGS, "run_queue 10 59079988751.5022379062.2167"), Err(Fault::Ambiguous));
         assert_eq!(read_after(HEADINGS, "run_queue 10 59079988751.5022 37906 2.2167"), Ok(expected()));
         assert_eq!(read_after(HEADINGS, "run_queue 10 590799 8875 1.502237906 2.2167"), Ok(expected()));
@@ -473,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn names_places_and_ids_are_what_the_vm_prints() {
+    fn names_locations_and_ids_have_the_format_of_the_vm() {
         for name in ["db_tab", "'esock.r[17]'", "<nonode@nohost.80.0>", "proc_main,proc_msgq", "'a b',c"] {
             assert!(is_name(name), "{name}");
         }

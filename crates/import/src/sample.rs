@@ -1,7 +1,7 @@
 //! Merges all data of a text into one recording.
 //!
-//! Counters become two samples: zero at the beginning, the counts at the end of a period as long as the measurement. If the duration was
-//! not printed, it is assumed to be a second, and a fact says so.
+//! Counters become two samples: zero at the beginning, and the printed counts at the end of a period as long as the measurement. If the
+//! duration was not printed, it is assumed to be one second, which is recorded as a fact.
 
 use std::collections::HashMap;
 
@@ -29,14 +29,14 @@ const NO_SIZES: &str =
     "the sizes that these averages belong to are missing: print recon_alloc:fragmentation(current) too";
 const NO_LENGTH: &str = "the duration is unknown: times and rates assume one second";
 
-/// The content of a text, from all tools.
+/// The data of a text, from all tools.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Reading {
     /// Tools whose output was read, in the order of their first part.
     pub tools: Vec<Tool>,
-    /// The content of lcnt's tables; `None` if no row was read. In the session, `length` is 0 where neither `information` nor percentages
-    /// give it, `locks` is a lower bound derived from the rows, and `remark` says what is not exact. In rows, `locks` is 0 where the number
-    /// of locks was not printed, `waits` is 0 without a histogram, and `kind` is empty where it was not printed.
+    /// The data of lcnt's tables; `None` if no row was read. In the session, `length` is 0 if neither `information` nor percentages contain
+    /// it. `locks` may be a lower bound derived from the rows, and `remark` describes what is not exact. In rows, `locks` is 0 and `kind`
+    /// is empty if they were not printed, and `waits` is 0 if there is no histogram.
     pub locks: Option<(LockSession, Vec<LockRow>)>,
     /// The values from all other tools.
     values: Vec<Value>,
@@ -58,22 +58,23 @@ pub struct Reading {
 /// Values by series, and whether they were rounded.
 type KnownValues = HashMap<(Group, String, String), (i64, bool)>;
 
-/// Missing data, with its part.
+/// Missing data, with the position of the part that lacks them.
 #[derive(Debug, Clone, PartialEq)]
 struct LocatedOmission {
     tool: Tool,
     omission: Omission,
-    /// Where the part begins: in bytes, and the line, from 1.
+    /// Position of the part in the text, in bytes.
     begin: usize,
+    /// Its first line, from 1.
     line: usize,
 }
 
-/// Merges parts, each completely or not at all, and returns the byte ranges of those that were refused, with the reason.
+/// Merges parts, each completely or not at all. Returns the byte ranges of refused parts, with the reason.
 pub fn join(text: &str, parts: Vec<Part>, banner: Banner) -> (Reading, Vec<(usize, usize, String)>) {
     let mut reading = Reading { banner, ..Reading::default() };
     let mut refused = Vec::new();
     let mut known = KnownValues::new();
-    // Averages need the sizes, which may be printed before or after them.
+    // Averages are merged last, because they need the sizes, which may be printed before or after them.
     let (averages, parts): (Vec<_>, Vec<_>) =
         parts.into_iter().partition(|part| part.data.as_ref().is_ok_and(|data| !data.means.is_empty()));
     for Part { tool, begin, end, data } in parts.into_iter().chain(averages) {
@@ -155,14 +156,14 @@ impl Reading {
         if !data.allocations.is_empty() {
             self.allocations = data.allocations;
         }
-        // Averages add nothing to counted blocks.
+        // If the number of blocks is known, averages contain no new information.
         let is_counted =
             !data.means.is_empty() && self.values.iter().any(|value| is_metric(value, &metrics::MBCS_BLOCKS));
         if !data.means.is_empty() {
             self.means = data.means;
         }
         self.totals.extend(data.total);
-        // Microstates are counted in microseconds of their own duration, which makes them the better clock.
+        // The values of msacc are microseconds that add up to its own duration, so this duration is preferred.
         if self.length_us.is_none() || tool == crate::msacc::TOOL {
             self.length_us = data.length_us.or(self.length_us);
         }
@@ -186,7 +187,7 @@ impl Reading {
         }
     }
 
-    /// Adds the content of lcnt's tables. Without any row, only the unread parts are kept.
+    /// Adds the data of lcnt's tables. If there are no rows, only the unread parts are added.
     pub(crate) fn add_locks(&mut self, imported: Imported) {
         self.unread.extend(imported.unread);
         if !imported.rows.is_empty() {
@@ -195,12 +196,12 @@ impl Reading {
         }
     }
 
-    /// Whether only counts of locks were read.
+    /// Whether only lock counts were read.
     pub fn is_of_locks_alone(&self) -> bool {
         self.tools == [LCNT]
     }
 
-    /// The samples of a recording with this content. `by` is the program that makes it.
+    /// Returns the samples of a recording with these data. `by` is the program that creates the recording.
     pub fn samples(self, by: &str, table: &mut SeriesTable) -> Vec<Sample> {
         let values = self.without_double_sums();
         let counts = |value: &&Value| matches!(group(value), Group::Msacc | Group::SchedulerTime);
@@ -224,7 +225,7 @@ impl Reading {
         let mut last = builder.sample;
         last.facts.extend(self.all_facts(by, has_length));
         for LocatedOmission { tool, omission: Omission { source, why }, line, .. } in self.omissions {
-            // Of two tools that report carriers, one is used.
+            // If two tools report carriers, only one of them is used.
             if source != CARRIERS || tool == carrier_tool {
                 last.gaps.push(Gap {
                     begin: 0,
@@ -247,7 +248,7 @@ impl Reading {
         first.into_iter().chain([last]).collect()
     }
 
-    /// The values, without sums over all instances of an allocator if the instances are known.
+    /// Returns the values, without sums over all instances of an allocator if the values of the instances are known.
     fn without_double_sums(&self) -> Vec<Value> {
         let by_instance = self.values.iter().any(|value| is_carrier_size(value, true));
         let is_sum = |value: &Value| {
@@ -261,7 +262,7 @@ impl Reading {
         values.into_iter().chain(counts).chain(sums).collect()
     }
 
-    /// Numbers of blocks per allocator, estimated from their total and average size.
+    /// Estimates the number of blocks per allocator from their total and average size.
     fn estimated_block_counts(&self, values: &[Value]) -> Vec<Value> {
         if values.iter().any(|value| is_metric(value, &metrics::MBCS_BLOCKS)) {
             return Vec::new();
@@ -287,7 +288,7 @@ impl Reading {
         counts
     }
 
-    /// Carriers and blocks of all allocators, printed or computed from what was printed.
+    /// Returns the sizes of all carriers and of all blocks, as printed or computed from other printed totals.
     fn total_sizes(&self) -> Vec<Value> {
         let printed = |of| self.totals.iter().find(|(kind, _)| *kind == of).map(|(_, number)| *number);
         let of_parts = || printed(TotalKind::AllocatedByType).or(printed(TotalKind::AllocatedByInstance));
@@ -320,7 +321,7 @@ impl Reading {
     }
 }
 
-/// Sums over all instances of each allocator.
+/// Sums a metric over all instances of each allocator.
 fn by_allocator<'a>(values: &'a [Value], of: &Metric) -> HashMap<&'a str, f64> {
     let mut sums = HashMap::new();
     for value in values.iter().filter(|value| is_metric(value, of)) {
@@ -331,13 +332,13 @@ fn by_allocator<'a>(values: &'a [Value], of: &Metric) -> HashMap<&'a str, f64> {
     sums
 }
 
-/// The tool whose carriers and blocks are used: recon_alloc if it lists instances, or if no single carriers were listed.
+/// Selects the tool that provides carriers and blocks: recon_alloc if it lists instances, or if instrument lists no carriers.
 fn carrier_tool(values: &[Value], carriers: &[CarrierRow]) -> Tool {
     let has = |by_instance| values.iter().any(|value| is_carrier_size(value, by_instance));
     if has(true) || has(false) && carriers.is_empty() { RECON } else { INSTRUMENT }
 }
 
-/// Whether a value is the size of an instance's carriers, or of an allocator's.
+/// Whether a value is the size of carriers, either of an instance or of a whole allocator.
 fn is_carrier_size(value: &Value, by_instance: bool) -> bool {
     is_metric(value, &metrics::MBCS_CARRIERS_SIZE) && value.entity.contains('/') == by_instance
 }

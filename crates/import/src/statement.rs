@@ -1,6 +1,6 @@
-//! Determines from the statement around a call whether the shell's answer is the plain and complete result of that call.
+//! Determines whether printed text is the plain and complete result of a call, from the statement around the call.
 //!
-//! `rp(recon_alloc:fragmentation(current))` returns the whole list and `tl(recon_alloc:fragmentation(current))` a part of it. For
+//! `rp(recon_alloc:fragmentation(current))` returns the whole list, but `tl(recon_alloc:fragmentation(current))` only a part of it. For
 //! `{recon_alloc:fragmentation(max), recon_alloc:fragmentation(current)}`, assigning the lists to the calls would need a parser of the
 //! language. Only brackets and the names before them are examined here.
 
@@ -8,10 +8,10 @@ use crate::answers::Call;
 use crate::call::is_prompt;
 use crate::text::{is_space, word};
 
-/// Maximum length of a call, and of the text before it in its statement, in bytes.
+/// Maximum length of a call, and of the part of its statement before it, in bytes.
 pub const MAX_CALL_BYTES: usize = 400;
 
-/// Functions that print, write or return their argument unchanged, or call it on another node.
+/// Functions that print, write or return their argument unchanged, or apply a function, possibly on another node.
 const PRINTERS: [&str; 28] = [
     "rp",
     "eval",
@@ -55,13 +55,13 @@ const WORD_OPERATORS: [&str; 7] = ["div", "rem", "bsl", "bsr", "band", "bor", "b
 /// The part of a statement before a call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StatementPrefix {
-    /// Where the statement begins in the text, in bytes.
+    /// Position of the statement in the text, in bytes.
     pub begin: usize,
     /// Number of open brackets.
     open: usize,
-    /// One of the open brackets belongs to a printing function.
+    /// Whether one of the open brackets belongs to a printing function.
     prints: bool,
-    /// The statement transforms the result of the call.
+    /// Whether the statement transforms the result of the call.
     pub alters: bool,
 }
 
@@ -71,9 +71,9 @@ impl StatementPrefix {
         let (begin, has_prompt) = statement_begin(text, from, at);
         let before = &text[begin..at];
         let mut prefix = StatementPrefix { begin, ..StatementPrefix::default() };
-        // Brackets that are closed again before the call.
+        // Number of closing brackets whose opening brackets are still to be found, further left.
         let mut closed = 0_usize;
-        // The expression around the call begins after `comma`; from `outer` on, text is within open brackets.
+        // The expression around the call begins after `comma`; the text after `outer` is within open brackets.
         let (mut outer, mut comma) = (before.len(), None);
         for (n, c) in before.char_indices().rev() {
             match c {
@@ -97,14 +97,14 @@ impl StatementPrefix {
         prefix
     }
 
-    /// Whether the results of this call and of a later one in the same statement are both printed: they share brackets, or a function
-    /// prints this one. `between` is the text between the two calls.
+    /// Whether the results of this call and of a later one in the same statement are both printed. This is true if they share brackets, or
+    /// a function prints this one. `between` is the text between the two calls.
     pub fn prints_both(&self, between: &str) -> bool {
         self.prints || self.open > closed(between)
     }
 }
 
-/// Whether an Elixir pipe after a call passes its result to a function that does not print it: `|> Enum.take(3)`.
+/// Whether an Elixir pipe after a call passes its result to a function that does not just print it: `|> Enum.take(3)`.
 pub fn is_transformed_by_pipe(text: &str, end: usize) -> bool {
     let (pipe, after) = word(text, end);
     let (next, _) = word(text, after);
@@ -112,8 +112,8 @@ pub fn is_transformed_by_pipe(text: &str, end: usize) -> bool {
     pipe == "|>" && !PRINTERS.contains(&name.trim_start_matches(':'))
 }
 
-/// Whether the result of a call is an operand on its line: `… / 1024`, `… - call()`. Meaningful for numbers only: beside a call that
-/// returns a list, or at the beginning of a line, a dash is prose.
+/// Whether the result of a call is an operand on its line: `… / 1024`, `… - call()`. This is used only for numbers: beside a call that
+/// returns a list, or at the beginning of a line, a dash is punctuation.
 pub fn is_in_arithmetic(text: &str, begin: usize, end: usize) -> bool {
     let is_blank = |c: char| is_space(c) && c != '\n';
     let before = text[..begin].trim_end_matches(is_blank).strip_suffix(['+', '-', '*', '/']);
@@ -128,20 +128,20 @@ pub fn is_in_arithmetic(text: &str, begin: usize, end: usize) -> bool {
     follows_operand || is_in_line && is_operator && !is_arrow && !text[..end].ends_with('.')
 }
 
-/// Where the statement around `at` begins, and whether a prompt of Erlang's or Elixir's shell precedes it.
+/// Returns the start of the statement around `at`, and whether a prompt of Erlang's or Elixir's shell precedes it.
 fn statement_begin(text: &str, from: usize, at: usize) -> (usize, bool) {
     let (mut begin, mut prompt) = (from, "");
     let mut place = from;
     loop {
         let (word, end) = word(text, place);
         if word.is_empty() || end > at {
-            // A prompt of a system shell, `web1>`, precedes commands.
+            // The prompt of an operating system shell, such as `web1>`, is not one of them.
             return (
                 begin,
                 prompt.starts_with("iex") || prompt.starts_with(|c: char| c == '(' || c.is_ascii_digit()),
             );
         }
-        // The shells repeat the prompt, or print dots, where a statement continues.
+        // If a statement continues, the shells repeat the prompt, or print dots.
         if is_prompt(word) && word != prompt && !word.starts_with("...") {
             (begin, prompt) = (end, word);
         } else if word.ends_with('.') && text[end..].trim_start_matches([' ', '\t', '\r']).starts_with('\n') {
@@ -151,16 +151,16 @@ fn statement_begin(text: &str, from: usize, at: usize) -> (usize, bool) {
     }
 }
 
-/// The function name that ends here, without the colon that Elixir writes before an Erlang module.
+/// Returns the function name at the end of a text, without the colon before an Erlang module in Elixir.
 fn name_before(text: &str) -> &str {
     let is_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | ':' | '.' | '@' | '!');
     text[text.trim_end_matches(is_name).len()..].trim_start_matches([':', '.'])
 }
 
-/// Whether an expression that begins so has the value of the following call: `X =`, `IO.inspect`.
+/// Whether an expression with this beginning has the value of the following call: `X =`, `IO.inspect`.
 fn keeps_value(beside: &str) -> bool {
     let line = beside.rsplit('\n').next().unwrap_or_default();
-    // Where a statement continues, the shell inserts a prompt.
+    // If a statement continues, the shell inserts a prompt.
     let is_prompt = |word: &&str| is_prompt(word.trim());
     let prompt_bytes: usize = line.split_inclusive(is_space).take_while(is_prompt).map(str::len).sum();
     let beside = line[prompt_bytes..].trim_matches(|c: char| is_space(c) || c == ':');
@@ -169,7 +169,7 @@ fn keeps_value(beside: &str) -> bool {
     beside.is_empty() || BARE_WORDS.contains(&beside) || is_match()
 }
 
-/// Number of brackets that a text closes without opening them.
+/// Counts the brackets that a text closes without opening them.
 fn closed(text: &str) -> usize {
     let (mut open, mut closed) = (0_usize, 0);
     for c in text.chars() {
@@ -183,10 +183,10 @@ fn closed(text: &str) -> usize {
     closed
 }
 
-/// Reads a call of one of the modules, with its brackets: `recon_alloc:fragmentation(current)`, `:recon_alloc.fragmentation(:current)`; or
-/// its arguments within another call: `rpc:call(N, recon_alloc, fragmentation, [current])`.
+/// Parses a call of one of the modules, with its brackets: `recon_alloc:fragmentation(current)`, `:recon_alloc.fragmentation(:current)`.
+/// Also parses module, function and arguments within another call: `rpc:call(N, recon_alloc, fragmentation, [current])`.
 pub fn call(text: &str, at: usize) -> Option<(Call, usize)> {
-    // `recon` is a prefix of `recon_alloc`, so it comes after it.
+    // `recon_alloc` must precede its prefix `recon`.
     const MODULES: [&str; 6] = ["recon_alloc", "recon", "instrument", "scheduler", "msacc", "erlang"];
     if text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_') {
         return None;
@@ -202,7 +202,7 @@ pub fn call(text: &str, at: usize) -> Option<(Call, usize)> {
     Some(new_call(text, module, function, &inner[..length], end))
 }
 
-/// Reads function and arguments after the module in `rpc:call/4` and the like, up to the closing bracket.
+/// Parses function and arguments after the module in a call of `rpc:call/4` or a similar function, up to its closing bracket.
 fn call_by_mfa(text: &str, module: &'static str, after: &str) -> Option<(Call, usize)> {
     fn past(rest: &str, mark: char) -> Option<&str> {
         Some(rest.trim_start_matches(is_space).strip_prefix(mark)?.trim_start_matches(is_space))
@@ -219,14 +219,14 @@ fn call_by_mfa(text: &str, module: &'static str, after: &str) -> Option<(Call, u
     Some(new_call(text, module, function, &inner[..length], text.len() - rest.len()))
 }
 
-/// The function name that a text begins with, and the text after it.
+/// Returns the function name at the beginning of a text, and the text after it.
 fn name(text: &str) -> Option<(&str, &str)> {
     let is_end = |(n, c): &(usize, char)| *n >= MAX_CALL_BYTES || !(c.is_ascii_alphanumeric() || *c == '_');
     let (end, _) = text.char_indices().find(is_end).filter(|(end, _)| *end > 0)?;
     Some(text.split_at(end))
 }
 
-/// Bytes up to the matching closing bracket.
+/// Returns the number of bytes up to the matching closing bracket.
 fn enclosed(inner: &str, open: char, close: char) -> Option<usize> {
     let mut depth = 1;
     for (n, c) in inner.char_indices().take_while(|(n, _)| *n < MAX_CALL_BYTES) {
@@ -238,7 +238,7 @@ fn enclosed(inner: &str, open: char, close: char) -> Option<usize> {
     None
 }
 
-/// A call that ends at `end`, and its end including a full stop.
+/// Returns a call that ends at `end`, and its end including a full stop.
 fn new_call(text: &str, module: &'static str, function: &str, arguments: &str, end: usize) -> (Call, usize) {
     let arguments = arguments.chars().filter(|c| !is_space(*c) && *c != ':').collect();
     let call = Call { module, function: function.to_owned(), arguments };
@@ -250,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_before_a_call_prints_or_transforms_its_result() {
+    fn text_before_a_call_shows_whether_its_result_is_transformed() {
         for (before, alters) in [
             ("", false),
             ("1> ", false),

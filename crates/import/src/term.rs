@@ -1,17 +1,17 @@
-//! Parses terms as the shells of Erlang and Elixir print them: lists, tuples, maps, numbers, atoms, strings. Terms that a shell has
-//! truncated are marked, and values that only a shell can print (pids, functions) are skipped.
+//! Parses terms that the shells of Erlang and Elixir print: lists, tuples, maps, numbers, atoms, strings. Terms that a shell has
+//! truncated are marked, and values that have no syntax (pids, functions) are skipped.
 //!
-//! Nothing is evaluated, and an unexpected word makes the whole term invalid. JSON is parsed too: an object becomes a tuple of pairs.
+//! Nothing is evaluated, and an unexpected word makes the whole term invalid. JSON is parsed, too: an object becomes a tuple of pairs.
 
 use crate::text::{find_within, skip_spaces};
 
 /// Maximum depth of nested terms.
 pub const MAX_DEPTH: u32 = 32;
-/// Bytes before the bracket of an opaque value: `#Reference<` has the most.
+/// Maximum length of the prefix of an opaque value, before its bracket; `#Reference<` has the longest.
 const MAX_PREFIX_BYTES: usize = "#Reference".len();
 /// Maximum length of a pid, a reference or a function, in bytes.
 const MAX_OPAQUE_BYTES: usize = 200;
-/// Maximum number of subterms; the data of 100,000 carriers has as many.
+/// Maximum number of subterms; the data of 100,000 carriers have this many.
 const MAX_PARTS: usize = 2_000_000;
 
 /// An Erlang term.
@@ -20,14 +20,14 @@ pub enum Term {
     Integer(i64),
     Float(f64),
     Atom(String),
-    /// A string of either language, or a binary with text.
+    /// A string in Erlang or Elixir, or a binary that contains text.
     Text(String),
     Tuple(Vec<Term>),
     List(Vec<Term>),
     Map(Vec<(Term, Term)>),
     /// A pid, a reference, a port, a function, a binary without text, or an integer beyond 64 bits.
     Other,
-    /// `...`, where the shell has truncated the term.
+    /// `...`, which shows that the shell has truncated the term.
     Ellipsis,
 }
 
@@ -39,7 +39,7 @@ impl Term {
         }
     }
 
-    /// An integer or a float.
+    /// Returns the value of an integer or a float.
     pub fn number(&self) -> Option<f64> {
         match self {
             Term::Integer(number) => Some(*number as f64),
@@ -83,7 +83,7 @@ impl Term {
         }
     }
 
-    /// Whether a shell has truncated any part of it.
+    /// Whether a shell has truncated any part of the term.
     pub fn is_truncated(&self) -> bool {
         match self {
             Term::Ellipsis => true,
@@ -94,28 +94,28 @@ impl Term {
     }
 }
 
-/// Why there is no term.
+/// Why a text is not a term.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// The text ends within it.
+    /// The text ends within the term.
     Truncated,
-    /// Something in it is not part of any term.
+    /// The text contains something that cannot be part of a term.
     Invalid,
-    /// It is deeper or longer than anything that the VM's tools print.
+    /// The term is deeper or longer than any term that the VM's tools print.
     TooLarge,
 }
 
-/// The position of a text that is no term.
+/// An error of the parser, with its position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TermError {
     pub fault: Fault,
-    /// Up to where it was one.
+    /// End of the text that could be parsed.
     pub end: usize,
-    /// Up to where the text was scanned, which is the cost: the end of a string may be searched beyond the end of the term.
+    /// End of the text that was scanned, which determines the cost: the end of a string may be searched far beyond the error.
     pub scanned: usize,
 }
 
-/// Reads the term that begins at `at`, and returns it with the position after it.
+/// Parses the term that begins at `at`, and returns it with the position after it.
 pub fn read(text: &str, at: usize) -> Result<(Term, usize), TermError> {
     let mut reader = Reader { text, at, parts: 0, scanned: at };
     match reader.term(0) {
@@ -195,7 +195,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Elements between brackets, separated by commas, or by a bar before a tail.
+    /// Parses elements between brackets, which are separated by commas, or by a vertical bar before a tail.
     fn elements(&mut self, open: &str, close: &str, depth: u32) -> Result<Vec<Term>, Fault> {
         self.at += open.len();
         let mut parts = Vec::new();
@@ -205,7 +205,7 @@ impl<'a> Reader<'a> {
         }
         loop {
             let part = self.term(depth + 1)?;
-            // Elixir writes `{:total, 1}` as `total: 1`.
+            // Elixir prints `{:total, 1}` as `total: 1`.
             parts.push(match self.is_key(&part) {
                 true => Term::Tuple(vec![as_atom(part), self.term(depth + 2)?]),
                 false => part,
@@ -252,7 +252,7 @@ impl<'a> Reader<'a> {
         if self.rest().is_empty() { Fault::Truncated } else { Fault::Invalid }
     }
 
-    /// Consumes the colon after an Elixir key.
+    /// Whether this is an Elixir key, which a colon follows. Consumes the colon.
     fn is_key(&mut self, part: &Term) -> bool {
         let is_allowed = matches!(part, Term::Atom(_) | Term::Text(_));
         let is_key = is_allowed && self.rest().starts_with(':') && !self.rest().starts_with("::");
@@ -267,7 +267,7 @@ impl<'a> Reader<'a> {
         let is_allowed = |c: char| c.is_alphanumeric() || matches!(c, '_' | '@' | '?' | '!' | '.');
         let end = rest.find(|c| !is_allowed(c)).unwrap_or(rest.len());
         self.note_scanned(end);
-        // Elixir's shell prints its `...` on its own, never within a word.
+        // Elixir's shell prints `...` separately, never within a word.
         if end == 0 || rest[..end].contains("..") {
             return Err(self.invalid_or_truncated());
         }
@@ -275,14 +275,14 @@ impl<'a> Reader<'a> {
         Ok(&rest[..end])
     }
 
-    /// Text between quotes, with escapes.
+    /// Parses text between quotes, and resolves escapes.
     fn quoted(&mut self, quote: char) -> Result<String, Fault> {
         let mut text = String::new();
         let mut letters = self.rest().char_indices().skip(1);
         while let Some((at, c)) = letters.next() {
             match c {
                 '\\' => text.extend(letters.next().map(|(_, c)| c)),
-                // Names and figures have no line breaks, so this is no string of a tool.
+                // Names and numbers contain no line breaks, so this string is not from a tool.
                 '\n' => {
                     self.note_scanned(at);
                     return Err(Fault::Invalid);
@@ -298,7 +298,7 @@ impl<'a> Reader<'a> {
         Err(Fault::Truncated)
     }
 
-    /// `<<"text">>`, or bytes.
+    /// Parses a binary: `<<"text">>`, or bytes.
     fn binary(&mut self) -> Result<Term, Fault> {
         self.at += "<<".len();
         self.skip_spaces();
@@ -322,7 +322,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// `<0.80.0>`, `#Ref<…>`, `#PID<…>`, `#Fun<…>`.
+    /// Skips an opaque value: `<0.80.0>`, `#Ref<…>`, `#PID<…>`, `#Fun<…>`.
     fn opaque(&mut self, first: char) -> Result<Term, Fault> {
         let rest = self.rest();
         let open = find_within(rest, "<", MAX_PREFIX_BYTES).ok_or(self.invalid_or_truncated())?;
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn terms_of_both_languages_are_equal() {
+    fn terms_in_both_languages_are_parsed_to_the_same_result() {
         let expect = Term::List(vec![
             pair("total", Term::Integer(31_000_000)),
             pair("share", Term::Float(1.5e-4)),
@@ -470,7 +470,7 @@ mod tests {
             let scanned = read(&text, 0).map(|_| ()).map_err(|error| error.scanned);
             assert!(scanned.is_err_and(|scanned| scanned <= 300), "{begin}: {scanned:?}");
         }
-        // Scanning a long string is counted, although the term ends before it.
+        // The bytes of a long string are counted as scanned, although the term could be parsed only up to its beginning.
         let text = "{a,\"".to_owned() + &"b".repeat(10_000);
         let error = read(&text, 0).expect_err("no term");
         assert_eq!((error.end, error.scanned), (3, text.len()));
@@ -492,7 +492,7 @@ mod tests {
         })
     }
 
-    /// Prints a term as a shell does, with `space` wherever spaces are allowed.
+    /// Prints a term like a shell, with `space` wherever spaces are allowed.
     fn shell_output(term: &Term, is_elixir: bool, space: &str) -> String {
         let all = |parts: &[Term]| {
             parts
@@ -528,13 +528,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn printed_terms_are_read_back(term in terms(), is_elixir: bool, space in "[ \n\u{a0}]{0,3}(\n> )?") {
+        fn printed_terms_are_parsed_to_the_original_terms(term in terms(), is_elixir: bool, space in "[ \n\u{a0}]{0,3}(\n> )?") {
             let text = format!("{};", shell_output(&term, is_elixir, &space));
             prop_assert_eq!(read(&text, 0), Ok((term, text.len() - 1)), "{}", text);
         }
 
         #[test]
-        fn a_truncated_term_is_no_other_term(term in terms(), is_elixir: bool, share in 0.0..1.0_f64) {
+        fn a_truncated_term_is_not_mistaken_for_another_term(term in terms(), is_elixir: bool, share in 0.0..1.0_f64) {
             let term = Term::List(vec![term]);
             let text = shell_output(&term, is_elixir, " ");
             let mut end = (text.len() as f64 * share) as usize;
@@ -545,7 +545,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_read_without_panic(text in "[\\[\\]{}#%<>a-c0-9.,:|\"'\\\\ \n…=-]{0,60}") {
+        fn arbitrary_text_does_not_panic(text in "[\\[\\]{}#%<>a-c0-9.,:|\"'\\\\ \n…=-]{0,60}") {
             if let Ok((_, end)) = read(&text, 0) {
                 prop_assert!(text.is_char_boundary(end));
             }

@@ -1,31 +1,31 @@
-//! Splits a text into words with their positions. Text copied from a page or a terminal contains spaces of many kinds and colour codes,
-//! which are all treated as space.
+//! Splits a text into words with their positions. Text copied from a web page or a terminal contains various kinds of spaces and colour
+//! codes; all of these separate words.
 
 use std::collections::VecDeque;
 
-/// An atom has at most 255 characters, some of which may be escaped.
+/// Maximum length of a quoted atom. An atom has at most 255 characters, some of which may be escaped.
 const MAX_QUOTED_CHARS: usize = 600;
 
-/// Characters of a word that are read: a node name is an atom of at most 255, and a prompt has a few around it.
+/// Maximum length of a word. A prompt contains a node name of at most 255 characters, and a few other characters.
 const MAX_WORD_CHARS: usize = 300;
 
-/// A histogram has 30 marks between its bars.
+/// Maximum number of marks in a histogram; lcnt prints 30 between vertical bars.
 const MAX_MARKS: usize = 64;
 
 /// A word of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Token<'a> {
-    /// Up to the next space. A quoted atom, with its spaces, and a histogram with its bars are one word.
+    /// The characters up to the next space. A quoted atom with its spaces is one word, and so is a histogram with its bars.
     pub text: &'a str,
-    /// From 1.
+    /// Line, from 1.
     pub line: usize,
-    /// In characters, from 1.
+    /// Column in characters, from 1.
     pub column: usize,
-    /// Where it begins in the text, in bytes.
+    /// Position of the word in the text, in bytes.
     pub begin: usize,
-    /// Where its line begins, in bytes.
+    /// Position of its line in the text, in bytes.
     pub line_begin: usize,
-    /// Only white space precedes it on its line.
+    /// Whether only white space precedes it on its line.
     pub is_first: bool,
 }
 
@@ -36,9 +36,9 @@ pub struct Tokens<'a> {
     at: usize,
     line: usize,
     line_begin: usize,
-    /// Characters of the line before `at`.
+    /// Number of characters of the line before `at`.
     column: usize,
-    /// These are white space only.
+    /// Whether these are only white space.
     is_blank: bool,
     ahead: VecDeque<Token<'a>>,
 }
@@ -48,12 +48,12 @@ impl<'a> Tokens<'a> {
         Tokens { text, at: 0, line: 1, line_begin: 0, column: 0, is_blank: true, ahead: VecDeque::new() }
     }
 
-    /// The text being split.
+    /// Returns the whole text.
     pub fn source(&self) -> &'a str {
         self.text
     }
 
-    /// The word `n` words ahead; `None` at the end.
+    /// Returns the word that is `n` words ahead; `None` at the end of the text.
     pub fn peek(&mut self, n: usize) -> Option<Token<'a>> {
         while self.ahead.len() <= n {
             let token = self.scan()?;
@@ -62,7 +62,7 @@ impl<'a> Tokens<'a> {
         self.ahead.get(n).copied()
     }
 
-    /// The text of that word; empty at the end.
+    /// Returns the text of the word that is `n` words ahead; empty at the end of the text.
     pub fn word(&mut self, n: usize) -> &'a str {
         self.peek(n).map_or("", |token| token.text)
     }
@@ -77,13 +77,13 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// Number of words up to the end of the line.
+    /// Counts the words up to the end of the line.
     pub fn left_in_line(&mut self) -> usize {
         let Some(first) = self.peek(0) else { return 0 };
         (0..).take_while(|n| self.peek(*n).is_some_and(|token| token.line == first.line)).count()
     }
 
-    /// The line of a word, without its end.
+    /// Returns the line of a word, without trailing white space.
     pub fn line_of(&self, token: Token<'a>) -> &'a str {
         let rest = &self.text[token.line_begin..];
         rest.find('\n').map_or(rest, |end| &rest[..end]).trim_end()
@@ -138,7 +138,7 @@ pub fn skip_spaces(text: &str, from: usize) -> usize {
     at
 }
 
-/// Where these consecutive words end, if they are at `begin`.
+/// Returns the end of these consecutive words, if they are at `begin`.
 pub fn match_words(text: &str, begin: usize, words: &[&str]) -> Option<usize> {
     let mut at = begin;
     for (n, word) in words.iter().enumerate() {
@@ -150,7 +150,8 @@ pub fn match_words(text: &str, begin: usize, words: &[&str]) -> Option<usize> {
     Some(at)
 }
 
-/// The next word and where it ends: at a space, or after [`MAX_WORD_CHARS`] characters, since callers ask for the word at every position.
+/// Returns the next word and its end: a space, or [`MAX_WORD_CHARS`] characters later. The limit is needed because callers request the word
+/// at every position.
 pub fn word(text: &str, from: usize) -> (&str, usize) {
     let begin = skip_spaces(text, from);
     let is_end =
@@ -160,13 +161,13 @@ pub fn word(text: &str, from: usize) -> (&str, usize) {
     (&text[begin..end], end)
 }
 
-/// Where a pattern begins in a text, if that is within the first `max` bytes.
+/// Returns the position of a pattern in a text, if it begins within the first `max` bytes.
 pub fn find_within(text: &str, pattern: &str, max: usize) -> Option<usize> {
     (0..=max).find(|at| text.get(*at..).is_some_and(|rest| rest.starts_with(pattern)))
 }
 
-/// Bytes of the space that `rest` begins with; `None` if it begins with a word. `is_quoting`: no word has occurred on this line yet, so `>` is the
-/// quote mark of a mail.
+/// Returns the number of bytes of the space at the beginning of `rest`; `None` if it begins with a word. `is_quoting` means that there was
+/// no word on this line yet, so `>` is the quote mark of a mail.
 fn space(rest: &str, is_quoting: &mut bool) -> Option<usize> {
     match rest.chars().next()? {
         '\u{1b}' => Some(escape(rest)),
@@ -179,12 +180,12 @@ fn space(rest: &str, is_quoting: &mut bool) -> Option<usize> {
     }
 }
 
-/// White space, including that of web pages, and invisible characters.
+/// Whether a character is white space, including that of web pages, or invisible.
 pub fn is_space(c: char) -> bool {
     c.is_whitespace() || matches!(c, '\u{200b}' | '\u{feff}' | '\u{ad}')
 }
 
-/// Bytes of a terminal control sequence that `rest` begins with.
+/// Returns the number of bytes of the terminal control sequence at the beginning of `rest`.
 fn escape(rest: &str) -> usize {
     let bytes = rest.as_bytes();
     if bytes.get(1) != Some(&b'[') {
@@ -194,7 +195,7 @@ fn escape(rest: &str) -> usize {
     end.map_or(1, |end| end + 3)
 }
 
-/// Bytes of the word that `rest` begins with.
+/// Returns the number of bytes of the word at the beginning of `rest`.
 fn word_length(rest: &str) -> usize {
     if rest.starts_with('|') {
         return histogram(rest).unwrap_or(1);
@@ -213,7 +214,7 @@ fn word_length(rest: &str) -> usize {
     at
 }
 
-/// Bytes of the quoted atom that `rest` begins with, quotes included; `None` if it does not end on its line.
+/// Returns the number of bytes of the quoted atom at the beginning of `rest`, including quotes; `None` if it does not end on its line.
 pub fn quoted(rest: &str) -> Option<usize> {
     let mut escaped = false;
     for (at, c) in rest.char_indices().skip(1).take(MAX_QUOTED_CHARS) {
@@ -228,7 +229,7 @@ pub fn quoted(rest: &str) -> Option<usize> {
     None
 }
 
-/// Bytes of the histogram that `rest` begins with, bars included.
+/// Returns the number of bytes of the histogram at the beginning of `rest`, including bars.
 pub fn histogram(rest: &str) -> Option<usize> {
     for (at, c) in rest.char_indices().skip(1).take(MAX_MARKS + 1) {
         match c {
@@ -241,7 +242,7 @@ pub fn histogram(rest: &str) -> Option<usize> {
     None
 }
 
-/// An atom without its quotes.
+/// Returns an atom without its quotes.
 pub fn unquoted(atom: &str) -> String {
     match atom.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\'')) {
         Some(inner) => unescaped(inner),
@@ -285,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn quote_marks_are_no_words() {
+    fn quote_marks_of_mails_are_not_words() {
         assert_eq!(words("> a > b\n>> c\n"), [("a", 1, 3), (">", 1, 5), ("b", 1, 7), ("c", 2, 4)]);
         assert_eq!(skip_spaces("a\n > > b", 1), 7);
         assert_eq!(skip_spaces("a > b", 1), 2);
@@ -321,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn atoms_lose_their_quotes() {
+    fn quotes_of_atoms_are_removed() {
         assert_eq!(unquoted("'esock.r[17]'"), "esock.r[17]");
         assert_eq!(unquoted("'it\\'s \\\\'"), "it's \\");
         assert_eq!(unquoted("db_tab"), "db_tab");

@@ -1,4 +1,4 @@
-//! Allocators and blocks, as printed by recon_alloc and instrument.
+//! Data about allocators that recon_alloc and instrument have printed.
 #![allow(clippy::expect_used, clippy::panic, reason = "these are tests")]
 
 mod contents;
@@ -21,7 +21,7 @@ fn results_of_instrument_become_rows_of_carriers_and_allocations() {
         .iter()
         .map(|row| (row.kind.as_str(), row.blocks, row.skipped.as_deref(), row.bytes))
         .collect();
-    // 3 × 64, 1 × 192, and 2 of the last bin, which begins at 512.
+    // 3 blocks of 64 bytes, 1 of 192, and 2 in the last bin, which begins at 512 bytes.
     assert_eq!(rows, [("", 0, Some("unscanned"), 4_096), ("binary", 6, None, 3 * 64 + 192 + 2 * 768)]);
     let sizes: Vec<_> = sample.allocations[1].sizes.iter().map(|size| (size.from, size.count)).collect();
     assert_eq!(sizes, [(0, 3), (128, 1), (512, 2)]);
@@ -57,7 +57,7 @@ fn results_of_instrument_become_rows_of_carriers_and_allocations() {
 const AVERAGES: &str = "recon_alloc:average_block_sizes(current).\n";
 
 #[test]
-fn some_of_the_blocks_are_not_all_blocks() {
+fn a_selection_of_blocks_leaves_a_gap() {
     let banner = "Erlang/OTP 27 [erts-15.0] [smp:2:2]\n";
     let answer = "{ok,{128,0,#{system => #{binary => {3,1,0,2}}}}}\n";
     let gaps = |call: &str| {
@@ -78,7 +78,7 @@ fn some_of_the_blocks_are_not_all_blocks() {
 }
 
 #[test]
-fn block_counts_follow_from_sizes_and_averages() {
+fn block_counts_are_estimated_from_sizes_and_averages() {
     let sizes = "2> recon_alloc:fragmentation(current).\n\
                  [{{binary_alloc,1},[{sbcs_usage,0.9},{mbcs_usage,0.8},{sbcs_block_size,60000000},\
                  {sbcs_carriers_size,61000000},{mbcs_block_size,800},{mbcs_carriers_size,1000}]},\n\
@@ -108,7 +108,7 @@ fn block_counts_follow_from_sizes_and_averages() {
 }
 
 #[test]
-fn averages_are_read_on_several_releases_and_in_both_languages() {
+fn averages_are_read_for_several_releases_and_both_languages() {
     for name in ["recon-otp25", "recon-otp29", "recon-elixir-otp25"] {
         let text = fixture(name);
         let contents = import(&text);
@@ -128,8 +128,8 @@ fn averages_are_read_on_several_releases_and_in_both_languages() {
 }
 
 #[test]
-fn a_snapshot_agrees_with_recons_sums_of_it() {
-    // Contradictory sums would be refused.
+fn a_snapshot_agrees_with_the_sums_that_recon_calculates_from_it() {
+    // If it did not, the sums would be refused.
     let text = fixture("recon-snapshot-otp25");
     let refused: Vec<_> =
         reasons(&text).into_iter().filter(|(.., why)| !why.contains("no known tool")).collect();
@@ -178,8 +178,8 @@ fn erts_mmap_before_the_allocators_is_ignored() {
     assert_eq!(import(&without), contents);
 }
 
-/// Carriers and blocks of an allocator in the form of recon's sums: in `{blocks,…}`, maximum values follow the current one, except in the
-/// pool.
+/// Returns carriers and blocks of an allocator in the format of recon's sums. In `{blocks,…}`, maximum values follow the current one,
+/// except in the pool.
 fn by_type(allocator: &str, instances: &str, carriers: u32) -> String {
     format!(
         "{{{{{allocator},{instances}}},\n  [{{calls,[{{{allocator}_alloc,0,11}}]}},\n   {{mbcs,[{{blocks,7,9,9}},{{blocks_size,400,500,500}},\
@@ -209,12 +209,12 @@ fn sums_by_allocator_are_read() {
         ],
     );
     assert!(!contents.keys().any(|key| key.contains("mseg") || key.contains("mmap")), "{contents:#?}");
-    // Averages add nothing.
+    // Averages contain no new information.
     let means = format!("2> {AVERAGES}[{{binary_alloc,[{{mbcs,100.0}},{{sbcs,200.0}}]}}]\n");
     let both = format!("{types}{means}");
     check(&import(&both), &[("allocator.mbcs_blocks binary_alloc", "7")]);
     assert!(reasons(&both).is_empty(), "{:?}", reasons(&both));
-    // Instances contain more, and both together would count twice.
+    // The values of instances are more detailed, so the sums are dropped. Otherwise, everything would be counted twice.
     let instances = "2> recon_alloc:fragmentation(current).\n[{{binary_alloc,1},[{sbcs_usage,1.0},{mbcs_usage,0.5},{sbcs_block_size,0},\
                      {sbcs_carriers_size,0},{mbcs_block_size,5},{mbcs_carriers_size,10}]}]\n";
     let contents = import(&format!("{types}{instances}"));
@@ -232,9 +232,9 @@ fn sums_by_allocator_are_read() {
 }
 
 #[test]
-fn sums_by_allocator_equal_the_sums_of_instances() {
+fn sums_by_allocator_equal_the_sums_over_its_instances() {
     for release in ["25", "29"] {
-        // Both are of one snapshot.
+        // Both are calculated from the same snapshot.
         let text = fixture(&format!("recon-types-otp{release}"));
         let instances = import(&fixture(&format!("recon-types-instances-otp{release}")));
         let types = import(&text);

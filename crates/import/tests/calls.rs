@@ -1,11 +1,11 @@
-//! Which call a list is the answer of, by the statement around the call.
+//! Assigns a list to the call that returned it, according to the statement around the call.
 #![allow(clippy::expect_used, clippy::panic, reason = "these are tests")]
 
 mod contents;
 
 use contents::*;
 
-/// A result of `recon_alloc:fragmentation` with one instance and the given carrier size.
+/// Returns a result of `recon_alloc:fragmentation` with one instance and the given carrier size.
 fn answer(bytes: u32) -> String {
     format!(
         "[{{{{eheap_alloc,1}},\n  [{{sbcs_usage,1.0}},\n   {{mbcs_usage,0.5}},\n   {{sbcs_block_size,0}},\n   {{sbcs_carriers_size,0}},\n   \
@@ -16,7 +16,7 @@ fn answer(bytes: u32) -> String {
 const CURRENT: &str = "allocator.mbcs_carriers_size eheap_alloc/1";
 const MAX: &str = "allocator.mbcs_carriers_size_max eheap_alloc/1";
 
-/// Another result, so that something is read.
+/// Another result, so that the import does not fail.
 const OTHER: &str = "7> erlang:memory().\n[{total,3},{processes,1},{system,2}]\n";
 
 fn check_refused(text: &str, line: usize, why: &str) {
@@ -28,7 +28,7 @@ fn check_refused(text: &str, line: usize, why: &str) {
 }
 
 #[test]
-fn answers_of_several_calls_in_one_expression_are_refused() {
+fn results_of_several_calls_in_one_expression_are_refused() {
     let (max, current) = (answer(90), answer(80));
     for (calls, answers) in [
         (
@@ -67,7 +67,7 @@ fn numbers_of_several_calls_in_one_statement_are_refused() {
 }
 
 #[test]
-fn the_last_of_several_calls_is_answered() {
+fn a_result_is_assigned_to_the_last_of_several_calls() {
     for calls in [
         "1> recon_alloc:fragmentation(max), recon_alloc:fragmentation(current).",
         "1> recon_alloc:snapshot(), rp(recon_alloc:fragmentation(current)).",
@@ -172,7 +172,7 @@ fn numbers_in_arithmetic_or_prose_are_refused() {
 }
 
 #[test]
-fn calls_within_printing_functions_have_complete_answers() {
+fn results_of_calls_within_printing_functions_are_read() {
     for call in [
         "rpc:call('shop@web1', recon_alloc, fragmentation, [current]).",
         "rpc:call(N, recon_alloc, fragmentation, [current], 5000).",

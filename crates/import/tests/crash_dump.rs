@@ -1,4 +1,4 @@
-//! Dumps written by VMs (fixtures/crash_dumps), complete, truncated and generated: their content is read correctly.
+//! The content of dumps is read correctly: of dumps written by VMs (fixtures/crash_dumps), truncated dumps, and generated ones.
 #![allow(clippy::expect_used, clippy::panic, reason = "these are tests")]
 
 mod made_dump;
@@ -42,7 +42,7 @@ impl Dump {
         self.sample.readings.iter().find(|(known, _)| *known == id).map(|(_, value)| *value)
     }
 
-    /// All numbers by name, without ranks, which depend on the other rows.
+    /// Returns all numbers by name, without ranks, which depend on other rows.
     fn numbers(&self) -> BTreeMap<String, i64> {
         let mut numbers = BTreeMap::new();
         for (id, value) in &self.sample.readings {
@@ -86,8 +86,8 @@ fn dumps_of_all_releases_have_the_same_content() {
         assert!(dump.fact(facts::CRASH_TIME).is_some_and(|time| time.ends_with(" 2026")), "{release}");
         let schedulers = [facts::SCHEDULERS, facts::SCHEDULERS_ONLINE, facts::DIRTY_IO_SCHEDULERS];
         assert_eq!(schedulers.map(|key| dump.fact(key)), [Some("2"), Some("2"), Some("10")], "{release}");
-        assert_eq!(dump.fact(facts::NODE_NAME), None, "nonode@nohost is no name");
-        // Defaults: 262,144 processes up to OTP 25, 1,048,576 since.
+        assert_eq!(dump.fact(facts::NODE_NAME), None, "nonode@nohost is not a name");
+        // The default limit is 262,144 processes up to OTP 25, and 1,048,576 since OTP 26.
         let processes = if release < "26" { "262144" } else { "1048576" };
         let limits = [facts::PROCESS_LIMIT, facts::PORT_LIMIT, facts::ATOM_LIMIT];
         assert_eq!(limits.map(|key| dump.fact(key)), [Some(processes), Some("65536"), Some("1048576")]);
@@ -125,14 +125,14 @@ fn an_out_of_memory_dump_names_the_process_in_gc() {
         let row = dump.sample.processes.iter().find(|row| row.pid == pid).expect("its row");
         assert_eq!(row.name.as_deref(), Some("report_builder"), "{release}");
         assert_eq!(row.status.as_deref(), Some("garbage_collecting"), "{release}");
-        assert_eq!(row.binary_bytes, None, "{release}: its count is half way through");
+        assert_eq!(row.binary_bytes, None, "{release}: the value is invalid during a garbage collection");
         let total = dump.reading(Group::Memory, "", "total").expect("memory");
         assert!(row.memory_bytes > total / 2 && row.memory_bytes < total, "{release}");
     }
 }
 
 #[test]
-fn other_reasons_of_death_are_read() {
+fn other_causes_of_a_crash_are_read() {
     let atoms = Dump::fixture("27-atoms");
     assert_eq!(atoms.fact(facts::CRASH_SLOGAN), Some("no more index entries in atom_tab (max=20000)"));
     assert_eq!(atoms.fact(facts::ATOM_LIMIT), Some("20000"));
@@ -175,7 +175,7 @@ fn windows_line_breaks_change_nothing() {
 }
 
 #[test]
-fn other_files_are_no_dumps() {
+fn other_files_are_not_dumps() {
     let check = |bytes: &[u8], expect: &str| {
         let error = Dump::of(bytes).err().map(|error| error.to_string()).unwrap_or_default();
         assert!(error.contains(expect), "{error}");
@@ -217,7 +217,7 @@ fn a_process_in_gc_is_named_only_if_it_is_the_only_candidate() {
 fn running_processes_are_found_among_many() {
     let running: String =
         (0..4_000).map(|n| format!("=scheduler:{n}\nCurrent Process: <0.{}.1>\n", 500_000 + n)).collect();
-    // One in 25 ran, and has smaller numbers than all others.
+    // One process in 25 was running; these have smaller numbers than all others.
     let process = |pid: String, memory: i64, reductions: i64| {
         format!(
             "=proc:{pid}\nState: Waiting\nMemory: {memory}\nReductions: {reductions}\nMessage queue length: 0\n"
@@ -259,7 +259,7 @@ fn invalid_numbers_are_missing() {
     let dump = dump.expect("a dump");
     assert_eq!(dump.reading(Group::Memory, "", "total"), None);
     assert_eq!(dump.reading(Group::Memory, "", "processes"), Some(5));
-    assert_eq!(dump.reading(Group::Vm, "", "process_count"), Some(1), "it counts, even with invalid numbers");
+    assert_eq!(dump.reading(Group::Vm, "", "process_count"), Some(1), "a process with invalid numbers counts too");
     assert!(dump.sample.processes.is_empty() && dump.sample.tables.is_empty());
 }
 
@@ -276,7 +276,7 @@ fn a_large_dump_is_streamed() {
     assert_eq!(started, [10_000; 10]);
 }
 
-/// Writes a dump of BEAMTUNE_DUMP_MEGABYTES to BEAMTUNE_DUMP, for `/usr/bin/time -v beamtune import` by hand.
+/// Writes a dump of BEAMTUNE_DUMP_MEGABYTES to BEAMTUNE_DUMP, for manual measurements with `/usr/bin/time -v beamtune import`.
 #[test]
 #[ignore = "it writes gigabytes"]
 fn a_dump_for_measuring_is_written() {

@@ -1,4 +1,4 @@
-//! Memory used while reading a large dump. The test has a file of its own because the kernel counts memory per process.
+//! Memory used while reading a large dump. The test is in a separate file, because the kernel counts memory per process.
 #![allow(clippy::expect_used, reason = "these are tests")]
 
 mod made_dump;
@@ -7,7 +7,7 @@ use beamtune_import::crash_dump::read;
 use beamtune_model::{SampleBuilder, SeriesTable, Tick};
 use made_dump::Made;
 
-/// Peak resident memory so far, in kB.
+/// Returns the peak resident memory so far, in kB.
 fn peak_kb() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse().ok())
@@ -24,7 +24,7 @@ fn memory_does_not_grow_with_the_size_of_a_dump() {
     let mut builder = SampleBuilder::new(&mut table, tick);
     let dump = read(Made::new(200), &mut builder).expect("a dump");
     assert!(dump.bytes >= 200 << 20 && dump.missing.is_none(), "{dump:?}");
-    // A hundred thousand processes take 5 MB, a buffer 1 MB.
+    // A hundred thousand processes need 5 MB, and the buffer needs 1 MB.
     let grown_kb = peak_kb().expect("as before") - before_kb;
     assert!(grown_kb < 25_000, "{grown_kb} kB");
 }

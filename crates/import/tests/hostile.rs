@@ -1,4 +1,5 @@
-//! Crafted text. With a cost that grows with the square of its length, each of these would take minutes; no test measures time.
+//! Crafted text. If the cost of reading it grew with the square of its length, each of these tests would take minutes. No test measures
+//! time.
 #![allow(clippy::expect_used, clippy::panic, reason = "these are tests")]
 
 mod contents;
@@ -7,7 +8,7 @@ use beamtune_import::read;
 use beamtune_model::facts;
 use contents::*;
 
-/// A list that is read unless the text before it uses up the budget.
+/// A list that is read, unless the text before it uses up the budget.
 const MEMORY: &str = "\n1> erlang:memory().\n[{total,3},{processes,1},{system,2}]\n";
 
 fn check_memory(before: &str) {
@@ -15,7 +16,7 @@ fn check_memory(before: &str) {
 }
 
 #[test]
-fn endless_words_are_read_in_linear_time() {
+fn very_long_words_are_read_in_linear_time() {
     check_memory(&"code:".repeat(60_000));
 }
 
@@ -28,7 +29,7 @@ fn the_search_for_a_closing_bracket_is_bounded() {
 #[test]
 fn long_indentation_is_read_once() {
     check_memory(&(" ".repeat(1_000_000) + &"a ".repeat(200_000)));
-    // The second word of the line is as far from its beginning as the last one.
+    // All words of the line are far from its beginning.
     let table = "lock id #tries #collisions time [us] duration [%]\n";
     check_memory(&(table.to_owned() + &" ".repeat(1_000_000) + &"a ".repeat(200_000)));
 }
@@ -45,7 +46,7 @@ fn text_after_a_deep_broken_term_is_read() {
 
 #[test]
 fn an_exhausted_budget_is_reported() {
-    // Each bracket begins a string, after a colour code. The string contains all others and never ends.
+    // After each bracket and a colour code, a string begins. It contains all further brackets, and never ends.
     let text = "[\u{1b}[\\\"".repeat(30_000);
     let reasons = reasons(&format!("{MEMORY}{text}{}", MEMORY.replace('3', "4")));
     assert!(
@@ -97,7 +98,7 @@ fn unread_parts_beyond_the_limit_are_counted() {
         assert_eq!(unread.len(), 1_001);
         unread.last().expect("the last one").why.clone()
     };
-    // Words of no tool, and lists that contradict the first one.
+    // Words that no tool prints, and lists that contradict the first one.
     let words = "word\n1>\n".repeat(1_500);
     let lists = "[{total,4},{processes,1},{system,3}]\n".repeat(1_200);
     let table = "lock id #tries #collisions time [us] duration [%]\ndb_tab 1 9 0 0 0.0000\n1>\n";
@@ -124,13 +125,13 @@ fn the_search_for_the_ends_of_calls_is_bounded() {
         assert_eq!(reading.unread.iter().filter(|unread| is_named(&unread.why)).count(), 1, "{call}");
         assert_eq!(reading.locks.map(|(_, rows)| rows.len()), Some(1), "{call}");
     }
-    // A text copied in parts has a few of them.
+    // A text that was copied in parts contains a few unterminated calls.
     let some = format!("{}1> lcnt:conflicts().\n{table}", "1> lcnt:conflicts([\n".repeat(20));
     assert!(!reasons(&some).iter().any(|(.., why)| why.contains("unterminated calls")));
 }
 
 #[test]
-fn calls_are_no_parts_and_too_many_parts_are_reported() {
+fn calls_are_not_counted_as_parts_and_too_many_parts_are_reported() {
     check_memory(&"1> erlang:statistics(run_queue).\n0\n".repeat(2_500));
     let lists = "[{total,4},{processes,1},{system,3}]\n".repeat(2_500);
     let reasons = reasons(&format!("{lists}{MEMORY}"));

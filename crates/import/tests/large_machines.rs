@@ -1,4 +1,4 @@
-//! Output on large machines: numbers that do not fit their column, and lists that a shell truncates.
+//! Output of large hosts: numbers that do not fit into their column, and lists that a shell truncates.
 #![allow(clippy::expect_used, clippy::panic, reason = "these are tests")]
 
 mod contents;
@@ -24,7 +24,7 @@ fn threads_beyond_the_99th_are_numbered_by_their_order() {
     }
 }
 
-/// The gaps of a text, each with its reason.
+/// Returns the gaps of a text, each with its reason.
 fn gaps(text: &str) -> Vec<(String, String)> {
     let mut table = SeriesTable::default();
     let samples = read(text.as_bytes()).expect("a reading").samples("a test", &mut table);
@@ -47,7 +47,7 @@ fn complete_entries_of_a_truncated_list_are_read_and_the_rest_is_a_gap() {
         let sources: Vec<_> = gaps.iter().map(|(source, _)| source.as_str()).collect();
         assert_eq!(sources, ["vm.scheduler_wall_time", "vm.carriers"], "{release}");
         assert!(gaps[0].1.starts_with(&format!("line {line}: ")), "{gaps:?}");
-        // Counters of threads end with the schedulers, which are truncated.
+        // The list of msacc is refused: it ends with the schedulers, which are truncated.
         assert!(!contents.keys().any(|key| key.starts_with("msacc.")));
         let cut = reasons(&text);
         assert!(cut.len() == 2 && cut.iter().all(|(.., why)| why.contains("truncated it")), "{cut:#?}");

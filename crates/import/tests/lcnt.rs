@@ -1,4 +1,4 @@
-//! Output of lcnt, generated from its format without a VM: tables by class, by lock and by place, also after copying.
+//! Generated output in the format of lcnt, without a VM: tables by class, by lock and by location, also after copying.
 #![allow(clippy::expect_used, clippy::panic, reason = "these are tests")]
 
 mod printed;
@@ -97,7 +97,7 @@ fn the_duration_is_derived_from_percentages() {
         assert_eq!(says_unknown, expect.is_none(), "{}", imported.session.remark);
     };
     check(&classes(), Some(LENGTH_US));
-    // A percentage of 0.0003 leaves an uncertainty of one sixth, and zero says nothing.
+    // A percentage of 0.0003 leaves an uncertainty of one sixth, and zero contains no information.
     check(&classes()[3..], None);
     check(&classes()[4..], None);
     let many = table("name,id,tries,colls,ratio,duration", &classes(), LENGTH_US);
@@ -137,7 +137,7 @@ fn of_eheap() -> Vec<Counted> {
 }
 
 #[test]
-fn a_lock_with_its_places_is_not_counted_twice() {
+fn a_lock_with_its_locations_is_not_counted_twice() {
     let lines = "lock: alcu_allocator\nid:   eheap_alloc\ntype: mutex\n";
     let places = table(PLACES, &of_eheap(), LENGTH_US);
     let text = format!(
@@ -157,7 +157,7 @@ fn a_lock_with_its_places_is_not_counted_twice() {
     assert_eq!(imported.session.told, 7);
     assert!(eheap[1].kind == "mutex");
 
-    // Counts that exceed those of the lock are of another collection.
+    // Counts that exceed those of the lock belong to another collection.
     let more = format!(
         "{}{lines}{}",
         table(CONFLICTS, &single_locks()[..1], LENGTH_US),
@@ -167,7 +167,7 @@ fn a_lock_with_its_places_is_not_counted_twice() {
 }
 
 #[test]
-fn places_of_a_class_leave_the_rest_in_another_row() {
+fn the_rest_of_a_class_besides_its_locations_is_another_row() {
     let text = format!(
         "{}\n{}{}",
         table(CONFLICTS, &classes(), LENGTH_US),
@@ -200,7 +200,7 @@ fn places_of_a_class_leave_the_rest_in_another_row() {
 }
 
 #[test]
-fn locks_with_the_same_name_are_no_class() {
+fn locks_with_the_same_name_are_not_a_class() {
     let slots =
         [counted("db_hash_slot", "carts", 900, 9, 5_000), counted("db_hash_slot", "carts", 800, 8, 4_000)];
     let together = [counted("db_hash_slot", "64", 2_500, 25, 10_000)];
@@ -217,14 +217,14 @@ fn locks_with_the_same_name_are_no_class() {
     assert_eq!(both.session.told, 64);
     assert_eq!(sum(both.rows.iter()), [2_500, 25, 10_000]);
     assert_eq!(both.rows.iter().map(|row| row.locks).sum::<i64>(), 64);
-    // The table does not name the locks of a list.
+    // The table does not contain the names of the locks in a list.
     let some = text.replace(":carts", "[:carts, :users]");
     assert!(read(&some).unread.iter().all(|unread| unread.why.contains("which ones")), "{some}");
     assert!(read(&some).rows.is_empty());
 }
 
 #[test]
-fn places_of_several_classes_are_refused() {
+fn locations_of_several_classes_are_refused() {
     let rows = [
         counted("db_tab", "", 5_000, 50, 4_000).at("'beam/erl_db.c':400"),
         counted("proc_msgq,proc_main", "", 900, 9, 3_000).at("'beam/erl_process_lock.h':500"),
@@ -244,7 +244,7 @@ fn places_of_several_classes_are_refused() {
 }
 
 #[test]
-fn histograms_are_read_with_counts_but_not_with_marks() {
+fn histograms_with_counts_are_read_but_not_those_with_marks() {
     let mut row = counted("db_tab", "3", 5_000, 600, 40_000);
     row.bins[7] = 100;
     row.bins[12] = 500;
@@ -332,7 +332,7 @@ fn counts_of_another_collection_are_refused() {
         "{:#?}",
         imported.unread
     );
-    // Equal tables add nothing.
+    // Equal tables contain no new information.
     let twice = format!("{0}ok\n{0}ok\n", table(CONFLICTS, &classes(), LENGTH_US));
     assert_eq!(read_all(&twice).rows.len(), 5);
     let longer = format!(
@@ -407,11 +407,11 @@ fn output_without_rows_is_reported() {
     let places = "2> lcnt:inspect({alcu_allocator,eheap_alloc}, [{locations,true}]).\n\
                   lock: alcu_allocator\nid:   eheap_alloc\ntype: mutex\n";
     check(places, 4, "the table of places");
-    // With rows, information belongs to them, and a table without rows is no contradiction.
+    // If there are rows, the information belongs to them, and a table without rows does not contradict them.
     let both = format!("{printed_information}{}", table(CONFLICTS, &classes(), LENGTH_US));
     let imported = read_all(&format!("{}{both}", table(CONFLICTS, &[], LENGTH_US)));
     assert_eq!((imported.rows.len(), imported.session.locks), (5, 20_959));
-    // Another collection is refused, with rows or without.
+    // The information of another collection is refused, with or without rows.
     let other = format!("{printed_information}{}", information(7, LENGTH_US, &classes()));
     let lines: Vec<_> = unread(&format!("{memory}{other}")).into_iter().map(|(line, ..)| line).collect();
     assert_eq!(lines, [4, 13]);
@@ -435,7 +435,7 @@ fn many_unreadable_words_are_read_quickly() {
     }
 }
 
-/// Rows with any numbers.
+/// Generates rows with any numbers.
 fn any_rows() -> impl Strategy<Value = Vec<Counted>> {
     let name =
         prop::sample::select(vec!["db_tab", "run_queue", "proc_main", "alcu_allocator", "'esock.r[3]'"]);
@@ -452,7 +452,7 @@ fn any_rows() -> impl Strategy<Value = Vec<Counted>> {
     prop::collection::vec(row, 1..12)
 }
 
-/// The rows in a fixed order.
+/// Returns the imported rows in a fixed order.
 fn sorted(imported: &Imported) -> Vec<(String, String, i64, i64, i64)> {
     let mut rows: Vec<_> = imported
         .rows
@@ -490,7 +490,7 @@ proptest! {
         prop_assert_eq!(sorted(&read_all(&text)), expected(&rows));
         let in_a_line = text.replace('\n', " ");
         prop_assert_eq!(sorted(&read_all(&in_a_line)), expected(&rows));
-        // The call and quoted names contain spaces of their own; columns do not.
+        // The call and quoted names may contain spaces; other cells do not.
         let (call, table) = text.split_at(CALL.len());
         let squeezed: Vec<_> = table.replace("'a b'", "'a\u{1}b'").split_whitespace().map(str::to_owned).collect();
         let respaced = format!("{call}{}", squeezed.join(spaces).replace('\u{1}', " "));
@@ -509,7 +509,7 @@ proptest! {
         let text = table(CONFLICTS, &rows, LENGTH_US);
         let mut gone = gone.into_iter().cycle();
         let mut touching = CALL.to_owned();
-        // Rows at the beginning of a line with one word per column must be read, up to a line without numbers, which is prose.
+        // Rows that begin a line and have one word per column must be read, up to a line without numbers, which is treated as prose.
         let (mut min_rows, mut is_first, mut has_ended) = (0, true, false);
         for (number, line) in text.lines().enumerate() {
             let words: Vec<_> = line.replace("'a b'", "'a\u{1}b'").split_whitespace().map(str::to_owned).collect();
@@ -543,12 +543,12 @@ proptest! {
         let begin = CALL.len() + 200;
         let is_lost = |share: f64| {
             let at = begin + (share * whole.len().saturating_sub(begin) as f64) as usize;
-            // A loss within a name or a number is not always visible.
+            // The loss of a space within a name is not always detectable.
             let is_within_name = whole.get(at - 1) == Some(&'a') && whole.get(at + 1) == Some(&'b');
             (whole.get(at).is_some_and(|c| c.is_whitespace()) && !is_within_name).then_some(at)
         };
         let lost: Vec<usize> = gone.into_iter().filter_map(is_lost).collect();
-        // A row must be read if neither it nor its line breaks lost anything.
+        // A row must be read if no space was lost in it, and neither of its line breaks.
         let breaks: Vec<usize> = (0..whole.len()).filter(|at| whole[*at] == '\n').collect();
         let of_rows = breaks.windows(2).skip(2).take(rows.len());
         let min_rows = of_rows.filter(|line| !lost.iter().any(|at| (line[0]..=line[1]).contains(at))).count();

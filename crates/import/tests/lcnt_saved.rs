@@ -1,7 +1,7 @@
-//! Output of lcnt itself, for real and invented counts: the counts that were read are those that were printed.
+//! Output of lcnt itself, for real and invented counts: the counts that are read equal those that lcnt printed.
 #![allow(clippy::expect_used, clippy::panic, reason = "these are tests")]
 
-#[allow(dead_code, reason = "other tests make tables")]
+#[allow(dead_code, reason = "functions that generate tables are used by other tests")]
 mod printed;
 
 use beamtune_model::LockRow;
@@ -31,7 +31,7 @@ fn output_of_lcnt_is_read() {
         lock("my table"),
         [("db_tab", Some("my table"), 1, 90_000, 700, 80_000), ("db_tab", Some("my table"), 1, 12, 1, 5)]
     );
-    // 85 characters, of which lcnt prints 80, which touch the class.
+    // The name has 85 characters. lcnt prints 80 of them, which touch the class.
     assert_eq!(lock(&"t".repeat(80)), [("db_tab", Some("t".repeat(80).as_str()), 1, 70_000, 300, 20_000)]);
     assert_eq!(lock("sessions").len(), 17, "lcnt prints 20 rows");
     let session = &imported.session;
@@ -51,15 +51,15 @@ fn output_of_lcnt_is_read() {
     );
 }
 
-/// Terminal output of lcnt on lock-counting emulators, with the counts that lcnt had saved (kept_counts.erl): a table with many writers,
-/// with one lock and with many.
+/// Terminal output of lcnt on lock-counting emulators, and the counts that lcnt saved (kept_counts.erl). The node had a table with many
+/// writers, with one lock and with many locks.
 const PRINTED: [(&str, &str); 3] = [
     (include_str!("fixtures/shell-otp25.txt"), include_str!("fixtures/shell-otp25.tsv")),
     (include_str!("fixtures/shell-otp27.txt"), include_str!("fixtures/shell-otp27.tsv")),
     (include_str!("fixtures/elixir-otp25.txt"), include_str!("fixtures/elixir-otp25.tsv")),
 ];
 
-/// Compares what was read with what was saved.
+/// Compares imported counts with the saved ones.
 fn assert_saved(imported: &Imported, saved: &str) {
     let number = |text: &str| text.parse::<i64>().expect("a number");
     for line in saved.lines() {
@@ -99,13 +99,13 @@ fn assert_saved(imported: &Imported, saved: &str) {
 }
 
 #[test]
-fn terminal_output_has_the_saved_counts() {
+fn counts_in_terminal_output_equal_the_saved_ones() {
     for (printed, saved) in PRINTED {
         let imported = read_all(printed);
         assert_saved(&imported, saved);
         assert!(!imported.session.remark.contains("rounded"), "{}", imported.session.remark);
         assert!(imported.banner.release.is_some() && imported.banner.schedulers.is_some());
-        // A page may drop line breaks, or indentation too.
+        // A web page may drop line breaks, and also indentation.
         for space in [" ", "\u{a0}"] {
             let in_a_line = printed.replace('\n', space);
             let again = read_all(&in_a_line);

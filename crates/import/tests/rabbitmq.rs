@@ -1,4 +1,4 @@
-//! Output of rabbitmq-diagnostics, as text and as JSON. RabbitMQ's own sums are kept apart from the VM's numbers.
+//! Output of rabbitmq-diagnostics, as text and as JSON. RabbitMQ's own sums are not mixed with the VM's numbers.
 #![allow(clippy::expect_used, clippy::panic, reason = "these are tests")]
 
 mod contents;
@@ -7,7 +7,7 @@ use beamtune_model::facts;
 use contents::*;
 
 #[test]
-fn status_is_read_without_rabbitmqs_own_sums() {
+fn the_status_is_read_without_rabbitmqs_own_sums() {
     let contents = import(&fixture("rabbitmq-status-otp25"));
     check(
         &contents,
@@ -103,7 +103,7 @@ fn a_breakdown_of_memory_is_read_in_every_unit() {
 }
 
 #[test]
-fn facts_in_which_banners_differ_are_left_out() {
+fn facts_in_which_banners_differ_are_omitted() {
     let banner = |release: &str| {
         format!(
             "Erlang/OTP {release} [erts-{release}.1] [smp:8:4]\n1> erlang:memory().\n[{{total,3}},{{processes,1}},{{system,2}}]\n"
@@ -136,7 +136,7 @@ fn exact_sizes_replace_rounded_ones() {
     assert!(reasons(&again)[0].2.contains("contradicts earlier output"), "{:?}", reasons(&again));
 }
 
-/// Output of `rabbitmq-diagnostics status --formatter json`: exact sizes, in one line.
+/// Output of `rabbitmq-diagnostics status --formatter json`: one line with exact sizes.
 const STATUS: &str = "{\"alarms\":[{\"node\":\"rabbit@broker1\",\"resource\":\"memory\",\"type\":\"resource_limit\"},{\"node\":\"rabbit@broker1\",\
     \"resource\":\"disk\",\"type\":\"resource_limit\"}],\"config_files\":[],\"erlang_version\":\"Erlang/OTP 25 [erts-13.1.5] [source] [64-bit] \
     [smp:2:2] [ds:2:2:10] [async-threads:1] [jit:ns]\",\"is_under_maintenance\":false,\"memory\":{\"allocated_unused\":18000000,\"atom\":1310720,\
@@ -195,7 +195,7 @@ fn sizes_in_json_are_exact() {
     check_reasons(&STATUS.replace("\"rss\":127900004,", ""), "a size or a number is missing");
     check_reasons(&STATUS.replace("\"used\":268", "\"used\":2000000"), "a size or a number is missing");
     check_reasons(&STATUS.replace("3.10.8", "unknown"), "a size or a number is missing");
-    // Without the resident size, RabbitMQ prints the size of carriers in its place.
+    // If RabbitMQ cannot read the resident size, it prints the size of carriers instead.
     let windows = import(&STATUS.replace("127900004", "88000002"));
     assert!(!windows.contains_key("host_process.rss "), "{windows:#?}");
     check(&windows, &[("allocator.carriers_size ", "88000002")]);

@@ -1,7 +1,9 @@
-//! Output of msacc, erlang:memory, scheduler, recon_alloc, instrument and rabbitmq-diagnostics on real VMs (`fixtures/tools`, recorded with
-//! `+S 2:2 +SDio 2`), complete and as people paste it. The shells read from a pipe, so the input, and the banners of 23 and 25, were added
-//! to the text; RabbitMQ's node name and paths were replaced. msacc itself printed the extra microstates, from invented counts.
-//! `recon-mmap-otp27` was written by hand in the format of recon 2.5.6 (src/recon_alloc.erl) and of erts/emulator/sys/common/erl_mmap.c.
+//! Output of msacc, erlang:memory, scheduler, recon_alloc, instrument and rabbitmq-diagnostics on real VMs, complete and as users paste it.
+//!
+//! The output in `fixtures/tools` was recorded with `+S 2:2 +SDio 2`. The shells read from a pipe, so the input, and the banners of OTP 23
+//! and 25, were added to the text. RabbitMQ's node name and paths were replaced. The tables with extra microstates were printed by msacc,
+//! but from invented counts. `recon-mmap-otp27` was written manually, in the format of recon 2.5.6 (src/recon_alloc.erl) and of
+//! erts/emulator/sys/common/erl_mmap.c.
 #![allow(clippy::expect_used, clippy::panic, reason = "these are tests")]
 
 mod contents;
@@ -12,7 +14,7 @@ use contents::*;
 use proptest::prelude::*;
 
 #[test]
-fn a_session_is_read_on_each_release() {
+fn a_session_of_each_release_is_read() {
     for release in ["23", "25", "27", "29"] {
         let text = fixture(&format!("session-otp{release}"));
         let contents = import(&text);
@@ -37,7 +39,7 @@ fn a_session_is_read_on_each_release() {
 }
 
 #[test]
-fn the_values_are_those_that_were_printed() {
+fn imported_values_equal_the_printed_ones() {
     let contents = import(&fixture("session-otp29"));
     let text = fixture("session-otp29");
     let number = |before: &str| {
@@ -93,7 +95,7 @@ fn percentages_become_times_if_the_real_time_is_printed() {
 
 #[test]
 fn percentages_of_run_time_are_refused() {
-    // The output of msacc:print(msacc:stats(runtime, msacc:stats())), and the result of stats itself.
+    // The output of msacc:print(msacc:stats(runtime, msacc:stats())), and the result of msacc:stats.
     let table = "        Thread      aux emulator       gc\n\nStats per thread:\n scheduler( 1)    1.00%   40.00%   59.00%\n\n\
                  Stats per type:\n     scheduler    1.00%   40.00%   59.00%\nok\n";
     let answer = "[#{id => 1,type => scheduler,'$type' => msacc_stats,system => 100.0,\n\
@@ -118,7 +120,7 @@ fn touching_extra_states_and_system_percentages_are_read() {
         let number = |key: &str| plain[key].parse::<f64>().expect("a number");
         let of_thread: Vec<_> = plain.keys().filter(|key| key.ends_with(" scheduler/1")).collect();
         let sum: f64 = of_thread.iter().map(|key| number(key)).sum();
-        // 310,000 of 990,145 µs; percentages have two decimals.
+        // The state took 310,000 of 990,145 µs; percentages have two decimals.
         let busy_wait = number("msacc.busy_wait scheduler/1") / sum;
         assert!((busy_wait - 310_000.0 / 990_145.0).abs() < 0.000_2, "{busy_wait}");
         assert_eq!(of_thread.len(), 15);
@@ -181,7 +183,7 @@ fn calls_within_commands_or_other_calls_are_found() {
         ] {
             assert_eq!(import(&format!("{call}\n{answer}")), contents, "{call}");
         }
-        // Words that belong to no call.
+        // These words do not belong to the call.
         let other = format!("recon_alloc:fragmentation(current) was better than this:\n{answer}");
         assert!(reasons(&other).iter().any(|(.., why)| why.contains("copy the call too")), "{name}");
     }
@@ -251,7 +253,7 @@ fn unusable_and_contradictory_output_is_reported() {
 const AVERAGES: &str = "recon_alloc:average_block_sizes(current).\n";
 
 #[test]
-fn output_of_other_calls_is_reported_with_what_to_print_instead() {
+fn output_of_other_calls_is_reported_with_a_call_to_use_instead() {
     let check = |text: &str, place: (usize, usize), why: &str| {
         let reasons = reasons(text);
         let is_it =
@@ -319,7 +321,7 @@ fn lost_line_breaks_change_no_value() {
             let others: Vec<_> =
                 contents.iter().filter(|(key, value)| expect.get(*key) != Some(value)).collect();
             assert!(others.is_empty(), "{name}, {how}: {others:?}");
-            // The number touches that of the next prompt: `4693606` and `2>`.
+            // The number touches the next prompt, as in `46936062>` for `4693606` and `2>`.
             let is_ambiguous = text.contains("> recon_alloc:memory(used).\n");
             let missing: Vec<_> = expect.keys().filter(|key| !contents.contains_key(*key)).collect();
             let refused = reasons(&mangled(&text, how));
@@ -351,7 +353,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn an_excerpt_never_has_other_values(pick in 0..1_000_usize, begin in 0.0..1.0_f64, end in 0.0..1.0_f64, how in 0..ALL_WAYS) {
+    fn an_excerpt_never_yields_other_values(pick in 0..1_000_usize, begin in 0.0..1.0_f64, end in 0.0..1.0_f64, how in 0..ALL_WAYS) {
         let all = fixtures();
         let (name, text) = &all[pick % all.len()];
         let expect = import(text);
@@ -366,7 +368,7 @@ proptest! {
         let (begin, end) = (at(begin.min(end)), at(begin.max(end)));
         if let Ok(reading) = read(&text.as_bytes()[begin..end]) {
             for (key, value) in contents(reading) {
-                // The list of tools and the remarks depend on what is left.
+                // The list of tools and the remarks depend on the excerpt.
                 let is_derived = [facts::IMPORTED_FROM, facts::IMPORTED_REMARK].contains(&key.as_str());
                 let is_native = key.starts_with("scheduler_time.") || key.starts_with("msacc.");
                 if !is_derived && !is_native {

@@ -1,9 +1,9 @@
-//! Keeps counters continuous when they are read from another group than before, because a quota was changed or the process was moved. Each
-//! group has its own counters, and a difference between two groups means nothing.
+//! Keeps counters continuous when they are read from a different group than before, because a quota changed or the process was moved. Each
+//! group has its own counters, so the difference between the counters of two groups is meaningless.
 
 use super::CpuGroup;
 
-/// The counters of a group that may be replaced by another one.
+/// Converts the counters of successive groups to continuous counters.
 #[derive(Debug, Default)]
 pub(crate) struct Continuation {
     path: Option<String>,
@@ -17,8 +17,8 @@ struct Counter {
 }
 
 impl Continuation {
-    /// Shifts the counters of a group so that they continue where those of the previous group ended. Those of the first group are
-    /// unchanged.
+    /// Adds an offset to the counters of a group, so that they continue at the last values of the previous group. The counters of the
+    /// first group remain unchanged.
     pub(crate) fn shift(&mut self, group: &mut CpuGroup) {
         let changed = self.path.as_ref().is_some_and(|path| *path != group.path);
         self.path = Some(group.path.clone());

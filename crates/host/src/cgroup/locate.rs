@@ -5,7 +5,7 @@ use crate::error::HostError;
 use crate::text;
 use crate::tree::FileTree;
 
-/// A host with very many mounts (dozens for each container) has a few megabytes.
+/// On a host with very many mounts (dozens per container), the file has a few megabytes.
 const MOUNTINFO_BYTES: usize = 8 << 20;
 /// `/proc/PID/cgroup` has one line per hierarchy, each no longer than a path.
 const MEMBERSHIP_BYTES: usize = 256 * 1024;
@@ -17,7 +17,7 @@ pub(super) const FIRST_NAMESPACE: &str = "cgroup:[4026531835]";
 pub struct Membership {
     /// The controllers of a v1 hierarchy; none for v2.
     pub controllers: Vec<String>,
-    /// The group's path; starts with `/..` if it is outside of our namespace.
+    /// The group's path; starts with `/..` if the group is outside our namespace.
     pub path: String,
 }
 
@@ -51,7 +51,7 @@ pub fn memberships(content: &[u8]) -> Vec<Membership> {
 /// Parses the cgroup mounts in `/proc/PID/mountinfo`; other and invalid lines are ignored.
 pub fn mounts(content: &[u8]) -> Vec<Mount> {
     let line = |line: &[u8]| {
-        // Any number of optional fields precede the hyphen; a hyphen elsewhere is part of a field.
+        // There can be any number of optional fields; a field that is just a hyphen ends them.
         let mut fields = text::fields(line);
         let root = unescape(fields.nth(3)?);
         let point = unescape(fields.next()?);
@@ -67,7 +67,7 @@ pub fn mounts(content: &[u8]) -> Vec<Mount> {
     text::lines(content).filter_map(line).collect()
 }
 
-/// Decodes octal escapes, such as `\040` for a blank.
+/// Decodes octal escapes, such as `\040` for a space.
 fn unescape(field: &[u8]) -> String {
     let mut plain = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -88,11 +88,11 @@ fn unescape(field: &[u8]) -> String {
     String::from_utf8_lossy(&plain).into_owned()
 }
 
-/// The part of `path` below `root`: `/a/b` below `/a` is `/b`. `None` if it is not below.
+/// Returns the part of `path` below `root`: `/b` for `/a/b` and `/a`. `None` if `path` is not below `root`.
 fn below<'a>(path: &'a str, root: &str) -> Option<&'a str> {
     let rest = path.strip_prefix(root.trim_end_matches('/'))?;
     let rest = rest.trim_end_matches('/');
-    // "..", which no group is called, leads out again.
+    // `..` leads out of the root; no group has this name.
     let inside = rest.is_empty() || (rest.starts_with('/') && !rest.split('/').any(|name| name == ".."));
     inside.then_some(rest)
 }
@@ -107,14 +107,13 @@ struct View {
 impl View {
     fn read(tree: &impl FileTree, root: &str, process: &str) -> Option<View> {
         let content = tree.read(&format!("/proc/{process}/mountinfo"), MOUNTINFO_BYTES).ok()?;
-        // In a cgroup namespace, `/` is not the root of the hierarchy. The kernel writes paths relative to our namespace, whatever
-        // the process.
+        // In a cgroup namespace, `/` is not the root of the hierarchy. Paths are relative to our namespace, also those of other processes.
         let namespace = tree.read_link("/proc/self/ns/cgroup");
         let whole = namespace.map_or(true, |namespace| namespace == FIRST_NAMESPACE);
         Some(View { root: root.to_owned(), mounts: mounts(&content), whole })
     }
 
-    /// The groups from `path` up to the root of a mount with this version and controller.
+    /// Returns the groups from `path` up to the root of a mount with this version and controller.
     fn branch(
         &self,
         tree: &impl FileTree,
@@ -148,7 +147,7 @@ impl View {
                 }
             });
             let groups: Vec<Group> = groups.collect();
-            // Another mount may hide this one: it counts only if its files are there.
+            // Another mount may hide this one, so it is used only if its files exist.
             let marker = match version {
                 Version::V1 => "cgroup.clone_children",
                 Version::V2 => "cgroup.controllers",
@@ -168,7 +167,7 @@ pub(super) fn groups(tree: &impl FileTree, pid: u32) -> Result<Groups, HostError
     };
     let in_v2 = memberships.iter().find(|group| group.controllers.is_empty());
     let ours = View::read(tree, "/", "self");
-    // Created when needed: the file can be long.
+    // Read only if needed, because the file can be long.
     let mut its: Option<Option<View>> = None;
     let mut find = |version, controller: Option<&str>, path: &str| {
         ours.as_ref().and_then(|view| view.branch(tree, version, controller, path)).or_else(|| {
@@ -180,7 +179,7 @@ pub(super) fn groups(tree: &impl FileTree, pid: u32) -> Result<Groups, HostError
     let unified = in_v2.and_then(|group| find(Version::V2, None, &group.path));
     let mut find_in_v1 = |name: &str| find(Version::V1, Some(name), &in_v1(name)?.path);
     let cpuacct = find_in_v1("cpuacct");
-    // A controller is in one hierarchy only: in v1 if the process has a v1 group for it.
+    // A controller is in only one hierarchy: in v1 if the process has a v1 group for it.
     let mut unseen = None;
     let mut controller = |name: &str| {
         let (group, branch) = match in_v1(name) {

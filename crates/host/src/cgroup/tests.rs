@@ -4,7 +4,7 @@ use super::locate::FIRST_NAMESPACE;
 use super::*;
 use crate::fake::FakeHost;
 
-/// The mounts of a host with v2 only.
+/// The mounts of a host that has only v2.
 const V2_MOUNTS: &str = "\
     22 1 0:21 / /proc rw shared:13 - proc proc rw\n\
     30 22 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate,memory_recursiveprot\n";
@@ -84,7 +84,7 @@ fn v2_provides_quota_throttling_weight_and_usage() {
 }
 
 #[test]
-fn a_parents_tighter_quota_applies_and_the_own_one_is_kept() {
+fn tighter_quota_of_a_parent_applies_and_the_own_quota_is_kept() {
     let host = host(V2_MOUNTS, "0::/pod/app\n");
     v2(&host, "/sys/fs/cgroup", &[]);
     v2(&host, "/sys/fs/cgroup/pod", &[("cpu.max", "50000 100000\n"), ("cpu.stat", V2_STAT)]);
@@ -99,7 +99,7 @@ fn a_parents_tighter_quota_applies_and_the_own_one_is_kept() {
 }
 
 #[test]
-fn without_any_quota_it_is_none_rather_than_zero() {
+fn a_missing_quota_is_none_rather_than_zero() {
     let host = host(V2_MOUNTS, "0::/app\n");
     v2(&host, "/sys/fs/cgroup", &[]);
     v2(
@@ -116,7 +116,7 @@ fn without_any_quota_it_is_none_rather_than_zero() {
 }
 
 #[test]
-fn cpu_controller_may_be_off_in_the_own_group() {
+fn the_cpu_controller_may_be_off_in_the_processs_own_group() {
     let host = host(V2_MOUNTS, "0::/user.slice/session.scope\n");
     v2(&host, "/sys/fs/cgroup", &[]);
     v2(&host, "/sys/fs/cgroup/user.slice", &[("cpu.max", "200000 100000\n"), ("cpu.stat", V2_STAT)]);
@@ -126,7 +126,7 @@ fn cpu_controller_may_be_off_in_the_own_group() {
 }
 
 #[test]
-fn v1_provides_the_same() {
+fn v1_provides_quota_throttling_weight_and_usage() {
     let host = host(
         V1_MOUNTS,
         "4:memory:/docker/ab\n3:cpu,cpuacct:/docker/ab\n1:name=systemd:/docker/ab\n0::/system.slice\n",
@@ -189,7 +189,7 @@ fn tightest_memory_limit_applies() {
 }
 
 #[test]
-fn largest_number_of_v1_is_no_memory_limit() {
+fn the_largest_value_in_v1_is_not_a_memory_limit() {
     let host = host(V1_MOUNTS, "4:memory:/app\n3:cpu,cpuacct:/app\n");
     v1(&host, "/sys/fs/cgroup/memory", &[("memory.limit_in_bytes", "9223372036854771712\n")]);
     let folder = "/sys/fs/cgroup/memory/app";
@@ -204,7 +204,7 @@ fn largest_number_of_v1_is_no_memory_limit() {
 
 #[test]
 fn parents_are_not_visible_in_a_cgroup_namespace() {
-    // Inside a container: the group is "/" of its namespace, and the mount does not show its parents.
+    // Inside a container, the group is `/` of the container's namespace, and the mount does not contain its parents.
     let host = host(V2_MOUNTS, "0::/\n");
     host.link("/proc/self/ns/cgroup", "cgroup:[4026532477]");
     v2(&host, "/sys/fs/cgroup", &[("cpu.max", "50000 100000\n"), ("cpu.stat", V2_STAT)]);
@@ -226,7 +226,7 @@ fn without_a_namespace_the_mount_root_is_the_containers_group() {
 
 #[test]
 fn group_of_another_container_is_found_through_its_mounts() {
-    // We are in a container, too; our mounts show only our own group.
+    // beamtune is in a container, too, and its own mounts contain only its own group.
     let host = host("5 4 0:9 / /sys/fs/cgroup ro - cgroup2 cgroup rw\n", "0::/../target\n");
     v2(&host, "/sys/fs/cgroup", &[("cpu.max", "max 100000\n")]);
     host.file("/proc/7/mountinfo", "6 4 0:9 /../target /sys/fs/cgroup ro - cgroup2 cgroup rw\n");
@@ -237,7 +237,7 @@ fn group_of_another_container_is_found_through_its_mounts() {
 }
 
 #[test]
-fn hidden_and_foreign_mounts_are_skipped() {
+fn hidden_mounts_and_mounts_of_other_groups_are_skipped() {
     let mounts = "1 1 0:1 /other /cg/a rw - cgroup2 x rw\n2 1 0:1 / /cg/hidden rw - cgroup2 x rw\n3 1 0:1 / /cg/b rw - cgroup2 x rw\n";
     let host = host(mounts, "0::/app\n");
     v2(&host, "/cg/b/app", &[("cpu.max", "70000 100000\n")]);
@@ -262,7 +262,7 @@ fn without_control_groups_there_are_no_limits() {
 }
 
 #[test]
-fn pressure_of_the_root_is_left_to_the_host() {
+fn pressure_of_the_root_group_is_not_read() {
     let inner = host(V2_MOUNTS, "0::/app\n");
     v2(&inner, "/sys/fs/cgroup", &[("cpu.pressure", "root\n")]);
     v2(&inner, "/sys/fs/cgroup/app", &[("cpu.pressure", "own\n")]);
@@ -273,7 +273,7 @@ fn pressure_of_the_root_is_left_to_the_host() {
 }
 
 #[test]
-fn garbled_numbers_are_ignored() {
+fn invalid_numbers_are_ignored() {
     let host = host(V2_MOUNTS, "0::/app\n");
     v2(&host, "/sys/fs/cgroup", &[("cpu.max", "\n")]);
     v2(

@@ -30,7 +30,7 @@ const RABBIT: &[&str] = &[
     "start_sasl",
 ];
 
-/// A process in our namespaces.
+/// The isolation of a process in our namespaces.
 const SHARED: Isolation =
     Isolation { pid: Some(false), net: Some(false), mount: Some(false), user: Some(false) };
 /// The namespaces of a fake process.
@@ -55,7 +55,7 @@ fn host() -> FakeHost {
     host
 }
 
-/// A process whose files everybody may read.
+/// Creates the world-readable files of a process.
 fn process(host: &FakeHost, pid: u32, comm: &str, arguments: &[&str], uid: u32) {
     host.file(&format!("/proc/{pid}/stat"), FakeHost::stat(pid, comm, 300, 200, 50_000));
     host.file(&format!("/proc/{pid}/cmdline"), list(arguments));
@@ -67,7 +67,7 @@ fn process(host: &FakeHost, pid: u32, comm: &str, arguments: &[&str], uid: u32) 
     );
 }
 
-/// The rest of a process, as root sees it.
+/// Creates the files of a process that only its user and root may read.
 fn readable(host: &FakeHost, pid: u32, executable: &str, environment: &[&str]) {
     host.link(&format!("/proc/{pid}/exe"), executable).link(&format!("/proc/{pid}/cwd"), "/srv");
     host.link(&format!("/proc/{pid}/root"), "/").file(&format!("/proc/{pid}/environ"), list(environment));
@@ -101,7 +101,7 @@ fn a_broker_is_found_with_all_details() {
         (vm.uid, vm.user.as_deref(), vm.user_home.as_deref()),
         (Some(112), Some("rabbitmq"), Some("/var/lib/rabbitmq"))
     );
-    // Started 500 s after the host; used 5 s of CPU time.
+    // The VM was started 500 s after the host, and has used 5 s of CPU time.
     assert_eq!(
         (vm.uptime_ns, vm.cpu_ns, vm.rss_bytes),
         (Some(500_500_000_000), 5_000_000_000, Some(102_400))
@@ -124,10 +124,10 @@ fn a_broker_is_found_with_all_details() {
 }
 
 #[test]
-fn another_users_vm_is_described_by_its_world_readable_files() {
+fn a_vm_of_another_user_is_described_by_its_world_readable_files() {
     let host = host();
     process(&host, 700, "beam.smp", RABBIT, 112);
-    // Tests may run as root, who may read everything, so the tree refuses.
+    // Tests may run as root, which may read everything, so the tree refuses access.
     host.file("/usr/lib/erlang/releases/25/OTP_VERSION", "25.2.3\n");
     let vm = look_at(&Refusing(host.tree()), 700).unwrap();
     let Access::Refused(reason) = &vm.access else { panic!("{vm:?}") };
@@ -138,7 +138,7 @@ fn another_users_vm_is_described_by_its_world_readable_files() {
     assert_eq!(vm.distribution.name.unwrap().to_string(), "rabbit@web-1");
 }
 
-/// A tree that refuses what the kernel refuses to other users.
+/// A tree that refuses access to the files that other users may not read.
 struct Refusing<T>(T);
 
 impl<T: FileTree> Refusing<T> {
@@ -187,7 +187,7 @@ impl<T: FileTree> FileTree for Refusing<T> {
 }
 
 #[test]
-fn other_programs_are_not_taken_for_vms() {
+fn other_programs_are_not_mistaken_for_vms() {
     let host = host();
     let check = |pid: u32, runs: &str| {
         let error = look_at(&host.tree(), pid).unwrap_err().to_string();
@@ -236,7 +236,7 @@ fn ended_and_ending_processes_are_omitted() {
     host.file("/proc/700/stat", stat);
     assert_eq!(look_at(&host.tree(), 700).unwrap_err().to_string(), "process 700 has ended");
     assert_eq!(look_at(&host.tree(), 701).unwrap_err().to_string(), "process 701 has ended");
-    // Ends between two reads.
+    // This process ends between two reads.
     process(&host, 702, "beam.smp", RABBIT, 112);
     readable(&host, 702, RABBIT[0], &[]);
     host.remove("/proc/702/cmdline");
@@ -274,7 +274,7 @@ fn a_container_is_recognized_and_its_own_files_are_read() {
 }
 
 #[test]
-fn a_containers_id_is_found_in_its_control_groups() {
+fn the_id_of_a_container_is_found_in_its_control_groups() {
     let host = host();
     process(&host, 700, "beam.smp", RABBIT, 112);
     readable(&host, 700, RABBIT[0], &[]);
@@ -295,14 +295,14 @@ fn a_working_folder_is_relative_to_the_process_root() {
     };
     check("/", "/srv/app", "/srv/app");
     check("/", "/", "/");
-    // chroot: the kernel gives both paths as seen from outside.
+    // After a chroot, both paths are relative to the old root.
     check("/box", "/box/srv/app", "/srv/app");
     check("/box", "/box", "/");
-    // A folder that was opened before the chroot lies outside of the new root.
+    // A folder that was opened before the chroot is outside the new root.
     check("/box", "/boxes", "/boxes");
 }
 
-/// The VM of a container: node `hare`, process 1 inside.
+/// Creates the VM of a container: node `hare`, process 1 in the container.
 fn contained(host: &FakeHost, pid: u32, start_ticks: i64, container: char) {
     process(host, pid, "beam.smp", RABBIT, 112);
     readable(host, pid, RABBIT[0], &["RABBITMQ_NODENAME=hare", "HOSTNAME=box"]);
@@ -369,7 +369,7 @@ fn successor_of_a_vm_with_a_twin_must_be_in_its_container() {
     assert_eq!(found().unwrap().identity.pid, 703);
     contained(&host, 704, 97_000, 'a');
     assert!(matches!(found(), Err(HostError::SeveralSuccessors { pid: 700, .. })));
-    // Without known containers it cannot be decided.
+    // If the containers are unknown, so is the successor.
     for pid in [703, 704] {
         host.remove(&format!("/proc/{pid}/cgroup"));
     }
@@ -386,7 +386,7 @@ fn hidden_processes_are_reported() {
     // hidepid=1: only the process ids are visible.
     process(&host, 66, "beam.smp", RABBIT, 112);
     assert!(discover(&Refusing(host.tree())).unwrap().others_hidden);
-    // hidepid=2.
+    // hidepid=2: not even the process ids are visible.
     host.remove("/proc/66");
     host.remove("/proc/1");
     assert!(discover(&host.tree()).unwrap().others_hidden);

@@ -1,23 +1,26 @@
 //! Finds the VM's allocators, and the carriers in their lists.
 //!
-//! An allocator instance is an `Allctr_t` (erts/emulator/beam/erl_alloc_util.h), in static data or allocated with malloc at start, and never
-//! moves. Static tables lead to all of them: `erts_allctrs` to single instances, and `erts_allctr_thr_spec` to arrays with one instance per
-//! scheduler. No symbols are needed, because instances are recognized by their content: at some offset there is a pointer to a constant
-//! string of the emulator, `eheap_`, `binary_` …
+//! An allocator instance is an `Allctr_t` (erts/emulator/beam/erl_alloc_util.h). It is in static data or allocated with malloc at start,
+//! and never moves. Static tables point to all instances: `erts_allctrs` to single ones, and `erts_allctr_thr_spec` to arrays with one
+//! instance per scheduler. No symbols are needed, because instances are recognized by their content. At some offset, they contain a pointer
+//! to a constant string of the emulator, such as `eheap_` or `binary_`.
 //!
-//! | in `Allctr_t` | OTP 23 | 25 | 27 |
+//! | offset in `Allctr_t` | OTP 23 | 25 | 27 |
 //! |---|---|---|---|
 //! | `name_prefix` | +120 | +120 | +120 |
 //! | `mbc_list` (first, last), then `sbc_list`, `pooled_tree`, `dc_list`, `sentinel` | +344 | +336 | +336 |
 //!
-//! Neither offset is hard-coded: the first is the one at which most candidates have a name, the second the one at which most instances have the
-//! two ends of a list of carriers that point back to them. The order of the fields after it is the same in all releases.
+//! Neither offset is hard-coded. The first is the offset at which most candidates have a name. The second is the offset at which most
+//! instances have pointers to both ends of a list of carriers, which point back to the instance. The order of the fields after it is the
+//! same in all releases.
 //!
 //! Carriers begin with `Carrier_t`: size and kind, next and previous carrier in the list, and their allocator. The lists of multiblock and
-//! singleblock carriers contain those in use. Abandoned carriers are in a ring through `cpool` with a sentinel in static data: one for all
-//! allocators in OTP 22 and 23, later one for each allocator type. `dc_list` has those that are about to be deallocated. So everything is found
-//! through the VM's own lists, at a cost that grows with the number of carriers and not with their size, and former carriers are not
-//! mistaken for carriers.
+//! singleblock carriers contain those in use. Abandoned carriers are in a ring through `cpool`, with a sentinel in static data. OTP 22 and
+//! 23 have one ring for all allocators, later releases have one for each allocator type. `dc_list` contains those that are about to be
+//! deallocated.
+//!
+//! So all carriers are found through the VM's own lists. The cost grows with the number of carriers, not with their size, and former
+//! carriers are not mistaken for carriers.
 
 use std::collections::{HashMap, HashSet};
 
@@ -29,18 +32,18 @@ const PREFIXES: [&str; 12] = [
     "temp_", "sl_", "std_", "ll_", "eheap_", "ets_", "fix_", "literal_", "binary_", "driver_", "exec_",
     "test_",
 ];
-/// The part of an `Allctr_t` in which its name is searched.
+/// Size of the first part of an `Allctr_t`, which is searched for the name.
 const NAME_SEARCH_BYTES: usize = 256;
-/// The part in which its lists are searched.
+/// Size of the first part of an `Allctr_t`, which is searched for the lists.
 const LISTS_SEARCH_BYTES: usize = 1024;
-/// Limit of instances: 10 allocators for each of 1,024 schedulers and as many dirty ones, and some more.
+/// Maximum number of instances: 10 allocators for each of 1,024 normal and as many dirty schedulers, and some more.
 const MAX_ALLOCATORS: usize = 30_000;
-/// Number of instances in which the offset of the lists is searched.
+/// Number of instances that are searched for the offset of the lists.
 const SAMPLED_ALLOCATORS: usize = 200;
-/// Limit of carriers: a terabyte in carriers of a megabyte.
+/// Maximum number of carriers: a terabyte in carriers of one megabyte.
 const MAX_CARRIERS: usize = 1_000_000;
 
-/// Attempts to follow a list that changes: with hundreds of carriers created and freed per second, some walks fail.
+/// Maximum number of attempts to follow a list that changes: if hundreds of carriers per second are created and freed, some walks fail.
 const MAX_ATTEMPTS: usize = 5;
 
 /// Bits of `chdr`; the third one is always 0.
@@ -50,8 +53,8 @@ const SBC: u64 = 2;
 const FLAGS: u64 = 7;
 /// Low bits of pointers in the ring of abandoned carriers.
 const MARKS: u64 = 3;
-/// Offset of the data of abandoned carriers in `Carrier_t`, and of the next pointer in that. It is followed by the previous pointer, and by the
-/// allocator that created the carrier.
+/// Offset of the data of abandoned carriers in `Carrier_t`, and offset of the next pointer in these data. The previous pointer and the
+/// allocator that created the carrier follow it.
 const CPOOL: u64 = 32;
 const NEXT: u64 = 16;
 
@@ -63,7 +66,7 @@ pub(super) struct Allocator {
     pub name: String,
 }
 
-/// Which list of an allocator a carrier is in.
+/// The list that contains a carrier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Set {
     Mbcs,
@@ -124,12 +127,12 @@ pub(super) struct Allocators {
 #[derive(Debug, Default)]
 pub(super) struct Carriers {
     pub all: Vec<Carrier>,
-    /// Number of lists whose end was not reached: their links are swapped out, or were being changed.
+    /// Number of lists that could not be followed to their end, because links were swapped out or were changing.
     pub cut: usize,
 }
 
 impl Allocators {
-    /// Finds the allocators, starting from static data; `None` without any of a known layout.
+    /// Finds the allocators, starting from static data; `None` if there are none with a known layout.
     pub fn find(image: &Image<'_>, emulator: &Emulator<'_>, pointers: &[u64]) -> Option<Allocators> {
         let mut search = Search { image, emulator, known: HashMap::new() };
         let mut found: HashSet<u64> = HashSet::new();
@@ -137,7 +140,7 @@ impl Allocators {
             if search.has_name(*pointer) {
                 found.insert(*pointer);
             }
-            // Even if something seems to have a name: a short array may precede allocators.
+            // Arrays are searched even if a name was found: it may belong to an allocator that follows a short array.
             found.extend(search.array_members(*pointer));
             if found.len() > MAX_ALLOCATORS {
                 return None;
@@ -159,12 +162,12 @@ impl Allocators {
         Some(Allocators { all, by_address, lists_at })
     }
 
-    /// The name of a carrier's allocator.
+    /// Returns the name of a carrier's allocator.
     pub fn name(&self, carrier: &Carrier) -> &str {
         self.all.get(carrier.allocator).map_or("", |allocator| &allocator.name)
     }
 
-    /// Follows all lists.
+    /// Finds all carriers by following all lists.
     pub fn carriers(&self, image: &Image<'_>, emulator: &Emulator<'_>) -> Carriers {
         let mut found = Carriers::default();
         let mut sentinels: HashSet<u64> = HashSet::new();
@@ -195,7 +198,7 @@ impl Allocators {
         found
     }
 
-    /// The link of a carrier in an allocator's list.
+    /// Reads the link of a carrier in an allocator's list.
     fn in_list(&self, image: &Image<'_>, at: usize, set: Set, address: u64) -> Option<Link> {
         let owner = self.all.get(at)?.address;
         let header = Header::read(image, address).filter(|header| header.is_of(owner))?;
@@ -203,7 +206,7 @@ impl Allocators {
         Some(Link { next: header.next, prev: header.prev, carrier: Some(carrier) })
     }
 
-    /// The link of a node in a ring of abandoned carriers. `instrument` adds nodes that are not carriers.
+    /// Reads the link of a node in a ring of abandoned carriers. `instrument` adds nodes that are not carriers.
     fn in_ring(&self, image: &Image<'_>, node: u64) -> Option<Link> {
         let [next, prev, origin] = image.words_now(node.checked_add(NEXT)?)?;
         let address = node.checked_sub(CPOOL)?;
@@ -221,16 +224,16 @@ struct Link {
 }
 
 impl Link {
-    /// The same for walking backwards.
+    /// Swaps both directions, for walking backwards.
     fn reversed(self) -> Self {
         Link { next: self.prev, prev: self.next, carrier: self.carrier }
     }
 }
 
 impl Carriers {
-    /// Walks a list forwards and, if the end is not reached, backwards; then again from its current ends, if the list was not completed and the
-    /// walks did not meet. Everything that was in the list at any of these times is found. `end` is what the pointers at both ends contain: 0,
-    /// or the sentinel.
+    /// Walks a list forwards and, if that does not reach the end, backwards. If the two walks do not meet either, both are repeated from
+    /// the current ends of the list, which `again` returns. Carriers that were in the list during any of these walks are found. `end` is
+    /// the value of the pointers at both ends: 0, or the sentinel.
     fn follow(
         &mut self,
         ends: [u64; 2],
@@ -252,7 +255,7 @@ impl Carriers {
                 true => (Vec::new(), true),
                 false => walk(last, end, max, &|address| read(address).map(Link::reversed)),
             };
-            // If both walks meet, nothing is missing.
+            // If both walks meet, no carrier is missing.
             let seen: HashSet<u64> = forward.iter().map(|carrier| carrier.address).collect();
             let meets = backward.iter().any(|carrier| seen.contains(&carrier.address));
             let found = forward.into_iter().chain(backward);
@@ -265,7 +268,7 @@ impl Carriers {
     }
 }
 
-/// Walks as long as each link agrees with the previous one: the carriers passed, and whether the end was reached.
+/// Walks a list as long as each link points back to the previous one. Returns the carriers passed, and whether the end was reached.
 fn walk(first: u64, end: u64, max: usize, read: &dyn Fn(u64) -> Option<Link>) -> (Vec<Carrier>, bool) {
     let mut passed = Vec::new();
     let (mut address, mut before) = (first, end);
@@ -289,7 +292,7 @@ fn carrier(address: u64, header: &Header, set: Set, allocator: usize) -> Option<
     is_carrier.then_some(Carrier { address, size, is_mseg: header.chdr & MSEG != 0, set, allocator })
 }
 
-/// Searches allocators, and remembers all results.
+/// Searches for allocators, and remembers all results.
 struct Search<'a> {
     image: &'a Image<'a>,
     emulator: &'a Emulator<'a>,
@@ -305,7 +308,7 @@ impl Search<'_> {
         }
         let mut bytes = [0; NAME_SEARCH_BYTES];
         let read = self.image.read_some(address, &mut bytes);
-        // The queue of delayed deallocations comes first and takes more than a cache line.
+        // The structure begins with the queue of delayed deallocations, which is larger than a cache line.
         let named = (64..read.saturating_sub(7)).step_by(8).find_map(|offset| {
             let string = self.emulator.string(word_at(&bytes, offset)?)?;
             PREFIXES.contains(&string.as_str()).then(|| (offset, format!("{string}alloc")))
@@ -315,7 +318,7 @@ impl Search<'_> {
         is_named
     }
 
-    /// The allocators in an array of pointers.
+    /// Returns the addresses of the allocators in an array of pointers.
     fn array_members(&mut self, address: u64) -> Vec<u64> {
         let mut found = Vec::new();
         for index in 0..MAX_ALLOCATORS as u64 {
@@ -334,7 +337,7 @@ impl Search<'_> {
     }
 }
 
-/// The offset at which most instances have both ends of a list of multiblock carriers.
+/// Finds the offset at which most instances have pointers to both ends of a list of multiblock carriers.
 fn lists_at(image: &Image<'_>, named_at: usize, all: &[Allocator]) -> Option<u64> {
     let mut votes: HashMap<usize, usize> = HashMap::new();
     for allocator in all.iter().take(SAMPLED_ALLOCATORS) {
@@ -371,11 +374,11 @@ mod tests {
 
     use super::*;
 
-    /// A list of carriers that changes while it is read: the first carrier is removed, a new one is appended.
+    /// A list of carriers that changes while it is read: the first carrier is removed, and a new one is appended.
     struct ChangingList {
         list: RefCell<Vec<u64>>,
         reads: Cell<usize>,
-        /// Reads at which the list changes.
+        /// Numbers of the reads at which the list changes.
         at: Vec<usize>,
     }
 
@@ -418,18 +421,18 @@ mod tests {
 
     #[test]
     fn a_list_that_changes_during_the_walk_is_walked_again() {
-        // The first carrier is gone when it is read, and the backward walk fails, too, since a new carrier was appended.
+        // The first carrier is removed before it is read. The backward walk fails, too, because a new carrier was appended.
         let (mut found, list, cut) = followed(4, vec![0, 1]);
         found.sort_unstable();
         assert_eq!((&found, cut), (&list, 0));
-        // A list that changes all the time is counted as cut.
+        // A list that changes all the time is truncated.
         let (found, _, cut) = followed(4, (0..1_000).collect());
         assert_eq!((found.len(), cut), (0, 1));
     }
 
     proptest! {
         #[test]
-        fn carriers_that_stay_are_found_once_or_the_list_counts_as_cut(
+        fn carriers_that_stay_are_found_once_or_the_list_is_truncated(
             length in 1..40_u64,
             at in proptest::collection::vec(0..200_usize, 0..20),
         ) {

@@ -1,10 +1,10 @@
-//! Which addresses have which owner. Each address is claimed once; the first claim wins.
+//! The owner of each address. An address can be claimed only once: the first claim wins.
 
 use std::collections::BTreeMap;
 
 use super::image::Range;
 
-/// Purpose of memory, as an index.
+/// The purpose of memory, as an index.
 pub(super) type Kind = usize;
 
 /// Claimed ranges, by their start address.
@@ -12,13 +12,13 @@ pub(super) type Kind = usize;
 pub(super) struct Claims(BTreeMap<u64, (u64, Kind)>);
 
 impl Claims {
-    /// Whether a part of the range is claimed.
+    /// Whether any part of the range is claimed.
     pub fn overlaps(&self, range: Range) -> bool {
         let before = self.0.range(..range.end).next_back();
         before.is_some_and(|(_, (end, _))| *end > range.start)
     }
 
-    /// Claims the whole range, if no part of it is claimed.
+    /// Claims the whole range, unless a part of it is claimed. Returns whether it did.
     pub fn claim_whole(&mut self, range: Range, kind: Kind) -> bool {
         let is_free = range.start < range.end && !self.overlaps(range);
         if is_free {
@@ -27,7 +27,7 @@ impl Claims {
         is_free
     }
 
-    /// Claims the unclaimed parts of the range; returns their total size.
+    /// Claims the unclaimed parts of the range. Returns their total size.
     pub fn claim_rest(&mut self, range: Range, kind: Kind) -> u64 {
         let free = self.free_parts(range);
         free.iter().for_each(|part| {
@@ -36,7 +36,7 @@ impl Claims {
         free.iter().map(|part| part.size()).fold(0, u64::saturating_add)
     }
 
-    /// The unclaimed parts of a range.
+    /// Returns the unclaimed parts of a range.
     pub fn free_parts(&self, range: Range) -> Vec<Range> {
         let mut free = Vec::new();
         let before = self.0.range(..range.start).next_back().map_or(0, |(_, (end, _))| *end);
@@ -53,7 +53,7 @@ impl Claims {
         free
     }
 
-    /// All claims, by address.
+    /// Iterates over all claims, ordered by address.
     pub fn iter(&self) -> impl Iterator<Item = (Range, Kind)> {
         self.0.iter().map(|(start, (end, kind))| (Range { start: *start, end: *end }, *kind))
     }

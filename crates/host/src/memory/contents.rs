@@ -20,21 +20,21 @@ use super::segments::{self, Caches};
 use super::smaps::Mapping;
 use super::stacks::{self, Thread};
 
-/// Following malloc chunks reads nearly all pages: 2.6 GB/s were measured. It is left out if it would take more than this share of the
-/// budget.
+/// Speed of following malloc chunks, which reads nearly all pages: 2.6 GB/s were measured.
 const CHUNK_BYTES_PER_NS: u64 = 2;
+/// Chunks are not followed if this would take more than this share of the budget.
 const CHUNKS_PERCENT: i64 = 25;
 
-/// What is known about a process before its memory is read.
+/// Properties of a process that are known before its memory is read.
 #[derive(Debug)]
 pub(super) struct Process<'a> {
     pub pid: u32,
-    /// The path of its program.
+    /// Path of its executable.
     pub emulator: &'a str,
     pub mappings: &'a [Mapping],
     /// The kind of each mapping.
     pub kinds: &'a [&'static str],
-    /// Where the static data of each file ends.
+    /// End address of the static data of each mapped file, by path.
     pub extents: &'a HashMap<&'a str, u64>,
 }
 
@@ -43,13 +43,14 @@ impl Process<'_> {
         self.mappings.iter().zip(self.kinds.iter().copied())
     }
 
-    /// Whether memory is examined page by page: memory without a file.
+    /// Whether the memory of a mapping is examined page by page. This applies to memory that does not come from a file.
     fn is_examined(mapping: &Mapping, kind: &str) -> bool {
         let is_static = mapping.path.is_empty() && matches!(kind, kinds::EMULATOR | kinds::LIBRARIES);
         (is_static || matches!(kind, kinds::ANONYMOUS | kinds::HEAP)) && mapping.is_anonymous()
     }
 
-    /// Static data beyond the content of files: the mapping after a file's, up to the end of its static data.
+    /// Returns static data that is not part of a file (`.bss`), with the path of the file. It is in the mapping after that of the file, up
+    /// to the end of the file's static data.
     fn static_data(&self) -> impl Iterator<Item = (&str, Range)> {
         self.mappings.array_windows().filter_map(|[file, next]| {
             let end = *self.extents.get(file.path.as_str())?;
@@ -59,15 +60,15 @@ impl Process<'_> {
     }
 }
 
-/// A share from which on unexplained memory is significant.
+/// Unexplained memory is significant if its share is larger.
 pub(crate) const SIGNIFICANT_PERCENT: u64 = 3;
-/// Number of searches for landmarks: the first one may happen while the VM is starting.
+/// Number of searches for landmarks: during the first one, the VM may still be starting.
 const SEARCHES: u32 = 2;
 
-/// Structures that never move in the life of a VM.
+/// Structures of the VM that never move.
 #[derive(Debug)]
 pub(super) struct Landmarks {
-    /// Address of the program.
+    /// Start address of the emulator's first mapping.
     program: u64,
     searches: u32,
     allocators: Allocators,
@@ -76,7 +77,7 @@ pub(super) struct Landmarks {
 }
 
 impl Landmarks {
-    /// Searches the landmarks, unless they were searched often enough.
+    /// Searches for the landmarks, unless that was done often enough.
     fn update(known: &mut Option<Landmarks>, image: &Image<'_>, emulator: &Emulator<'_>, program: u64) {
         let searches =
             known.as_ref().filter(|known| known.program == program).map_or(0, |known| known.searches);
@@ -99,14 +100,14 @@ impl Landmarks {
     }
 }
 
-/// The result.
+/// The content of a process's memory.
 #[derive(Debug)]
 pub(super) struct Found {
     pub sums: BTreeMap<String, ContentSum>,
     pub cut_lists: usize,
 }
 
-/// Reads the content of a process's memory; `moves` as in [`super::Depth::Moving`].
+/// Reads the content of a process's memory. `moves` means that the VM creates and frees carriers, see [`super::Depth::Moving`].
 pub(super) fn read(
     process: &Process<'_>,
     tree: &impl FileTree,
@@ -117,7 +118,7 @@ pub(super) fn read(
     meter: &Meter<'_>,
 ) -> Result<Found, HostError> {
     let pid = process.pid;
-    // Opened first: without access to it the rest is not needed.
+    // Opened first, because without access to it, nothing else is needed.
     let memory_path = format!("/proc/{pid}/mem");
     let memory = tree.open(&memory_path)?;
     let program = tree.open(&format!("/proc/{pid}/exe"))?;
@@ -146,7 +147,7 @@ pub(super) fn read(
     let mut map = Map::new(&image, process);
     let cut_lists = map.carriers(landmarks, &emulator);
     if moves {
-        // Segments taken out of a cache between the two readings, and memory unmapped since the pages were read.
+        // Segments that were taken out of a cache in the meantime, and memory that was unmapped after the pages were read.
         let later = landmarks.allocators.carriers(&image, &emulator);
         map.claim_transient(&landmarks.allocators, &later.all);
         map.claim_transient(&landmarks.allocators, &earlier.unwrap_or_default().all);
@@ -161,7 +162,7 @@ pub(super) fn read(
         let kind = map.kind(content::MALLOC_MAPPED);
         let (count, size) = malloc::mapped(&image, &mut map.claims, kind);
         map.add(kind, count, size);
-        // malloc unmaps freed chunks of this kind at once.
+        // malloc unmaps chunks of this kind as soon as they are freed.
         map.set_in_use(kind, Some(size));
     }
     if meter.is_over() {
@@ -171,13 +172,13 @@ pub(super) fn read(
     let all = sums.values().map(|sum| sum.resident).fold(0, u64::saturating_add);
     let unknown = sums.get(content::UNKNOWN).map_or(0, |sum| sum.resident);
     if unknown > all / 100 * SIGNIFICANT_PERCENT {
-        // Something may have been swapped out during the search.
+        // Landmarks may have been swapped out during the search.
         landmarks.searches = 0;
     }
     Ok(Found { sums, cut_lists })
 }
 
-/// The entity of a carrier.
+/// Returns the entity of a carrier.
 fn entity(allocators: &Allocators, carrier: &Carrier) -> String {
     let name = allocators.name(carrier);
     match carrier.set {
@@ -188,7 +189,7 @@ fn entity(allocators: &Allocators, carrier: &Carrier) -> String {
     }
 }
 
-/// The pages of all examined memory, and of the emulator's static data.
+/// Reads the pages of all examined memory, and of the emulator's static data.
 fn read_pages(
     process: &Process<'_>,
     file: &dyn ReadAt,
@@ -207,7 +208,7 @@ fn read_pages(
     Ok(pages)
 }
 
-/// The map under construction.
+/// The memory map while it is built.
 struct Map<'a> {
     image: &'a Image<'a>,
     process: &'a Process<'a>,
@@ -216,7 +217,7 @@ struct Map<'a> {
     by_name: HashMap<String, Kind>,
     sums: Vec<ContentSum>,
     literal_areas: HashSet<u64>,
-    /// Addresses of carriers that come from malloc.
+    /// Addresses of carriers that were allocated with malloc.
     from_malloc: HashSet<u64>,
 }
 
@@ -252,7 +253,7 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// Claims carriers and cached segments; returns the number of lists that could not be followed to their end.
+    /// Claims carriers and cached segments. Returns the number of lists that could not be followed to their end.
     fn carriers(&mut self, landmarks: &Landmarks, emulator: &Emulator<'_>) -> usize {
         let allocators = &landmarks.allocators;
         let found = allocators.carriers(self.image, emulator);
@@ -289,7 +290,7 @@ impl<'a> Map<'a> {
         found.cut
     }
 
-    /// Claims the unclaimed parts of carriers that existed at some instant of the read.
+    /// Claims the unclaimed parts of carriers that existed only during a part of the read.
     fn claim_transient(&mut self, allocators: &Allocators, carriers: &[Carrier]) {
         for carrier in carriers {
             let Some(end) = carrier.address.checked_add(carrier.size) else { continue };
@@ -319,7 +320,7 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// Claims malloc's memory except for mapped chunks.
+    /// Claims the memory of malloc, except for mapped chunks.
     fn malloc(&mut self) {
         let of_heap = self.process.mappings.iter().filter(|mapping| mapping.path == "[heap]");
         let first: Vec<Range> = Ranges::of(of_heap).iter().collect();
@@ -347,12 +348,12 @@ impl<'a> Map<'a> {
 
     fn set_in_use(&mut self, kind: Kind, in_use: Option<u64>) {
         if let Some(sum) = self.sums.get_mut(kind) {
-            // Parts of these chunks have other owners, so no more than the claimed size can be in use.
+            // Parts of the chunks have other owners, so at most the claimed size is in use.
             sum.in_use = in_use.filter(|_| sum.count > 0).map(|in_use| in_use.min(sum.size));
         }
     }
 
-    /// Claims the parts of reserved areas that are in no carrier.
+    /// Claims the parts of reserved areas that are not in any carrier.
     fn areas(&mut self, areas: &[Range]) {
         for area in areas {
             let is_for_literals = self.literal_areas.contains(&area.start);
@@ -363,7 +364,7 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// Counts the pages of each claim; the rest is taken from the kernel's numbers.
+    /// Sums the pages of each claim. For mappings that are not examined page by page, adds the kernel's numbers.
     fn finish(mut self) -> BTreeMap<String, ContentSum> {
         let add = |sum: &mut ContentSum, amount: Amount| {
             sum.resident = sum.resident.saturating_add(amount.resident);
@@ -377,7 +378,7 @@ impl<'a> Map<'a> {
         let unknown = self.kind(content::UNKNOWN);
         for range in self.image.anonymous.iter() {
             for free in self.claims.free_parts(range) {
-                // The page in which a claim ends belongs to that claim.
+                // A page in which a claim ends belongs to that claim.
                 let amount = self.image.pages.amount(free.start, free.end);
                 if amount != Amount::default() {
                     self.add(unknown, 1, free.size());

@@ -1,15 +1,15 @@
-//! How much static data a program or library has beyond the content of its file (`.bss`).
+//! Calculates the memory size of a program or library, including static data that its file does not contain (`.bss`).
 
 use super::image::word_at;
 
-/// Size of the part of a file that is read.
+/// Number of bytes that are read at the beginning of a file.
 pub(super) const HEAD_BYTES: usize = 4096;
 
 /// Type of a loaded segment (PT_LOAD).
 const LOAD: u32 = 1;
 
-/// Size of a program's memory from its first mapped byte; `None` for anything but a little-endian 64-bit ELF file whose program
-/// headers are in the first bytes.
+/// Calculates the size of a program's memory from its first mapped byte on. `None` unless it is a little-endian 64-bit ELF file whose
+/// program headers are within the bytes read.
 pub(super) fn extent(head: &[u8]) -> Option<u64> {
     let is_known = head.starts_with(&[0x7f, b'E', b'L', b'F', 2, 1]);
     let at = usize::try_from(word_at(head, 32)?).ok()?;
@@ -44,7 +44,7 @@ mod tests {
 
     use super::*;
 
-    /// A file with these segments: kind, offset, address, size in memory.
+    /// Creates a file with these segments: kind, offset, address, size in memory.
     fn file(segments: &[(u32, u64, u64, u64)]) -> Vec<u8> {
         let mut head = vec![0; 64 + 56 * segments.len()];
         head[..6].copy_from_slice(&[0x7f, b'E', b'L', b'F', 2, 1]);
@@ -65,7 +65,7 @@ mod tests {
     fn extent_covers_all_loaded_segments() {
         let check = |segments: &[(u32, u64, u64, u64)], expect| assert_eq!(extent(&file(segments)), expect);
         check(&[(6, 64, 64, 9_999_999), (1, 0, 0, 0x1000), (1, 0x2000, 0x3000, 0x5678)], Some(0x8678));
-        // Relative to the first segment, not to the linked address.
+        // The extent is relative to the first segment, not to address 0.
         check(&[(1, 0, 0x40_0000, 0x1000), (1, 0x2000, 0x60_0000, 0x10)], Some(0x20_0010));
         check(&[(1, 0x1000, 0x1000, 0x1000)], None);
         check(&[], None);

@@ -1,4 +1,4 @@
-//! The VM's program: constants are read from its file, static data from the process.
+//! The emulator of a VM: constants are read from its file, static data from the memory of the process.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -8,11 +8,11 @@ use crate::tree::ReadAt;
 use super::image::{Image, Range};
 use super::smaps::Mapping;
 
-/// Limit of searched static data; emulators have half a megabyte.
+/// Maximum size of static data that is searched; emulators have half a megabyte.
 const MAX_DATA_BYTES: usize = 16 << 20;
-/// Limit of pointers in static data that are followed.
+/// Maximum number of pointers in static data that are followed.
 const MAX_POINTERS: usize = 100_000;
-/// Limit of a string, including its NUL.
+/// Maximum length of a string, including its NUL.
 const STRING_BYTES: usize = 16;
 
 /// The emulator of a VM, mapped in a process.
@@ -27,7 +27,7 @@ pub(super) struct Emulator<'a> {
 }
 
 impl<'a> Emulator<'a> {
-    /// `bss` is static data beyond the content of the file.
+    /// Creates an emulator; `bss` is static data that is not part of the file.
     pub fn new(file: &'a dyn ReadAt, mappings: Vec<&'a Mapping>, bss: impl Iterator<Item = Range>) -> Self {
         let of_file = mappings.iter().filter(|mapping| mapping.write);
         let of_file = of_file.map(|mapping| Range { start: mapping.start, end: mapping.end });
@@ -47,8 +47,8 @@ impl<'a> Emulator<'a> {
         self.data.iter().any(|range| range.contains(address))
     }
 
-    /// The constant string of up to 15 bytes at an address; `None` for anything else. It is read from the file, because its page may not be
-    /// resident.
+    /// Returns the constant string at an address; `None` if there is none of up to 15 bytes. It is read from the file, because its page may
+    /// not be resident.
     pub fn string(&self, address: u64) -> Option<String> {
         let has = |mapping: &&&Mapping| !mapping.write && (mapping.start..mapping.end).contains(&address);
         let mapping = self.mappings.iter().find(has)?;
@@ -65,7 +65,7 @@ impl<'a> Emulator<'a> {
         string
     }
 
-    /// The resident parts of the static data, by address.
+    /// Reads the resident parts of the static data, ordered by address.
     pub fn pieces(&self, image: &Image<'_>) -> Vec<(u64, Vec<u8>)> {
         let (mut pieces, mut left) = (Vec::new(), MAX_DATA_BYTES);
         for range in &self.data {
@@ -86,7 +86,7 @@ impl<'a> Emulator<'a> {
         pieces
     }
 
-    /// Targets of pointers from static data to writable memory, sorted, without duplicates.
+    /// Returns the targets of pointers in static data that refer to writable memory, sorted and without duplicates.
     pub fn pointers(&self, image: &Image<'_>, pieces: &[(u64, Vec<u8>)]) -> Vec<u64> {
         let words = pieces.iter().flat_map(|(_, bytes)| bytes.as_chunks::<8>().0);
         let is_memory = |address: u64| {

@@ -1,4 +1,4 @@
-//! A fake VM for tests: mappings, memory and program. Reading a page that is not resident panics.
+//! A fake VM for tests: mappings, memory and executable. Reading a page that is not resident panics.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use crate::fake::FakeHost;
 use crate::tree::{FileTree, ReadAt};
 
 pub(crate) const PAGE: u64 = 4096;
-/// The program: constants, code, `.data`, and `.bss`.
+/// The executable: constants, code, `.data`, and `.bss`.
 pub(crate) const RODATA: u64 = 0x1000_0000;
 pub(crate) const CODE: u64 = 0x1000_2000;
 pub(crate) const DATA: u64 = 0x1000_4000;
@@ -28,10 +28,10 @@ pub(crate) const CACHES: u64 = BSS + 0x4000;
 pub(crate) const HEAP: u64 = 0x2000_0000;
 pub(crate) const AREA: u64 = 0x3000_0000;
 pub(crate) const EXE: &str = "/otp/bin/beam.smp";
-/// Offsets of allocator names in the program's constants.
+/// Offsets of allocator names in the executable's constants.
 const NAMES: [(&str, u64); 3] = [("eheap_", 0x100), ("binary_", 0x110), ("literal_", 0x120)];
 
-/// Offsets of name and lists in an allocator.
+/// Offsets of the name and the lists in an allocator.
 pub(crate) const NAME_AT: u64 = 120;
 pub(crate) const LISTS_AT: u64 = 336;
 /// Offsets of the lists, relative to the first.
@@ -59,7 +59,7 @@ pub(crate) struct FakeVm {
     pub pages: BTreeMap<u64, Vec<u8>>,
     pub swapped: BTreeSet<u64>,
     pub exe: Vec<u8>,
-    /// Offsets of name and lists in its allocators.
+    /// Offsets of the name and the lists in its allocators.
     pub name_at: u64,
     pub lists_at: u64,
     /// Files that cannot be read.
@@ -68,7 +68,7 @@ pub(crate) struct FakeVm {
 }
 
 impl FakeVm {
-    /// A program and an empty heap; a gigabyte is free from [`AREA`] on.
+    /// Creates a VM with an executable and an empty heap; a gigabyte is unmapped from [`AREA`] on.
     pub fn bare() -> FakeVm {
         let mut vm = FakeVm { name_at: NAME_AT, lists_at: LISTS_AT, exe: exe(), ..FakeVm::default() };
         vm.map(RODATA, CODE, "r--p", 0, EXE);
@@ -81,7 +81,7 @@ impl FakeVm {
         vm
     }
 
-    /// The same with an allocator for heaps, another instance of it for a scheduler, and an allocator for literals.
+    /// Creates a VM with an allocator for heaps, another instance of it for a scheduler, and an allocator for literals.
     pub fn new() -> FakeVm {
         let mut vm = FakeVm::bare();
         vm.map(AREA, AREA + 0x1000_0000, "rw-p", 0, "");
@@ -165,7 +165,7 @@ impl FakeVm {
         self.pages.range(mapping.start..mapping.end).map(|(page, _)| *page)
     }
 
-    /// Resident memory of all mappings.
+    /// Returns the resident memory of all mappings.
     pub fn resident(&self) -> u64 {
         self.mappings.iter().map(|mapping| self.of_mapping(mapping).count() as u64 * PAGE).sum()
     }
@@ -192,7 +192,7 @@ impl FakeVm {
         }
     }
 
-    /// Writes the files of a process. Its addresses are low, so that they are valid file offsets.
+    /// Creates the files of a process. Its addresses are low, so that they are valid file offsets.
     pub fn install(&self, host: &FakeHost, pid: u32) {
         let program = host.path(EXE).to_string_lossy().into_owned();
         host.file(EXE, &self.exe).link(&format!("/proc/{pid}/exe"), &program);
@@ -213,13 +213,13 @@ impl FakeVm {
         }
     }
 
-    /// The files of process 7.
+    /// Returns the files of the VM as process 7.
     pub fn tree(self) -> FakeTree {
         FakeTree(Rc::new(self))
     }
 }
 
-/// A program with a file of 0x6000 bytes and `.bss`.
+/// Creates an executable with a file of 0x6000 bytes and `.bss`.
 fn exe() -> Vec<u8> {
     let mut exe = vec![0; 0x6000];
     exe[..6].copy_from_slice(&[0x7f, b'E', b'L', b'F', 2, 1]);

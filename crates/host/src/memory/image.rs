@@ -1,5 +1,4 @@
-//! Reads a process's memory without changing it: only resident pages, because reading any other page would make it
-//! resident.
+//! Reads a process's memory without changing it. Only resident pages are read, because reading any other page would make it resident.
 
 use std::fmt;
 
@@ -26,12 +25,12 @@ impl Range {
     }
 }
 
-/// The ranges of some mappings; adjacent ones are merged.
+/// The address ranges of some mappings; adjacent ones are merged.
 #[derive(Debug, Default)]
 pub(super) struct Ranges(Vec<Range>);
 
 impl Ranges {
-    /// From mappings sorted by address.
+    /// Creates the ranges of mappings, which must be sorted by address.
     pub fn of<'a>(mappings: impl Iterator<Item = &'a Mapping>) -> Self {
         let mut ranges: Vec<Range> = Vec::new();
         for mapping in mappings {
@@ -43,13 +42,13 @@ impl Ranges {
         Ranges(ranges)
     }
 
-    /// The range that contains an address.
+    /// Returns the range that contains an address.
     pub fn find(&self, address: u64) -> Option<Range> {
         let next = self.0.partition_point(|range| range.end <= address);
         self.0.get(next).copied().filter(|range| range.contains(address))
     }
 
-    /// Whether a non-empty range is within one of them.
+    /// Whether a range is not empty, and is within one of these ranges.
     pub fn cover(&self, start: u64, end: u64) -> bool {
         start < end && self.find(start).is_some_and(|range| end <= range.end)
     }
@@ -77,7 +76,7 @@ impl fmt::Debug for Image<'_> {
 }
 
 impl<'a> Image<'a> {
-    /// `file` and `pagemap` show the current state, `pages` an earlier one.
+    /// Creates an image. `file` and `pagemap` provide the current state, `pages` an earlier one.
     pub fn new(
         [file, pagemap]: [&'a dyn ReadAt; 2],
         pages: &'a Pages,
@@ -87,13 +86,13 @@ impl<'a> Image<'a> {
         Image { file, pagemap, pages, anonymous, meter }
     }
 
-    /// Fills the buffer from an address on; false if not all of it is resident, or the budget is used up.
+    /// Fills the buffer with the memory at an address. False if a part of it is not resident, or the budget is used up.
     pub fn read(&self, address: u64, into: &mut [u8]) -> bool {
         let end = address.checked_add(into.len() as u64);
         end.is_some_and(|end| end <= self.pages.present_until(address)) && self.fill(address, into)
     }
 
-    /// The same, including memory that became resident since the pagemap was read.
+    /// Like [`Image::read`], including memory that has become resident since the pagemap was read.
     fn read_now(&self, address: u64, into: &mut [u8]) -> bool {
         let Some(end) = address.checked_add(into.len() as u64) else { return false };
         if end <= self.pages.present_until(address) {
@@ -117,14 +116,14 @@ impl<'a> Image<'a> {
         while let Some(rest) = into.get_mut(filled..).filter(|rest| !rest.is_empty()) {
             match self.file.read_at(address.saturating_add(filled as u64), rest) {
                 Ok(read) if read > 0 => filled += read,
-                // Unmapped meanwhile, or the process has ended.
+                // The memory has been unmapped, or the process has ended.
                 _ => return false,
             }
         }
         true
     }
 
-    /// Fills the buffer with what is resident from an address on; returns the number of bytes.
+    /// Fills the buffer with the resident part of the memory at an address. Returns the number of bytes.
     pub fn read_some(&self, address: u64, into: &mut [u8]) -> usize {
         let resident = self.pages.present_until(address).saturating_sub(address);
         let length = usize::try_from(resident).unwrap_or(usize::MAX).min(into.len());
@@ -132,31 +131,31 @@ impl<'a> Image<'a> {
         if is_read { length } else { 0 }
     }
 
-    /// The words from an address on.
+    /// Reads the words at an address.
     pub fn words<const N: usize>(&self, address: u64) -> Option<[u64; N]> {
         let mut bytes = [[0_u8; 8]; N];
         self.read(address, bytes.as_flattened_mut()).then(|| bytes.map(u64::from_le_bytes))
     }
 
-    /// The same, including memory that became resident since the pagemap was read.
+    /// Like [`Image::words`], including memory that has become resident since the pagemap was read.
     pub fn words_now<const N: usize>(&self, address: u64) -> Option<[u64; N]> {
         let mut bytes = [[0_u8; 8]; N];
         self.read_now(address, bytes.as_flattened_mut()).then(|| bytes.map(u64::from_le_bytes))
     }
 
-    /// The word at an address.
+    /// Reads the word at an address.
     pub fn word(&self, address: u64) -> Option<u64> {
         self.words::<1>(address).map(|[word]| word)
     }
 }
 
-/// The word at an offset.
+/// Returns the word at an offset.
 pub(super) fn word_at(bytes: &[u8], offset: usize) -> Option<u64> {
     let bytes = bytes.get(offset..offset.checked_add(8)?)?;
     bytes.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
 }
 
-/// All words, with their offsets.
+/// Iterates over all words, with their offsets.
 pub(super) fn words_of(bytes: &[u8]) -> impl Iterator<Item = (usize, u64)> {
     let words = bytes.as_chunks::<8>().0.iter();
     words.enumerate().map(|(index, word)| (index * 8, u64::from_le_bytes(*word)))

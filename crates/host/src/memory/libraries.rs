@@ -1,4 +1,5 @@
-//! The files that a process has mapped: the extent of their static data, which malloc is in use, and libraries outside of the system's folders.
+//! The files that a process has mapped: the extent of their static data, the malloc implementation, and libraries outside the system's
+//! folders.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -9,16 +10,16 @@ use crate::tree::FileTree;
 use super::elf;
 use super::smaps::Mapping;
 
-/// Limit of files whose headers are read; a VM has about 20.
+/// Maximum number of files whose headers are read; a VM has about 20.
 const MAX_FILES: usize = 1_000;
 
-/// Known extents of files, by path; a mapped file does not change.
+/// Known extents of mapped files, by path. A mapped file does not change.
 #[derive(Debug, Default)]
 pub(super) struct Libraries(HashMap<String, Option<u64>>);
 
 impl Libraries {
-    /// Where the static data of each file ends, by path. Headers are read from the file, since the first page of its mapping may not be
-    /// resident.
+    /// Returns the end address of each file's static data, by path. Headers are read from the file, since the first page of its mapping may
+    /// not be resident.
     pub fn extents<'a>(
         &mut self,
         tree: &impl FileTree,
@@ -28,7 +29,7 @@ impl Libraries {
         mappings: &'a [Mapping],
     ) -> HashMap<&'a str, u64> {
         let mut extents = HashMap::new();
-        // Only files whose mapping is followed by anonymous memory.
+        // Static data outside the file can exist only if anonymous memory follows the mapping.
         let is_followed = |path: &str| {
             mappings.array_windows().any(|[file, next]| {
                 file.path == path && file.end == next.start && next.path.is_empty() && next.write
@@ -59,7 +60,7 @@ impl Libraries {
     }
 }
 
-/// The beginning of a file. Mapped paths are relative to our root; in the root of the process, the path without that prefix is used.
+/// Reads the beginning of a mapped file. Mapped paths are relative to our root. Below the root of the process, its prefix is removed.
 fn read(tree: &impl FileTree, pid: u32, root: &str, path: &str, is_emulator: bool) -> Option<Vec<u8>> {
     let mut head = Vec::new();
     let read = if is_emulator {
@@ -71,13 +72,13 @@ fn read(tree: &impl FileTree, pid: u32, root: &str, path: &str, is_emulator: boo
     read.ok().map(|()| head)
 }
 
-/// Limit of reported libraries.
+/// Maximum number of reported libraries.
 const MAX_NATIVE: usize = 100;
-/// Folders of system libraries; those of one architecture are in a subfolder.
+/// Folders of system libraries, which may have a subfolder for the architecture.
 const SYSTEM: [&str; 6] = ["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/local/lib64"];
 
-/// Sorted paths below `root` of libraries with code outside of the system's folders: those of NIFs and drivers, including OTP's own, and
-/// preloaded ones.
+/// Returns the sorted paths, below `root`, of libraries with code outside the system's folders: those of NIFs and drivers, including OTP's
+/// own, and preloaded libraries.
 pub(super) fn native<'a>(
     mappings: impl Iterator<Item = (&'a Mapping, &'static str)>,
     root: &str,
@@ -98,7 +99,7 @@ fn is_of_system(path: &str) -> bool {
     SYSTEM.contains(&folder) || above.is_some_and(|above| SYSTEM.contains(&above))
 }
 
-/// The malloc in use, from the mapped libraries. One that replaces the C library's takes precedence.
+/// Identifies the malloc implementation by the mapped libraries. One that replaces malloc of the C library takes precedence.
 pub(super) fn malloc(mappings: &[Mapping]) -> Option<&'static str> {
     const KNOWN: [(&str, &str); 9] = [
         ("libjemalloc", "jemalloc"),
@@ -116,7 +117,7 @@ pub(super) fn malloc(mappings: &[Mapping]) -> Option<&'static str> {
     KNOWN.into_iter().find(|(start, _)| is_mapped(start)).map(|(_, malloc)| malloc)
 }
 
-/// The malloc whose structures are known.
+/// The malloc implementation with known structures.
 pub(super) const GLIBC: &str = "glibc";
 
 #[cfg(test)]

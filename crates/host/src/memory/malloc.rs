@@ -1,14 +1,14 @@
 //! Memory of glibc's malloc: the main arena (`[heap]`), further arenas, and large chunks that are mapped individually.
 //!
-//! From malloc/malloc.c and malloc/arena.c of glibc 2.31, 2.36 and 2.41, and from running VMs with those and 2.43:
+//! Sources: malloc/malloc.c and malloc/arena.c of glibc 2.31, 2.36 and 2.41, and running VMs with these versions and 2.43.
 //!
-//! - A chunk begins with {size of the previous chunk, own size and three flags}; the user's memory starts after these 16 bytes.
-//!   Flag 1 says that the previous chunk is in use, flag 2 that the chunk is mapped.
-//! - A mapped chunk begins at a page boundary; for a larger alignment the header is in front of the aligned address, with the distance in
-//!   place of the previous size. Its size reaches to the end of its last page; in glibc 2.43 to 16 bytes before.
+//! - A chunk begins with 16 bytes: the size of the previous chunk, then its own size and three flags. The user's memory follows.
+//!   Flag 1 means that the previous chunk is in use, flag 2 that the chunk is mapped.
+//! - A mapped chunk begins at a page boundary. For a larger alignment, the header is before the aligned address, and contains the distance
+//!   from the page boundary instead of the previous size. The chunk extends to the end of its last page, or 16 bytes less in glibc 2.43.
 //! - An arena's heaps begin at multiples of 64 MiB: {arena, previous heap, size, accessible size, …}.
 //!
-//! According to their flags, small chunks in thread caches and fast bins are in use.
+//! Free small chunks in thread caches and fast bins have the flags of chunks in use, and are counted as such.
 
 use super::claims::{Claims, Kind};
 use super::image::{Image, Range, word_at};
@@ -17,7 +17,7 @@ use super::image::{Image, Range, word_at};
 const HEAP_MAX: u64 = 64 << 20;
 /// Size of a chunk's header.
 const HEADER: u64 = 16;
-/// The smallest chunk.
+/// Size of the smallest chunk.
 const MIN_CHUNK: u64 = 32;
 const FLAGS: u64 = 7;
 const PREV_IN_USE: u64 = 1;
@@ -26,12 +26,12 @@ const MAPPED: u64 = 2;
 const ARENA_BYTES: std::ops::Range<u64> = 0x800..0xa80;
 /// Offsets of the first chunk in further heaps, after the heap's header.
 const HEAP_INFO_BYTES: std::ops::Range<u64> = 0x20..0x60;
-/// Bytes that are read at once to follow headers.
+/// Number of bytes that are read at once to follow headers.
 const WINDOW_BYTES: usize = 16 * 1024;
-/// Limit of pages at whose start a chunk is searched.
+/// Maximum number of pages whose start is examined for a mapped chunk.
 const MAX_PROBES: u32 = 20_000;
 
-/// The heaps of all arenas but the main one.
+/// Finds the heaps of all arenas except the main arena.
 pub(super) fn heaps(image: &Image<'_>) -> Vec<Range> {
     let mut heaps = Vec::new();
     for range in image.anonymous.iter() {
@@ -47,7 +47,7 @@ pub(super) fn heaps(image: &Image<'_>) -> Vec<Range> {
     heaps
 }
 
-/// The accessible size of a heap; `None` if there is no heap.
+/// Reads the accessible size of a heap; `None` if there is no heap at this address.
 fn heap_size(image: &Image<'_>, start: u64) -> Option<u64> {
     let [arena, before, size, accessible] = image.words(start)?;
     let page_bytes = image.pages.page_bytes();
@@ -68,7 +68,7 @@ fn heap_size(image: &Image<'_>, start: u64) -> Option<u64> {
     is_one.then_some(accessible)
 }
 
-/// The mapped malloc chunk that contains a carrier.
+/// Finds the mapped malloc chunk that contains a carrier.
 pub(super) fn chunk_around(image: &Image<'_>, address: u64) -> Option<Range> {
     let [lead, field] = image.words(address.checked_sub(HEADER)?)?;
     let chunk = address.checked_sub(HEADER)?;
@@ -77,15 +77,15 @@ pub(super) fn chunk_around(image: &Image<'_>, address: u64) -> Option<Range> {
     (is_whole && image.anonymous.cover(range.start, range.end)).then_some(range)
 }
 
-/// The end of a mapped chunk; `None` if it is not one.
+/// Calculates the end of a mapped chunk; `None` if it is not a mapped chunk.
 fn mapped_end(image: &Image<'_>, chunk: u64, field: u64) -> Option<u64> {
-    // Flag 3, for chunks of other arenas, is not set in mapped chunks, either.
+    // The third flag, for chunks of other arenas, must not be set either.
     let end = chunk.checked_add(field & !FLAGS).filter(|_| field & FLAGS == MAPPED)?;
     let is_whole = |end: &u64| end.is_multiple_of(image.pages.page_bytes());
     [end, end.saturating_add(HEADER)].into_iter().find(is_whole)
 }
 
-/// Claims mapped chunks in unclaimed memory; returns their number and total size.
+/// Claims mapped chunks in unclaimed memory. Returns their number and total size.
 pub(super) fn mapped(image: &Image<'_>, claims: &mut Claims, kind: Kind) -> (u64, u64) {
     let (mut count, mut bytes, mut probes) = (0, 0_u64, 0);
     for range in image.anonymous.iter() {
@@ -116,14 +116,14 @@ fn mapped_chunk(image: &Image<'_>, page: u64, end: u64) -> Option<Range> {
     (before & !FLAGS == 0 && page < range.end && range.end <= end).then_some(range)
 }
 
-/// Bytes in use in the main arena, without carriers; `None` if its chunks cannot be followed to the end.
+/// Returns the number of bytes in use in the main arena, without carriers; `None` if its chunks cannot be followed to the end.
 pub(super) fn heap_in_use(image: &Image<'_>, heap: Range, is_carrier: &dyn Fn(u64) -> bool) -> Option<u64> {
-    // Without address space randomization it begins after the static data, in the middle of a page.
+    // Without address space layout randomization, the heap begins after the static data, in the middle of a page.
     let begins = (heap.start..heap.start.saturating_add(image.pages.page_bytes())).step_by(HEADER as usize);
     in_use_from(image, heap, begins, is_carrier)
 }
 
-/// The same for a heap of another arena.
+/// Like [`heap_in_use`], for a heap of another arena.
 pub(super) fn arena_in_use(image: &Image<'_>, heap: Range, is_carrier: &dyn Fn(u64) -> bool) -> Option<u64> {
     let [_, before, size] = image.words(heap.start)?;
     let offsets = if before == 0 { ARENA_BYTES } else { HEAP_INFO_BYTES };
@@ -132,7 +132,7 @@ pub(super) fn arena_in_use(image: &Image<'_>, heap: Range, is_carrier: &dyn Fn(u
     in_use_from(image, used, begins, is_carrier)
 }
 
-/// Tries possible addresses of the first chunk.
+/// Tries several addresses for the first chunk, and returns the number of bytes in use.
 fn in_use_from(
     image: &Image<'_>,
     heap: Range,
@@ -146,7 +146,7 @@ fn in_use_from(
     })
 }
 
-/// Follows the chunks to the last one: the top chunk, or the fencepost of an older heap.
+/// Sums the chunks in use, up to the last chunk: the top chunk, or the fencepost of an older heap.
 fn in_use(window: &mut Window<'_>, heap: Range, begin: u64, is_carrier: &dyn Fn(u64) -> bool) -> Option<u64> {
     let (mut at, mut sum) = (begin, 0_u64);
     let mut size = window.word(at.checked_add(8)?)? & !FLAGS;
@@ -172,7 +172,7 @@ fn in_use(window: &mut Window<'_>, heap: Range, begin: u64, is_carrier: &dyn Fn(
     }
 }
 
-/// A window of memory, so that nearby headers are read at once.
+/// A buffered part of memory, so that adjacent headers are read at once.
 struct Window<'a> {
     image: &'a Image<'a>,
     start: u64,

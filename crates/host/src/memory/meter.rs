@@ -1,5 +1,5 @@
-//! Limits of a read: CPU time, a multiple of it as wall time for a busy host, and a number of reads in case the clock does not
-//! advance.
+//! Limits for reading a process's memory: CPU time, a multiple of it as wall time (for a busy host), and a number of reads, in case the
+//! clock does not advance.
 
 use std::cell::Cell;
 
@@ -7,14 +7,14 @@ use beamtune_model::{Clock, Nanos};
 
 use crate::error::HostError;
 
-/// Limit of reads, whatever the clock says. Reading a few words takes about 0.5 µs.
+/// Maximum number of reads, independent of the clock. Reading a few words takes about 0.5 µs.
 const MAX_READS: u32 = 1_000_000;
-/// Limit of wall time, as a multiple of the CPU time: on a busy host a thread waits for a CPU.
+/// Maximum wall time, as a multiple of the CPU time: on a busy host, a thread waits for a CPU.
 const MAX_WALL_FACTOR: i64 = 4;
 /// The clock is checked once in this many reads.
 const READS_PER_CHECK: u32 = 32;
 
-/// Counts reads, and says when a limit is reached.
+/// Counts reads, and detects when a limit is reached.
 pub(super) struct Meter<'a> {
     clock: &'a dyn Clock,
     begin: Nanos,
@@ -40,7 +40,7 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// Counts a read; whether it is allowed.
+    /// Counts a read. Returns whether it is allowed.
     pub fn take(&self) -> bool {
         if self.is_over.get() {
             return false;
@@ -69,14 +69,14 @@ impl<'a> Meter<'a> {
         self.clock.now().saturating_sub(self.begin)
     }
 
-    /// Whether something that takes this long needs at most this share of the budget, and still fits into it.
+    /// Whether an operation of this duration needs at most this share of the budget, and the remaining budget suffices.
     pub fn has_left(&self, needs_ns: Nanos, percent: i64) -> bool {
         let share_ns = self.budget_ns / 100 * percent;
         let is_in_time = || self.worked_ns().saturating_add(needs_ns) <= self.budget_ns;
         !self.is_over() && needs_ns <= share_ns && is_in_time()
     }
 
-    /// The error for the rest of a file.
+    /// Creates the error for a file that was not read to its end.
     pub fn error(&self, path: &str) -> HostError {
         HostError::OverBudget { path: path.to_owned(), after_ms: self.spent_ns() / 1_000_000 }
     }
@@ -89,7 +89,7 @@ mod tests {
     /// A host on which a thread has a CPU only for a part of the time.
     struct BusyHost {
         now: Cell<Nanos>,
-        /// The thread has a CPU in one of this many steps.
+        /// The thread has a CPU in one out of this many steps.
         of: i64,
     }
 
@@ -112,14 +112,14 @@ mod tests {
     }
 
     #[test]
-    fn cpu_time_counts_and_wall_time_only_if_it_is_long() {
+    fn cpu_time_is_limited_and_wall_time_to_a_multiple_of_it() {
         let ends_at = |of: i64| {
             let clock = BusyHost { now: Cell::new(0), of };
             let meter = Meter::start(&clock, 100);
             while meter.take() {
                 clock.sleep_until(clock.now() + 1);
             }
-            // The clock is not checked at every read.
+            // The clock is not checked for every read.
             clock.now() / 50 * 50
         };
         assert_eq!([1, 3, 10].map(ends_at), [100, 300, 400]);

@@ -1,7 +1,7 @@
 //! `/proc/PID/pagemap`: which pages of a process are resident, and which are swapped out.
 //!
-//! Eight bytes per page (Documentation/admin-guide/mm/pagemap.rst). The bits used here are visible to every user who may trace the process,
-//! even without the right to see physical addresses.
+//! The file has eight bytes per page (Documentation/admin-guide/mm/pagemap.rst). The bits used here are visible to every user who is
+//! allowed to trace the process, even without the right to see physical addresses.
 
 use crate::error::HostError;
 use crate::tree::ReadAt;
@@ -11,18 +11,18 @@ use super::smaps::Mapping;
 
 const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
-/// It belongs to a file, or to shared memory.
+/// The page belongs to a file, or to shared memory.
 const OF_FILE: u64 = 1 << 61;
-/// It is a guard page, as at the end of thread stacks (reported since Linux 6.15).
+/// The page is a guard page, as at the end of thread stacks (reported since Linux 6.15).
 const GUARD: u64 = 1 << 58;
-/// No other process has it mapped.
+/// No other process has mapped the page.
 const EXCLUSIVE: u64 = 1 << 56;
 
-/// Bytes of the file that are read at once: for 128 MiB of memory in 4 KiB pages.
+/// Number of bytes of the file that are read at once: for 128 MiB of memory in 4 KiB pages.
 const STEP: usize = 256 * 1024;
 /// Mappings up to this size are read completely.
 const SMALL: u64 = 1 << 30;
-/// Limit of runs: 64 MB.
+/// Maximum number of runs, which need 64 MB.
 const MAX_RUNS: usize = 4_000_000;
 
 /// State of a page.
@@ -30,7 +30,7 @@ const MAX_RUNS: usize = 4_000_000;
 enum State {
     Present,
     Swapped,
-    /// Neither: reading it would make it resident.
+    /// Neither resident nor swapped out: reading the page would make it resident.
     Absent,
 }
 
@@ -59,32 +59,32 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// No pages yet.
+    /// Creates an empty list of pages.
     pub fn new(page_bytes: u64) -> Self {
         Pages { page_bytes: page_bytes.next_power_of_two().max(4096), runs: Vec::new() }
     }
 
-    /// The page size.
+    /// Returns the page size.
     pub fn page_bytes(&self) -> u64 {
         self.page_bytes
     }
 
-    /// The start of the page that contains an address.
+    /// Returns the start of the page that contains an address.
     pub fn floor(&self, address: u64) -> u64 {
         address & !(self.page_bytes - 1)
     }
 
-    /// The first page boundary at or after an address.
+    /// Returns the first page boundary at or after an address.
     pub fn ceil(&self, address: u64) -> u64 {
         self.floor(address.saturating_add(self.page_bytes - 1))
     }
 
-    /// Adds entries of the file for the pages of a mapping from `start` on; mappings must be added by address. False if there are too many
-    /// runs.
+    /// Adds entries of the file for the pages of a mapping from `start` on. Mappings must be added in the order of their addresses. Returns
+    /// false if there are too many runs.
     ///
-    /// The kernel's zero page, which it maps for memory that was read but never written, is present but must not be counted: it is not
-    /// exclusive. Pages shared with a forked process are not exclusive either, but do count; smaps shows whether there are any. And mere
-    /// markers, such as guards, look like swapped pages; smaps shows no swapped memory then.
+    /// The kernel maps its zero page for memory that was read but never written. That page is present, but must not be counted; it is not
+    /// exclusive. Pages shared with a forked process are not exclusive either, but must be counted; smaps shows whether there are any.
+    /// Markers, such as those of guard pages, have the flag of swapped pages, but smaps shows no swapped memory for them.
     pub fn add(&mut self, mapping: &Mapping, start: u64, entries: &[u8]) -> bool {
         let (has_shared, has_swapped) = (mapping.shared_pages > 0, mapping.swapped > 0);
         let mut page = start;
@@ -126,13 +126,13 @@ impl Pages {
         run.start.saturating_add(u64::from(run.pages).saturating_mul(self.page_bytes))
     }
 
-    /// The runs from the one that contains an address, or else the next one, on.
+    /// Iterates over the runs, from the first one that ends after an address.
     fn from(&self, address: u64) -> impl Iterator<Item = (u64, u64, bool)> {
         let first = self.runs.partition_point(|run| self.end(run) <= address);
         self.runs[first..].iter().map(|run| (run.start, self.end(run), run.is_present))
     }
 
-    /// The end of the resident pages from an address on; the address itself if its page is not resident.
+    /// Returns the end of the adjacent resident pages from an address on; the address itself if its page is not resident.
     pub fn present_until(&self, address: u64) -> u64 {
         let mut until = address;
         for (start, end, is_present) in self.from(address) {
@@ -144,14 +144,14 @@ impl Pages {
         until
     }
 
-    /// The first resident page that begins at or after an address, but before `end`.
+    /// Returns the first resident page that begins at or after an address, but before `end`.
     pub fn next_present(&self, address: u64, end: u64) -> Option<u64> {
         let address = self.ceil(address);
         let (start, ..) = self.from(address).find(|(.., is_present)| *is_present)?;
         Some(start.max(address)).filter(|page| *page < end)
     }
 
-    /// Resident and swapped memory of the pages that begin within a range.
+    /// Returns resident and swapped-out memory of the pages that begin within a range.
     pub fn amount(&self, start: u64, end: u64) -> Amount {
         let (start, end) = (self.ceil(start), self.ceil(end));
         let mut amount = Amount::default();
@@ -181,7 +181,7 @@ pub(super) fn read(
     let (mut offset, end) = (of_page(mapping.start), of_page(mapping.end));
     let mut found = 0_u64;
     let all = mapping.resident.saturating_add(mapping.swapped);
-    // Reserved address space can have terabytes: stop once all pages that smaps has counted were found.
+    // Reserved address space can have terabytes, so the search ends when all pages that smaps counted were found.
     while offset < end && (found < all || mapping.size() <= SMALL) {
         if !meter.take() {
             return Err(meter.error(path));
@@ -231,14 +231,14 @@ mod tests {
     }
 
     #[test]
-    fn pages_count_where_smaps_counts_them() {
+    fn pages_are_counted_if_smaps_counts_them() {
         let check = |mapping: Mapping, entry: u64, resident: u64, swapped: u64| {
             let amount = pages(&mapping, &[entry]).amount(BASE, BASE + 4096);
             assert_eq!(amount, Amount { resident, swapped }, "{entry:#x}");
         };
         check(mapping(0, 0), ALONE, 4096, 0);
         check(mapping(0, 0), PRESENT | OF_FILE, 4096, 0);
-        // The zero page; with shared pages it may be a page shared with a child.
+        // The zero page. If the mapping has shared pages, it may be a page that is shared with a child.
         check(mapping(0, 0), PRESENT, 0, 0);
         check(mapping(4096, 0), PRESENT, 4096, 0);
         check(mapping(0, 4096), SWAPPED, 0, 4096);

@@ -1,31 +1,31 @@
-//! Memory that the VM mapped for carriers but that is in none: cached segments, the super carrier, and the literal area.
+//! Memory that the VM mapped for carriers but that is in no carrier: cached segments, the super carrier, and the literal area.
 //!
-//! The segment allocators (`ErtsMsegAllctr_t`, erts/emulator/sys/common/erl_mseg.c) are an array that the VM allocates with malloc at start; a
-//! static pointer leads to it. Each begins with its number and soon after has cache nodes: {size, segment, next, prev}, linked in rings within
-//! the structure. A node with a segment is a cached one. This also finds segments that begin in the middle of a former carrier, since parts of a
+//! The segment allocators (`ErtsMsegAllctr_t`, erts/emulator/sys/common/erl_mseg.c) are an array that the VM allocates with malloc at
+//! start. A static pointer refers to this array. Each instance begins with its number. Cache nodes follow: {size, segment, next, prev},
+//! linked in rings within the structure. Each cached segment is in a node. Some begin in the middle of a former carrier, because parts of a
 //! cached segment can be reused.
 //!
-//! A reserved area (`ErtsMemMapper`, erl_mmap.c) is described in static data: two functions, two flags, then the bounds of two parts that grow
+//! Static data describes a reserved area (`ErtsMemMapper`, erl_mmap.c): two functions, two flags, then the bounds of two parts that grow
 //! towards each other. All of this is the same in OTP 23 to 29.
 
 use super::emulator::Emulator;
 use super::image::{Image, Range, word_at, words_of};
 
-/// Size of a segment allocator that is read; it has about 2 KB.
+/// Number of bytes that are read of a segment allocator, which has about 2 KB.
 const INSTANCE_BYTES: usize = 4096;
-/// Limit of the offset of its cache nodes, which follow a mutex.
+/// Maximum offset of its cache nodes, which follow a mutex.
 const MAX_NODES_OFFSET: usize = 512;
-/// A cache holds at most 30 segments; each ring has another node: 14 in OTP 23, later 18, plus two.
+/// Limits of the number of cache nodes. A cache has at most 30 segments, and a node per ring: 16 rings in OTP 23, 20 in later releases.
 const MIN_NODES: usize = 4;
 const MAX_NODES: usize = 64;
 const NODE_BYTES: usize = 32;
-/// Limit of instances: one per scheduler, dirty ones included, and one more.
+/// Maximum number of instances: one per normal or dirty scheduler, and one more.
 const MAX_INSTANCES: u64 = 2_049;
 /// Instances are aligned to cache lines.
 const LINE_BYTES: u64 = 64;
-/// Limit of words between the bounds of an area and its size.
+/// Maximum number of words between the bounds of an area and its size.
 const MAX_SIZE_DISTANCE: usize = 64;
-/// An area begins with descriptors of its free parts.
+/// Maximum size of the descriptors of free parts, with which an area begins.
 const MAX_DESCRIPTORS_BYTES: u64 = 256 << 20;
 
 /// The segment allocators.
@@ -35,12 +35,12 @@ pub(super) struct Caches {
     /// Distance between instances.
     stride: u64,
     count: u64,
-    /// Offset of the nodes in each.
+    /// Offset of the nodes in each instance.
     nodes_at: usize,
 }
 
 impl Caches {
-    /// Searches the instances among the targets of static pointers.
+    /// Searches for the instances among the targets of static pointers.
     pub fn find(image: &Image<'_>, pointers: &[u64]) -> Option<Caches> {
         let candidates = pointers.iter().copied().filter(|pointer| pointer.is_multiple_of(LINE_BYTES));
         let (first, nodes_at) =
@@ -55,9 +55,9 @@ impl Caches {
         Some(Caches { first, stride, count: count.unwrap_or(MAX_INSTANCES), nodes_at })
     }
 
-    /// The offset of the nodes in the instance with this number; `None` if it is not one.
+    /// Finds the offset of the nodes in the instance with this number; `None` if there is no such instance at this address.
     fn nodes_at(image: &Image<'_>, address: u64, number: u64) -> Option<usize> {
-        // The number, and whether the instance is initialized; in a running VM only those of unused schedulers are not.
+        // The number, and whether the instance is initialized. In a running VM, all are, except those of unused schedulers.
         let head = image.word(address)?;
         if head & 0xffff_ffff != number || head >> 32 > 1 {
             return None;
@@ -76,7 +76,7 @@ impl Caches {
         bytes
     }
 
-    /// All cached segments; `None` if a cache cannot be read.
+    /// Reads all cached segments; `None` if a cache is not readable.
     pub fn segments(&self, image: &Image<'_>) -> Option<Vec<Range>> {
         let mut segments = Vec::new();
         for instance in 0..self.count {
@@ -99,8 +99,8 @@ struct Node {
 }
 
 impl Node {
-    /// Reads a node, if its links lead to other nodes of the same allocator. Unused nodes were never written, and are
-    /// zero.
+    /// Reads a node, if its links lead to other nodes of the same allocator. A node that has never been used contains only zeros, and is
+    /// not recognized.
     fn at(bytes: &[u8], address: u64, offset: usize) -> Option<Node> {
         let word = |index: usize| word_at(bytes, offset + index * 8);
         let (size, segment, next, prev) = (word(0)?, word(1)?, word(2)?, word(3)?);
@@ -116,8 +116,7 @@ impl Node {
     }
 }
 
-/// The VM's reserved address space: super carrier and literal area, in the order of the static data. Their bounds never
-/// change.
+/// Finds the VM's reserved address space: super carrier and literal area, in the order of the static data. Their bounds never change.
 pub(super) fn areas(emulator: &Emulator<'_>, pieces: &[(u64, Vec<u8>)], page_bytes: u64) -> Vec<Range> {
     let all = pieces.iter().flat_map(|(_, bytes)| {
         words_of(bytes).filter_map(|(offset, word)| {
@@ -127,7 +126,8 @@ pub(super) fn areas(emulator: &Emulator<'_>, pieces: &[(u64, Vec<u8>)], page_byt
     all.take(4).collect()
 }
 
-/// reserve_physical, unreserve_physical, supercarrier and no_os_mmap, sua.top, sua.bot, and much later the total size.
+/// Reads a reserved area. Its words are reserve_physical, unreserve_physical, supercarrier and no_os_mmap, sua.top, sua.bot, and after many
+/// others the total size.
 fn area(emulator: &Emulator<'_>, bytes: &[u8], page_bytes: u64) -> Option<Range> {
     let word = |index: usize| word_at(bytes, index * 8);
     let (flags, top, bottom) = (word(2)?, word(3)?, word(4)?);
@@ -141,7 +141,7 @@ fn area(emulator: &Emulator<'_>, bytes: &[u8], page_bytes: u64) -> Option<Range>
     if !is_area {
         return None;
     }
-    // The lower part: its own top and bottom, after a map of the upper part's free parts.
+    // The lower part has its own top and bottom, after a map of the upper part's free parts.
     let lower = (5..MAX_SIZE_DISTANCE).find_map(|index| {
         let (top, bottom_of_all) = (word(index)?, word(index + 1)?);
         let is_lower = 0 < bottom_of_all

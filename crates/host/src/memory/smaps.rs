@@ -1,7 +1,7 @@
 //! `/proc/PID/smaps`: the mappings of a process, and their kinds.
 //!
-//! The kernel walks the page tables of each mapping for it, as for `smaps_rollup`, but unlike that file it releases the process's mmap lock
-//! between pieces of the text. See proc_pid_smaps(5).
+//! For this file, the kernel walks the page tables of each mapping, as for `smaps_rollup`. But it releases the process's mmap lock between
+//! parts of the text. See proc_pid_smaps(5).
 
 use beamtune_model::memory::mapping as kinds;
 
@@ -11,13 +11,13 @@ use crate::tree::ReadAt;
 
 use super::meter::Meter;
 
-/// Limit of mappings; the kernel's own default limit (vm.max_map_count) is 65,530.
+/// Maximum number of mappings; the kernel's own default limit (vm.max_map_count) is 65,530.
 pub const MAX_MAPPINGS: usize = 65_536;
-/// Limit of the text; a mapping takes about 700 bytes plus its path.
+/// Maximum size of the text; a mapping needs about 700 bytes plus its path.
 const MAX_BYTES: u64 = 64 << 20;
-/// The kernel returns some pages of text at once.
+/// Size of the buffer; the kernel returns some pages of text per read.
 const STEP: usize = 64 * 1024;
-/// Limit of a line, which contains a path of up to 4,096 bytes, some of them escaped as four.
+/// Maximum length of a line, which contains a path of up to 4,096 bytes; some of them are escaped as four bytes.
 const MAX_LINE_BYTES: usize = 32 * 1024;
 
 /// A mapping. Sizes are in bytes.
@@ -33,33 +33,33 @@ pub struct Mapping {
     pub write: bool,
     /// Executable.
     pub execute: bool,
-    /// Shared: others see what is written.
+    /// Shared: writes are visible to other processes.
     pub shared: bool,
     /// Offset in the file.
     pub offset: u64,
-    /// The file, or a name of the kernel such as `[heap]`; empty for anonymous memory.
+    /// The file, or the kernel's name such as `[heap]`; empty for anonymous memory.
     pub path: String,
-    /// Resident: Rss.
+    /// Resident memory: Rss.
     pub resident: u64,
     /// Proportional set size: Pss.
     pub pss: u64,
-    /// Pages that other processes have mapped, too: Shared_Clean and Shared_Dirty.
+    /// Memory in pages that other processes have mapped, too: Shared_Clean and Shared_Dirty.
     pub shared_pages: u64,
-    /// Swapped out: Swap.
+    /// Swapped-out memory: Swap.
     pub swapped: u64,
     /// Freed with MADV_FREE, but not reclaimed yet: LazyFree.
     pub lazy_free: u64,
-    /// In transparent huge pages: AnonHugePages.
+    /// Memory in transparent huge pages: AnonHugePages.
     pub huge: u64,
 }
 
 impl Mapping {
-    /// Its size in address space.
+    /// The size of its address space.
     pub fn size(&self) -> u64 {
         self.end.saturating_sub(self.start)
     }
 
-    /// Whether it is private memory without a file, including [heap] and [stack].
+    /// Whether it is private memory that does not come from a file, including [heap] and [stack].
     pub fn is_anonymous(&self) -> bool {
         let is_named = |path: &str| path.starts_with("[anon:") || matches!(path, "" | "[heap]" | "[stack]");
         !self.shared && is_named(&self.path)
@@ -99,7 +99,7 @@ impl Mapping {
         })
     }
 
-    /// Adds a value such as `Rss:   1234 kB`; other lines are ignored.
+    /// Adds the value of a line such as `Rss:   1234 kB`; other lines are ignored.
     fn add(&mut self, line: &[u8]) {
         let Some(colon) = line.iter().position(|byte| *byte == b':') else { return };
         let value = match &line[..colon] {
@@ -116,7 +116,7 @@ impl Mapping {
     }
 }
 
-/// A hexadecimal number without prefix.
+/// Parses a hexadecimal number without prefix.
 fn hexadecimal(field: &[u8]) -> Option<u64> {
     if field.is_empty() || field.len() > 16 {
         return None;
@@ -127,7 +127,7 @@ fn hexadecimal(field: &[u8]) -> Option<u64> {
     })
 }
 
-/// Parses the text piece by piece; pieces may end anywhere.
+/// Parses the text in pieces, which may end anywhere.
 #[derive(Debug, Default)]
 pub struct Parser {
     mappings: Vec<Mapping>,
@@ -135,12 +135,12 @@ pub struct Parser {
     partial: Vec<u8>,
 }
 
-/// Why a text is refused.
+/// Why a text cannot be parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
-    /// More than [`MAX_MAPPINGS`].
+    /// It contains more than [`MAX_MAPPINGS`].
     TooMany,
-    /// A line that does not belong into smaps, or mappings in the wrong order.
+    /// It contains a line that is not part of the format, or mappings in the wrong order.
     Garbled,
 }
 
@@ -162,7 +162,7 @@ impl Parser {
     }
 
     fn line(&mut self, line: &[u8]) -> Result<(), Refused> {
-        // Names of values begin with a capital, addresses are lower-case.
+        // Names of values begin with a capital letter; addresses are lower-case.
         if line.first().is_none_or(u8::is_ascii_uppercase) {
             if let Some(mapping) = self.mappings.last_mut() {
                 mapping.add(line);
@@ -180,7 +180,7 @@ impl Parser {
         Ok(())
     }
 
-    /// The mappings, by address.
+    /// Returns the mappings, ordered by address.
     pub fn finish(self) -> Vec<Mapping> {
         self.mappings
     }
@@ -210,8 +210,8 @@ pub(super) fn read(file: &dyn ReadAt, path: &str, meter: &Meter<'_>) -> Result<V
     }
 }
 
-/// The kind of each mapping, in the same order; `emulator` is the path of the VM's program. `is_static` decides whether a mapping is
-/// static data of the file whose mapping precedes it.
+/// Returns the kind of each mapping, in the same order. `emulator` is the path of the VM's executable. `is_static` decides whether a
+/// mapping is static data of the file whose mapping precedes it.
 pub(super) fn kinds_of(
     mappings: &[Mapping],
     emulator: &str,
@@ -385,7 +385,7 @@ Swap:                 16 kB
 00081000-00082000 r--p 00000000 00:00 0 [vvar]
 ";
         let mappings = parse(text.as_bytes()).unwrap();
-        // The program's static data reaches to 0x4000.
+        // The emulator's static data ends at 0x4000.
         let found = kinds_of(&mappings, "/otp/beam.smp", |mapping, _| mapping.end <= 0x4000);
         use kinds::*;
         assert_eq!(
@@ -399,7 +399,7 @@ Swap:                 16 kB
 
     proptest! {
         #[test]
-        fn the_result_does_not_depend_on_the_pieces(cuts in proptest::collection::vec(0..TEXT.len(), 0..6)) {
+        fn the_result_does_not_depend_on_how_the_text_is_split(cuts in proptest::collection::vec(0..TEXT.len(), 0..6)) {
             let mut cuts = cuts;
             cuts.sort_unstable();
             let mut parser = Parser::default();

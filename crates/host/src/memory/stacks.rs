@@ -1,12 +1,13 @@
 //! Finds the stacks of threads.
 //!
-//! glibc keeps a `struct pthread` for each thread at the upper end of its stack. It contains a node of a list of all threads, followed by
-//! the thread id, and further on start and size of the stack (nptl/descr.h). So one of them leads to all others: the kernel shows the stack
-//! pointer of a sleeping thread, and the thread's own id is found above it. Apart from the offset of the id from the node nothing is
-//! hard-coded: the id is searched, links must be consistent in both directions, and the bounds must contain the node. The guard of a stack
-//! need not be a mapping of its own: newer kernels mark guard pages instead.
+//! glibc has a `struct pthread` for each thread, at the upper end of the thread's stack (nptl/descr.h). It contains a node of the list of
+//! all threads, then the thread id, and after other fields the start and the size of the stack. So any of these structures leads to all
+//! others. The first one is found through a sleeping thread: the kernel provides its stack pointer, and its id is above that.
 //!
-//! For other C libraries the whole mapping counts, if it follows one without access.
+//! Only the offset of the id from the node is hard-coded. Memory is searched for the id, links must be consistent in both directions, and
+//! the bounds must contain the node. The guard of a stack need not be a separate mapping: newer kernels mark guard pages instead.
+//!
+//! With other C libraries, the whole mapping is the stack, if it follows a mapping without access rights.
 
 use std::collections::{HashMap, HashSet};
 
@@ -19,13 +20,13 @@ use super::smaps::Mapping;
 
 /// Offset of the thread id from the node.
 const TID_OFFSET: u64 = 16;
-/// Address space above a stack pointer that is searched for the id; only a part of a stack is resident.
+/// Size of the address space above a stack pointer that is searched for the id; only a part of a stack is resident.
 const SEARCH_BYTES: u64 = 8 << 20;
-/// Part of the structure after its node that is read; the whole structure has 2,304 bytes.
+/// Size of the part of the structure that is read, from its node on; the whole structure has 2,304 bytes.
 const DESCRIPTOR_BYTES: usize = 2048;
 /// Plausible sizes of stacks.
 const STACK_BYTES: std::ops::RangeInclusive<u64> = 16 << 10..=1 << 30;
-/// Limit of the distance from the node to the upper end: the rest of the structure, and thread-local variables.
+/// Maximum distance from the node to the upper end of the stack: the rest of the structure, and thread-local variables.
 const MAX_ABOVE_NODE: u64 = 1 << 20;
 
 /// A thread of the process.
@@ -33,7 +34,7 @@ const MAX_ABOVE_NODE: u64 = 1 << 20;
 pub(super) struct Thread<'a> {
     /// Thread id in our namespace.
     pub tid: u32,
-    /// Thread id in its own namespace, which differs in a container.
+    /// Thread id in the process's own namespace, which differs in a container.
     pub own_tid: u32,
     /// `scheduler`, `poll` … or `other`.
     pub kind: &'a str,
@@ -58,17 +59,17 @@ pub(super) fn with_own_tids<'a>(
     threads.collect()
 }
 
-/// The stack pointer in `/proc/PID/task/TID/syscall`; `None` for an on-CPU thread.
+/// Parses the stack pointer in `/proc/PID/task/TID/syscall`; `None` for a thread that is on-CPU.
 pub(super) fn stack_pointer(content: &[u8]) -> Option<u64> {
     let fields: Vec<&[u8]> = text::fields(content.trim_ascii()).collect();
     let [.., pointer, _program_counter] = fields.as_slice() else { return None };
-    // The number of a system call, or -1, comes first.
+    // The first field is the number of a system call, or -1.
     (fields.len() >= 3)
         .then(|| u64::from_str_radix(std::str::from_utf8(pointer).ok()?.strip_prefix("0x")?, 16).ok())
         .flatten()
 }
 
-/// The stacks that were found, with the kinds of their threads.
+/// Finds stacks, and returns them with the kinds of their threads.
 pub(super) fn find<'a>(
     image: &Image<'_>,
     tree: &impl FileTree,
@@ -99,7 +100,7 @@ pub(super) fn find<'a>(
         }
     }
     for (thread, pointer) in without_node {
-        // Another thread may have led to it.
+        // The stack may have been found through another thread.
         if known.insert(thread.own_tid) {
             found.extend(mapping_of(mappings, pointer).map(|stack| (stack, thread.kind)));
         }
@@ -107,7 +108,7 @@ pub(super) fn find<'a>(
     found
 }
 
-/// Searches a thread's node above its stack pointer. Pages in between may be absent.
+/// Searches for a thread's node above its stack pointer. Pages in between may be absent.
 fn node_above(image: &Image<'_>, pointer: u64, own_tid: u32) -> Option<u64> {
     let end = pointer.checked_add(SEARCH_BYTES)?;
     let mut at = image.pages.floor(pointer);
@@ -127,7 +128,7 @@ fn node_above(image: &Image<'_>, pointer: u64, own_tid: u32) -> Option<u64> {
     None
 }
 
-/// Whether a neighbour links back to a node. The head of the list is not readable here: it belongs to the C library.
+/// Whether a neighbour links back to a node. The head of the list is not readable, because it belongs to the C library.
 fn is_linked(image: &Image<'_>, node: u64) -> bool {
     let Some([next, prev]) = image.words(node) else { return false };
     let is_back =
@@ -135,7 +136,7 @@ fn is_linked(image: &Image<'_>, node: u64) -> bool {
     is_back(next.checked_add(8)) || is_back(Some(prev))
 }
 
-/// Ids and stacks of all threads in a list, starting from one of them in both directions; the head ends each.
+/// Returns ids and stacks of all threads in a list, by following it from one node in both directions, up to its head.
 fn all_from(image: &Image<'_>, first: u64) -> Vec<(u32, Range)> {
     let mut all = Vec::new();
     for is_forward in [true, false] {
@@ -158,7 +159,7 @@ fn all_from(image: &Image<'_>, first: u64) -> Vec<(u32, Range)> {
     all
 }
 
-/// The bounds of a node's stack, which are stored after the node.
+/// Finds the bounds of a node's stack, which are stored after the node.
 fn bounds(image: &Image<'_>, node: u64) -> Option<Range> {
     let page_bytes = image.pages.page_bytes();
     let mut bytes = [0; DESCRIPTOR_BYTES];
@@ -176,7 +177,7 @@ fn bounds(image: &Image<'_>, node: u64) -> Option<Range> {
     })
 }
 
-/// The mapping that contains a stack pointer, if it follows one without access.
+/// Finds the mapping that contains a stack pointer, if it follows a mapping without access rights.
 fn mapping_of(mappings: &[Mapping], pointer: u64) -> Option<Range> {
     let at = mappings.partition_point(|mapping| mapping.end <= pointer);
     let (guard, stack) = (mappings.get(at.checked_sub(1)?)?, mappings.get(at)?);

@@ -34,7 +34,7 @@ fn read_map(vm: FakeVm, threads: &[(u32, &str)], step: Nanos) -> Result<MemoryMa
     MemoryReader::default().read(&vm.tree(), 7, threads, Depth::Contents, &clock, BUDGET_NS)
 }
 
-/// The contents of a VM's memory; checks that each page is counted once.
+/// Returns the contents of a VM's memory, and checks that each page is counted once.
 fn contents_with(vm: FakeVm, threads: &[(u32, &str)]) -> BTreeMap<String, ContentSum> {
     let map = read_map(vm, threads, 1_000).unwrap();
     let contents = map.contents.unwrap().unwrap();
@@ -49,7 +49,7 @@ fn contents(vm: FakeVm) -> BTreeMap<String, ContentSum> {
     contents_with(vm, &[])
 }
 
-/// Count, size and resident memory of an entity.
+/// Returns count, size and resident memory of an entity.
 fn of(contents: &BTreeMap<String, ContentSum>, entity: &str) -> (u64, u64, u64) {
     contents.get(entity).map_or((0, 0, 0), |sum| (sum.count, sum.size, sum.resident))
 }
@@ -59,7 +59,7 @@ fn carriers_are_found_in_the_lists_of_all_instances() {
     let mut vm = FakeVm::new();
     vm.carriers(EHEAP_0, MBCS, &[(AREA, 0x4_0000, MSEG), (AREA + MB / 2, 0x2_0000, MSEG)]);
     vm.carriers(EHEAP_1, MBCS, &[(AREA + 2 * MB, MB, MSEG)]);
-    // Two pages each; the singleblock carrier begins at any page.
+    // Two pages are resident in each. A singleblock carrier may begin at any page.
     vm.carriers(EHEAP_1, SBCS, &[(AREA + 3 * MB + PAGE, 0x10_2000, MSEG | SBC)]);
     vm.touch(AREA + 4 * MB, AREA + 4 * MB + PAGE);
     vm.touch(AREA + 0x1000, AREA + 0x2000);
@@ -96,9 +96,9 @@ fn a_process_without_allocators_is_an_error() {
 }
 
 #[test]
-fn only_carriers_in_lists_count() {
+fn only_carriers_in_lists_are_counted() {
     let mut vm = FakeVm::new();
-    // A stale header, and a carrier of another allocator.
+    // The header of a former carrier remains in memory. Later, a carrier belongs to another allocator.
     vm.carriers(EHEAP_1, MBCS, &[(AREA + 2 * MB, MB, MSEG)]);
     vm.carriers(EHEAP_1, MBCS, &[(AREA + 4 * MB, MB, MSEG)]);
     let found = contents(vm.clone());
@@ -122,11 +122,11 @@ fn a_list_is_followed_from_both_ends_if_its_middle_is_swapped_out() {
 }
 
 #[test]
-fn cyclic_lists_end() {
+fn a_walk_of_a_cyclic_list_ends() {
     let all: Vec<_> = (0..3).map(|index| (AREA + (2 + index) * MB, MB, MSEG)).collect();
     let mut vm = FakeVm::new();
     vm.carriers(EHEAP_1, MBCS, &all);
-    // The last carrier links to the first, which links back.
+    // The last carrier points to the first one, which points back.
     vm.word(all[2].0 + 8, all[0].0);
     vm.word(all[0].0 + 16, all[2].0);
     // And a ring that does not return to its sentinel.
@@ -153,13 +153,13 @@ fn a_carrier_larger_than_its_mapping_is_refused() {
 }
 
 #[test]
-fn a_carrier_about_to_be_deallocated_counts_as_cached() {
+fn a_carrier_that_is_about_to_be_deallocated_is_counted_as_cached() {
     let mut vm = FakeVm::new();
     vm.carriers(EHEAP_1, DEALLOCATING, &[(AREA + 2 * MB, MB, MSEG), (AREA + 4 * MB, MB, MSEG)]);
     assert_eq!(of(&contents(vm), content::MSEG_CACHE), (2, 2 * MB, 2 * PAGE));
 }
 
-/// Segment allocators at [`CACHES`], one for each list of segments (address, size).
+/// Writes segment allocators at [`CACHES`], one for each list of segments (address, size).
 fn with_caches(vm: &mut FakeVm, caches: &[&[(u64, u64)]]) {
     vm.word(DATA + 64, CACHES);
     for (number, segments) in caches.iter().enumerate() {
@@ -179,14 +179,14 @@ fn with_caches(vm: &mut FakeVm, caches: &[&[(u64, u64)]]) {
 #[test]
 fn cached_segments_are_found() {
     let mut vm = FakeVm::new();
-    // The second one begins where no carrier began.
+    // The second segment begins in the middle of a former carrier.
     with_caches(
         &mut vm,
         &[&[(AREA + 8 * MB, MB)], &[(AREA + 10 * MB + PAGE, 3 * PAGE), (AREA + 12 * MB, MB)]],
     );
     vm.touch(AREA + 8 * MB, AREA + 9 * MB);
     vm.touch(AREA + 10 * MB, AREA + 11 * MB);
-    // A segment that was unmapped meanwhile does not count.
+    // A segment that was unmapped during the read is not counted.
     with_caches(&mut vm.clone(), &[&[(0x6000_0000, MB)]]);
     let found = contents(vm);
     assert_eq!(of(&found, content::MSEG_CACHE), (3, 2 * MB + 3 * PAGE, MB + 3 * PAGE));
@@ -194,7 +194,7 @@ fn cached_segments_are_found() {
 }
 
 #[test]
-fn reserved_areas_are_claimed_without_their_carriers() {
+fn reserved_areas_are_claimed_except_for_their_carriers() {
     let mut vm = FakeVm::new();
     let area = |vm: &mut FakeVm, at: u64, start: u64, lowest: u64, end: u64| {
         let words = [CODE, CODE + 64, 1, end, end - MB, 0, 0, 0, lowest + MB, lowest, 0, 0, 7, end - start];
@@ -217,7 +217,7 @@ fn with_glibc(vm: &mut FakeVm) {
     vm.map(0x4800_0000, 0x4800_1000, "r-xp", 0, "/lib/libc.so.6");
 }
 
-/// Adjacent malloc chunks: sizes, and whether they are in use. A last chunk reaches to the end.
+/// Writes adjacent malloc chunks, given their sizes and whether they are in use. A last chunk extends to the end.
 fn with_chunks(vm: &mut FakeVm, begin: u64, end: u64, chunks: &[(u64, bool)]) {
     let (mut at, mut before_in_use) = (begin, true);
     for (size, in_use) in chunks {
@@ -231,7 +231,7 @@ fn with_chunks(vm: &mut FakeVm, begin: u64, end: u64, chunks: &[(u64, bool)]) {
 fn malloc_memory_in_use_is_counted() {
     let mut vm = FakeVm::new();
     with_glibc(&mut vm);
-    // In a separate heap, so that other words in the first one do not matter.
+    // The chunks are in a separate heap, because the first one contains other words.
     let arena = 0x4000_0000;
     vm.map(arena, arena + 0x10_0000, "rw-p", 0, "");
     for (at, word) in [(0, arena + 0x30), (16, 0x10_0000), (24, 0x10_0000)] {
@@ -239,7 +239,7 @@ fn malloc_memory_in_use_is_counted() {
     }
     let chunks = [(0x290, true), (0x400, false), (0x800, true), (0x2_0000, true)];
     with_chunks(&mut vm, arena + 0x8c0, arena + 0x10_0000, &chunks);
-    // One of the chunks contains a carrier.
+    // The last chunk contains a carrier.
     let carrier = arena + 0x8c0 + 0x290 + 0x400 + 0x800 + 16;
     vm.carriers(EHEAP_1, MBCS, &[(carrier, 0x1_fff0, 0)]);
     let found = contents(vm.clone());
@@ -247,7 +247,7 @@ fn malloc_memory_in_use_is_counted() {
     let arenas = &found[content::MALLOC_ARENAS];
     assert_eq!((arenas.count, arenas.size, arenas.resident), (1, 0x10_0000 - 0x1_fff0, 2 * PAGE));
     assert_eq!(arenas.in_use, Some(0x290 + 0x800));
-    // An invalid chunk makes the result unknown.
+    // After an invalid chunk, the result is unknown.
     vm.word(arena + 0x8c0 + 0x290 + 8, 24);
     assert_eq!(contents(vm)[content::MALLOC_ARENAS].in_use, None);
 }
@@ -258,7 +258,7 @@ fn mapped_chunks_are_recognized_and_may_contain_carriers() {
     with_glibc(&mut vm);
     let area = 0x4100_0000;
     vm.map(area, area + 16 * MB, "rw-p", 0, "");
-    // Adjacent chunks: one of older versions, and one of glibc 2.43.
+    // Two adjacent chunks: the first as in older versions, the second as in glibc 2.43.
     vm.word(area + 8, MB | 2);
     vm.word(area + MB + 8, (MB - 16) | 2);
     // One chunk with a carrier at an aligned address, and one with an unaligned carrier.
@@ -269,7 +269,7 @@ fn mapped_chunks_are_recognized_and_may_contain_carriers() {
     vm.word(area + 3 * MB + lead + 8, (MB + 0x4000 - lead) | 2);
     vm.carriers(EHEAP_1, SBCS, &[(area + 8 * MB + 16, MB - 16, SBC)]);
     vm.word(area + 8 * MB + 8, MB | 2);
-    // And a page without owner.
+    // A page without owner.
     vm.touch(area + 12 * MB, area + 12 * MB + PAGE);
     let found = contents(vm);
     let mapped = &found[content::MALLOC_MAPPED];
@@ -295,7 +295,7 @@ fn chunks_of_another_malloc_are_not_followed() {
     assert_eq!(of(&found, content::UNKNOWN).2, PAGE);
 }
 
-/// A thread's descriptor at the end of its stack, with its list links.
+/// Writes a thread's descriptor at the end of its stack, with links to its neighbours in the list.
 fn with_stack(vm: &mut FakeVm, start: u64, size: u64, tid: u32, (next, prev): (u64, u64)) {
     let node = node_of(start, size);
     vm.word(node, next);
@@ -312,12 +312,12 @@ fn node_of(start: u64, size: u64) -> u64 {
 #[test]
 fn one_sleeping_thread_leads_to_the_stacks_of_all_threads() {
     let mut vm = FakeVm::new();
-    // All in one mapping with something else after them, as if guards were not separate mappings.
+    // All stacks are in one mapping, followed by other data, as if guards were not separate mappings.
     let (first, size) = (0x4200_0000, 0x8_0000);
     vm.map(first, first + MB * 4, "rw-p", 0, "");
     let at = |index: u64| first + index * size;
     let node = |index: u64| node_of(at(index), size);
-    // The list's head is elsewhere, between the last and the first thread.
+    // The head of the list, at another address, is between the last and the first thread.
     with_stack(&mut vm, at(0), size, 8, (node(1), 0x7777_0000));
     with_stack(&mut vm, at(1), size, 9, (node(2), node(0)));
     with_stack(&mut vm, at(2), size, 10, (0x7777_0000, node(1)));
@@ -348,7 +348,7 @@ fn without_a_descriptor_the_mapping_after_a_guard_is_the_stack() {
 }
 
 #[test]
-fn a_thread_in_a_container_has_its_own_id() {
+fn a_thread_in_a_container_is_found_by_its_id_in_the_container() {
     let mut vm = FakeVm::new();
     let (start, size) = (0x4200_0000, 0x8_0000);
     vm.map(start, start + size, "rw-p", 0, "");
@@ -361,9 +361,9 @@ fn a_thread_in_a_container_has_its_own_id() {
 }
 
 #[test]
-fn static_data_ends_where_the_file_says() {
+fn the_end_of_static_data_is_read_from_the_file() {
     let mut vm = FakeVm::new();
-    // The mapping continues beyond the program's static data.
+    // The mapping extends beyond the emulator's static data.
     vm.mappings.iter_mut().filter(|mapping| mapping.start == BSS).for_each(|mapping| mapping.end += 0x4000);
     vm.touch(BSS, BSS + BSS_BYTES + 0x2000);
     let found = contents(vm);
@@ -395,7 +395,7 @@ fn without_access_to_memory_only_mappings_are_read() {
     assert!(matches!(read_map(vm, &[], 1_000), Err(HostError::Denied { .. })));
 }
 
-/// An interesting word: an address of the VM, or a size with flags.
+/// Generates words: addresses of the VM, sizes with flags, and arbitrary values.
 fn word() -> impl Strategy<Value = u64> {
     let near = |base: u64| (0..0x400_u64, Just(base)).prop_map(|(offset, base)| base + offset * 8);
     prop_oneof![

@@ -1,7 +1,7 @@
 use super::*;
 use crate::fake::FakeHost;
 
-/// The arguments before init's flags, as erlexec creates them.
+/// The arguments that erlexec creates before init's flags.
 const OTP: &str = "/usr/lib/erlang/erts-13.1.5/bin/beam.smp -- -root /usr/lib/erlang -bindir /usr/lib/erlang/erts-13.1.5/bin \
                    -progname erl -- -home /root --";
 
@@ -9,7 +9,7 @@ fn list(words: &[&str]) -> Vec<u8> {
     words.iter().flat_map(|word| word.bytes().chain([0])).collect()
 }
 
-/// The product for these init flags and variables.
+/// Returns the product for these flags of init and environment variables.
 fn product(host: &FakeHost, flags: &str, variables: &[&str]) -> String {
     let words: Vec<&str> = OTP.split_whitespace().chain(flags.split(' ')).collect();
     let line = CommandLine::parse(&list(&words));
@@ -20,12 +20,12 @@ fn product(host: &FakeHost, flags: &str, variables: &[&str]) -> String {
 }
 
 #[test]
-fn products_have_their_usual_names() {
+fn products_are_identified_by_flags_and_environment() {
     let host = FakeHost::new();
     let check = |flags: &str, variables: &[&str], expect: &str| {
         assert_eq!(product(&host, flags, variables), expect, "{flags}");
     };
-    // Debian's package; the Docker image; without environment.
+    // Debian's package, the Docker image, and any installation without a readable environment.
     let rabbit = "-pa  -noshell -noinput -s rabbit boot -boot start_sasl";
     check(rabbit, &["ERL_LIBS=/usr/lib/rabbitmq/lib/rabbitmq_server-3.10.8/plugins"], "RabbitMQ 3.10.8");
     check(rabbit, &["RABBITMQ_HOME=/opt/rabbitmq_server-3.12.1"], "RabbitMQ 3.12.1");
@@ -69,7 +69,7 @@ fn products_have_their_usual_names() {
 }
 
 #[test]
-fn versions_are_looked_up_in_folders_if_no_path_has_them() {
+fn versions_are_found_in_folders_if_no_path_contains_them() {
     let host = FakeHost::new();
     host.file("/usr/lib/x86_64-linux-gnu/ejabberd-23.01/ebin/x", "");
     let ejabberd = "-sname ejabberd@localhost -s ejabberd -noinput";
@@ -82,7 +82,7 @@ fn versions_are_looked_up_in_folders_if_no_path_has_them() {
 }
 
 #[test]
-fn rabbitmq_node_name_is_predicted() {
+fn the_node_name_of_rabbitmq_is_predicted() {
     let host = FakeHost::new();
     let check = |flags: &str, variables: &[&str], expect: Option<(&str, NameSource)>| {
         let words: Vec<&str> = OTP.split_whitespace().chain(flags.split(' ')).collect();
@@ -114,7 +114,7 @@ fn rabbitmq_node_name_is_predicted() {
 }
 
 #[test]
-fn rabbitmqs_port_follows_its_amqp_port() {
+fn the_distribution_port_of_rabbitmq_follows_from_its_amqp_port() {
     let check = |flags: &str, variables: &[&str], expect: Option<u16>| {
         let words: Vec<&str> = OTP.split_whitespace().chain(flags.split(' ')).collect();
         let ports = rabbitmq_ports(&CommandLine::parse(&list(&words)), &Environment::parse(&list(variables)));

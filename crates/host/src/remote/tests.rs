@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::fake::FakeHost;
 
-/// A host with a VM, process 7, in a v2 group with limits on two levels.
+/// A host with a VM (process 7) in a v2 group with limits on two levels.
 fn host() -> FakeHost {
     let host = FakeHost::new();
     host.file("/proc/sys/kernel/random/boot_id", "b0-0t\n").file("/proc/sys/kernel/hostname", "web-1\n");
@@ -54,7 +54,7 @@ fn host() -> FakeHost {
     host
 }
 
-/// The answer of an agent in that VM.
+/// Returns the answer of an agent in the VM of this host.
 fn agent_answer(host: &FakeHost, ask: &FileAsk) -> FileTold {
     let tree = host.tree();
     let real = |path: &str| path.replace("/proc/self/", "/proc/7/");
@@ -100,7 +100,7 @@ impl Far {
         Far { source: RemoteHost::new(board.clone()), board, table: SeriesTable::default(), seq: 0 }
     }
 
-    /// After exploration; the number of requests that it took.
+    /// Explores the host. Returns the recorder and the number of requests that this took.
     fn explored(host: &FakeHost) -> (Far, usize) {
         let mut far = Far::new();
         for round in 1..10 {
@@ -118,7 +118,7 @@ impl Far {
         self.sample_in(4, detail, answer)
     }
 
-    /// A sample whose files took this long to read, in nanoseconds.
+    /// Takes a sample in which reading the files took `took` nanoseconds.
     fn sample_in(
         &mut self,
         took: Nanos,
@@ -162,7 +162,7 @@ fn readings(table: &SeriesTable, sample: &Sample) -> BTreeMap<String, i64> {
     sample.readings.iter().map(|&(id, value)| (name(id), value)).collect()
 }
 
-/// What a local beamtune reads from the same host, after samples with and without detail.
+/// Returns the readings and facts of a local source for the same host, after samples with and without detail.
 fn near(host: &FakeHost, details: &[bool]) -> (BTreeMap<String, i64>, BTreeMap<String, String>) {
     let mut source = HostSource::new(host.tree(), 7, Announce::Elsewhere).unwrap();
     let mut table = SeriesTable::default();
@@ -176,7 +176,7 @@ fn near(host: &FakeHost, details: &[bool]) -> (BTreeMap<String, i64>, BTreeMap<S
     }
     let sample = last.unwrap();
     let mut readings = readings(&table, &sample);
-    // The clock of a remote host is another one, so our wall clock says nothing about it.
+    // The wall clock is read only from the local host.
     assert!(readings.remove("host_cpu//wall_clock").is_some());
     // The agent reports neither open files nor external programs.
     readings.retain(|name, _| !name.starts_with("host_files/") && !name.starts_with("host_programs/"));
@@ -184,7 +184,7 @@ fn near(host: &FakeHost, details: &[bool]) -> (BTreeMap<String, i64>, BTreeMap<S
 }
 
 #[test]
-fn a_remote_host_gives_the_same_readings_as_a_local_one() {
+fn a_remote_host_has_the_same_readings_as_a_local_one() {
     let host = host();
     let (mut far, rounds) = Far::explored(&host);
     assert!(rounds <= 4, "{rounds}");
@@ -210,15 +210,15 @@ fn a_remote_host_gives_the_same_readings_as_a_local_one() {
     }
     assert_eq!(sample.facts.iter().cloned().collect::<BTreeMap<_, _>>(), facts_here);
     assert_eq!(facts_here.get(facts::CGROUP_PATH).map(String::as_str), Some("/pod"));
-    // The next sample omits what is expensive.
+    // The next sample omits expensive items.
     let sample = far.sample(false, |ask| agent_answer(&host, ask)).unwrap();
     assert_eq!(far.readings(&sample), near(&host, &[true, false]).0);
     assert_eq!(sample.facts, []);
-    // From now on only what that sample needs is requested.
+    // From now on, only the files that this sample needs are requested.
     let asked = far.board.ask(false);
     assert!(!asked.iter().any(|ask| matches!(ask, FileAsk::Count(_)) || is_rollup(ask)), "{asked:?}");
     assert_eq!(asked.last(), Some(&FileAsk::Threads { all: false }));
-    // Each file once.
+    // Each file is requested only once.
     let paths = |asks: Vec<FileAsk>| -> Vec<String> {
         let path = |ask| match ask {
             FileAsk::Read { path, .. } => Some(path),
@@ -258,7 +258,7 @@ fn swap_traffic_is_converted_with_the_remote_page_size() {
         let gaps = sample.gaps.into_iter().map(|gap| gap.source).filter(|source| !is_here_only(source));
         (bytes, gaps.collect::<Vec<_>>())
     };
-    // Its stat has 256 pages.
+    // The process has 256 resident pages in its `stat`.
     assert_eq!(swapped("1024"), ([Some(12 * 4_096), Some(34 * 4_096)], vec![]));
     assert_eq!(swapped("4080"), ([Some(12 * 16_384), Some(34 * 16_384)], vec![]));
     assert_eq!(swapped("16400"), ([Some(12 * 65_536), Some(34 * 65_536)], vec![]));
@@ -266,7 +266,7 @@ fn swap_traffic_is_converted_with_the_remote_page_size() {
 }
 
 #[test]
-fn a_moved_process_costs_at_most_two_samples() {
+fn after_a_process_is_moved_at_most_two_samples_are_lost() {
     let host = host();
     let (mut far, _) = Far::explored(&host);
     far.sample(true, |ask| agent_answer(&host, ask)).unwrap();
@@ -289,10 +289,10 @@ fn a_moved_process_costs_at_most_two_samples() {
 }
 
 #[test]
-fn detailed_samples_stop_if_they_bring_nothing_new() {
+fn detailed_samples_stop_if_they_provide_no_new_files() {
     let is_detailed = |far: &Far, detail| far.board.ask(detail).contains(&FileAsk::Threads { all: true });
     let late = |_: &FileAsk| FileTold::Failed(FileTrouble::Late);
-    // Each file is late, there is no answer, or the whole request fails.
+    // There is no time to read any file, there is no answer, or the whole request fails.
     let too_long = || Trouble::new(TroubleKind::TimedOut, "too long");
     let fails: [&dyn Fn(&mut Far); 3] = [
         &|far| assert_eq!(far.sample(false, late).unwrap_err().kind, TroubleKind::TimedOut),
@@ -314,7 +314,7 @@ fn detailed_samples_stop_if_they_bring_nothing_new() {
             assert!(is_detailed(&far, true));
             fail(&mut far);
         }
-        // Once the node has time, missing files are learned as usual, even without detailed samples.
+        // Once the node has time, missing files are requested as usual, even without detailed samples.
         let host = host();
         let read = (0..6).find_map(|_| far.sample(false, |ask| agent_answer(&host, ask)).ok());
         let readings = far.readings(&read.expect("a sample"));
@@ -349,7 +349,7 @@ fn a_first_sample_without_detail_omits_the_rollup() {
     assert_eq!(far.readings(&sample).get(pss), Some(&(90 * 1024)));
 }
 
-/// The PSS from the rollup, or the reason for its gap, after a detailed sample that took this many milliseconds.
+/// Takes a detailed sample that takes this many milliseconds. Returns the PSS from `smaps_rollup`, or the reason for its gap.
 fn rollup_after(far: &mut Far, host: &FakeHost, took_ms: i64) -> Result<i64, String> {
     let sample = far.sample_in(took_ms * 1_000_000, true, |ask| agent_answer(host, ask)).unwrap();
     let why = |gap: &Gap| (gap.source == "host.smaps_rollup").then(|| gap.reason.clone());
@@ -374,7 +374,7 @@ fn a_rollup_that_delays_a_remote_vm_is_not_read_again() {
         let why = rollup_after(&mut far, &host, 9).unwrap_err();
         assert!(why.contains("it took about 121 ms, blocking changes of the VM's memory mappings"), "{why}");
     }
-    // Another incarnation of the VM may have less memory.
+    // The file is requested again for the next incarnation of the VM, which may have less memory.
     host.file("/proc/7/stat", FakeHost::stat(7, "beam.smp", 1, 1, 900));
     let read = (0..4).find_map(|_| {
         let sample = far.sample(true, |ask| agent_answer(&host, ask)).ok()?;
@@ -384,11 +384,11 @@ fn a_rollup_that_delays_a_remote_vm_is_not_read_again() {
 }
 
 #[test]
-fn a_node_that_is_slow_anyway_keeps_its_rollup() {
+fn the_rollup_is_still_read_if_the_node_is_slow_without_it() {
     let host = host();
     let (mut far, _) = Far::explored(&host);
     let results: Vec<_> = (0..8).map(|_| rollup_after(&mut far, &host, 150).is_ok()).collect();
-    // Left out when the time of the rest is measured, and in the sample after which it may be requested again.
+    // It is omitted while the time for the other files is measured, and in the sample after which it may be requested again.
     assert_eq!(results, [true, false, false, true, false, false, true, false]);
 }
 
@@ -421,7 +421,7 @@ fn a_restarted_vm_is_another_process() {
 }
 
 #[test]
-fn threads_left_out_of_a_sample_are_no_gaps() {
+fn threads_that_are_omitted_from_a_sample_are_not_gaps() {
     let host = host();
     let (mut far, _) = Far::explored(&host);
     far.sample(true, |ask| agent_answer(&host, ask)).unwrap();
@@ -486,14 +486,14 @@ fn an_unreadable_file_is_a_gap_with_its_reason() {
 }
 
 #[test]
-fn the_reason_is_reported_if_nothing_can_be_read() {
+fn the_reason_is_reported_if_no_file_is_readable() {
     let mut far = Far::new();
     let trouble = far.sample(true, |_| FileTold::Failed(FileTrouble::Missing)).unwrap_err();
     assert_eq!(trouble.kind, TroubleKind::Unsupported);
     assert!(trouble.reason.contains("no /proc is mounted"), "{trouble}");
     let trouble = far.sample(true, |_| FileTold::Failed(FileTrouble::Denied)).unwrap_err();
     assert_eq!(trouble.kind, TroubleKind::Denied);
-    // No answer of the agent.
+    // The agent does not answer.
     let trouble = far.collect(false).unwrap_err();
     assert_eq!(trouble.kind, TroubleKind::Gone);
     let why = Trouble::new(TroubleKind::Unsupported, "no Linux");
@@ -539,7 +539,7 @@ fn requests_match_the_lists_of_the_agent() {
 }
 
 #[test]
-fn changing_groups_do_not_grow_the_request_without_limit() {
+fn the_number_of_requests_is_limited_if_control_groups_change() {
     let host = host();
     let (mut far, _) = Far::explored(&host);
     for number in 0..60 {

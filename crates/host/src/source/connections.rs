@@ -1,8 +1,9 @@
 //! The VM's TCP connections with unread data: received bytes stay in the kernel's receive queue.
 //!
-//! Every second at most 2,048 connections of the network namespace are sampled; if there are more, the kernel returns the same ones each time. A
-//! connection counts as unread if it has a page of bytes in two samples in a row: less may be a TLS ticket for an idle connection.
-//! Some of the unread ones are followed, including received bytes, which shows how fast they are read.
+//! Every second, at most 2,048 connections of the network namespace are sampled; if there are more, the kernel returns the same ones each
+//! time. A connection is recorded as unread if at least 4,096 bytes are unread in two successive samples: less may be a TLS ticket on an
+//! idle connection. Some unread connections are tracked individually, with the number of bytes that they have received: this shows how fast
+//! the VM reads.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
@@ -19,56 +20,59 @@ use super::listen::entity;
 use super::own_sockets::OwnSockets;
 use super::{HostSource, some};
 
-/// Limit of sampled connections: about 4 ms, measured with 9,000 connections.
+/// Maximum number of sampled connections: about 4 ms, measured with 9,000 connections.
 const MAX_SAMPLED: usize = 2_048;
-/// Bytes from which on a connection may count as unread (judgement): TLS tickets and the end of a connection are smaller.
+/// Minimum number of unread bytes of an unread connection (judgement): TLS tickets and messages that end a connection are smaller.
 const MIN_UNREAD_BYTES: i64 = 4_096;
 /// A connection that has received nothing for this long may have lost its peer (judgement: most heartbeats and timeouts are 30 s or less).
 const SILENT_MS: u32 = 30_000;
-/// The same for a connection that the VM opened, on which it may wait for an answer (judgement: most answers come within a second).
+/// The same for a connection that the VM opened: it may be waiting for a response (judgement: most responses arrive within a second).
 const SILENT_PEER_MS: u32 = 10_000;
-/// Limit of connections that are looked up in the VM's descriptors, to find those that it opened itself.
+/// Maximum number of connections that are looked up in the VM's descriptors, to find those that it opened itself.
 const MAX_LOOKUPS: usize = 64;
-/// Limits of connections that are followed, at once and per incarnation.
+/// Maximum number of connections that are tracked at the same time, and per incarnation.
 const MAX_FOLLOWED_AT_ONCE: usize = 8;
 const MAX_FOLLOWED: usize = 64;
-/// Limit of sockets in TIME_WAIT for each address family: about 10 ms, the 60 s of 170 closed connections per second.
+/// Maximum number of sockets in TIME_WAIT that are read per address family. This takes about 10 ms, and is enough for 170 closed
+/// connections per second, which remain for 60 s each.
 const MAX_CLOSED: usize = 10_000;
-/// How often these are read: each stays for a minute.
+/// Interval at which sockets in TIME_WAIT are read; each remains for a minute.
 const CLOSED_INTERVAL_NS: i64 = 5 * SECOND_NS;
-/// Connections that were closed within this time are counted.
+/// Only connections that were closed within this time are counted.
 const CLOSED_WITHIN_MS: u32 = 10_000;
-/// Lifetimes from this many seconds on are counted together, and limit of recorded pairs of listening socket and lifetime.
+/// Lifetimes of this many seconds or more are counted together.
 const MAX_LIFETIME_S: i64 = 60;
+/// Maximum number of recorded pairs of listening socket and lifetime.
 const MAX_LIFETIMES: usize = 300;
-/// Limit of recorded listening sockets and peers per incarnation.
+/// Maximum number of recorded listening sockets and peers per incarnation.
 const MAX_GROUPS: usize = 100;
 
 /// Connections known from earlier samples.
 #[derive(Debug, Default)]
 pub(super) struct ConnectionWatch {
     pub(super) sockets: OwnSockets,
-    /// Inodes of connections with many unread bytes in the last sample.
+    /// Inodes of connections with at least [`MIN_UNREAD_BYTES`] in the last sample.
     before: HashSet<u64>,
     /// Lengths of non-empty receive queues in the last sample, by inode.
     queues: HashMap<u64, i64>,
-    /// Followed connections by inode, with their entity names.
+    /// Names of the entities of tracked connections, by inode.
     followed: HashMap<u64, String>,
     followed_so_far: usize,
     groups: BTreeSet<String>,
-    /// For sockets in TIME_WAIT.
+    /// Used only for the intervals between reads of sockets in TIME_WAIT.
     pub(super) closed: OwnSockets,
     closed_at: Option<Nanos>,
     lifetimes: Lifetimes,
 }
 
-/// Start and lifetime of accepted connections, by inode.
+/// Counts accepted connections at their start, and by lifetime at their end.
 #[derive(Debug, Default)]
 struct Lifetimes {
-    /// The listening socket of each open connection, and when it was first seen; `None` if it existed before the first sample.
+    /// Listening socket and time of the first sample of each open connection, by inode. The time is `None` if the connection existed before
+    /// the first sample.
     open: Option<HashMap<u64, (Listener, Option<Nanos>)>>,
     begun: BTreeMap<Listener, i64>,
-    /// Counts by whole seconds.
+    /// Number of ended connections by listening socket and lifetime in whole seconds.
     lived: BTreeMap<(Listener, i64), i64>,
 }
 
@@ -101,7 +105,8 @@ impl Lifetimes {
 }
 
 impl ConnectionWatch {
-    /// Connections that were also unread in the last sample, those with most bytes first; remembers those of this sample.
+    /// Returns the connections that were also unread in the last sample, ordered by unread bytes, and remembers the unread ones of this
+    /// sample.
     fn unread(&mut self, found: &[Connection]) -> Vec<Connection> {
         let now = || found.iter().filter(|connection| connection.unread_bytes >= MIN_UNREAD_BYTES);
         let mut unread: Vec<Connection> =
@@ -111,7 +116,7 @@ impl ConnectionWatch {
         unread
     }
 
-    /// Waiting bytes of connections whose queue has changed since the last sample, by group; remembers the queues of this sample.
+    /// Sums the unread bytes of connections whose receive queue has changed since the last sample, by group, and remembers the queues.
     fn waiting<K: Ord + Copy>(&mut self, found: &[(Connection, K)]) -> BTreeMap<K, i64> {
         let mut waiting: BTreeMap<K, i64> = BTreeMap::new();
         for (connection, group) in found {
@@ -124,7 +129,8 @@ impl ConnectionWatch {
         waiting
     }
 
-    /// The followed ones among these connections, with their entity names: those followed before, and new ones up to the limits.
+    /// Selects the connections to be tracked: those that are tracked already, and others up to the limits. Returns them with the names of
+    /// their entities.
     fn follow(&mut self, unread: &[(String, Connection)]) -> Vec<(String, Connection)> {
         let inodes: HashSet<u64> = unread.iter().map(|(_, connection)| connection.inode).collect();
         self.followed.retain(|inode, _| inodes.contains(inode));
@@ -159,7 +165,7 @@ impl<T: FileTree> HostSource<T> {
         self.sample_sockets("host.tcp", |source| &mut source.connections.sockets, read, detail, clock, out);
     }
 
-    /// Counts the connections that the VM closed first.
+    /// Counts the connections that the VM closed before its peer.
     pub(super) fn read_closed(&mut self, detail: bool, clock: &dyn Clock, out: &mut SampleBuilder<'_>) {
         if self.connections.closed_at.is_some_and(|at| self.seen.saturating_sub(at) < CLOSED_INTERVAL_NS) {
             return;
@@ -195,7 +201,7 @@ impl<T: FileTree> HostSource<T> {
 
     fn record_lifetimes(&mut self, out: &mut SampleBuilder<'_>) {
         let watch = &mut self.connections;
-        // Sockets without connections are recorded, too.
+        // Listening sockets without connections are recorded, too.
         for listener in self.listen.addresses() {
             let count = watch.lifetimes.begun.get(&listener).copied().unwrap_or_default();
             let group = entity(listener);
@@ -212,7 +218,7 @@ impl<T: FileTree> HostSource<T> {
         let pid = self.pid();
         let found = match self.tree.connections(pid, MAX_SAMPLED, detail) {
             Some(Ok(found)) => found,
-            // Without an answer from the kernel, the beginning of its tables is read; the speed of reading is unknown then.
+            // If netlink is not available, the beginning of the kernel's tables is read, without received bytes.
             Some(Err(_)) | None => sockets::connections_in_namespace(&self.tree, pid)?,
         };
         some(out, &metrics::TCP_LOOKED_AT, "", i64::try_from(found.len()).ok());
@@ -224,7 +230,7 @@ impl<T: FileTree> HostSource<T> {
         for (_, listener) in &accepted_ones {
             *accepted.entry(*listener).or_default() += 1;
         }
-        // With more connections, one that is not in the sample may still be open.
+        // If there are more connections than the limit, one that is missing in the sample may still be open.
         if found.len() < MAX_SAMPLED {
             let inodes: Vec<(u64, Listener)> =
                 accepted_ones.iter().map(|(connection, listener)| (connection.inode, *listener)).collect();
@@ -233,7 +239,7 @@ impl<T: FileTree> HostSource<T> {
             self.connections.lifetimes.open = None;
         }
         let waiting = self.connections.waiting(&accepted_ones);
-        // Requests of the VM may wait for answers on silent connections.
+        // On silent connections, requests of the VM may wait for a response.
         let is_silent = |one: &&Connection| one.silent_ms.is_some_and(|ms| ms >= SILENT_PEER_MS);
         let not_accepted = unread
             .iter()
@@ -311,7 +317,8 @@ impl<T: FileTree> HostSource<T> {
     }
 }
 
-/// Number of connections of each listening socket, or to each peer, that have received nothing for this long; empty if the kernel was not asked.
+/// Counts the connections that have received nothing for at least `min_ms`, by listening socket or peer. Empty if this time was not
+/// queried.
 fn silent(found: &[(Connection, Listener)], min_ms: u32) -> BTreeMap<Listener, i64> {
     let mut silent = BTreeMap::new();
     for (connection, address) in found {
@@ -322,7 +329,7 @@ fn silent(found: &[(Connection, Listener)], min_ms: u32) -> BTreeMap<Listener, i
     silent
 }
 
-/// Converts IPv4-mapped IPv6 addresses, which connections over IPv4 have on a dual-stack socket.
+/// Converts IPv4-mapped IPv6 addresses, which IPv4 connections have on a dual-stack socket, to IPv4 addresses.
 fn canonical(Listener { address, port }: Listener) -> Listener {
     Listener { address: IpAddr::to_canonical(&address), port }
 }
@@ -342,7 +349,7 @@ mod tests {
         let one = |silent_ms| Connection { silent_ms, ..connection(7, 0) };
         let found = [(one(Some(29_999)), at(80)), (one(Some(30_000)), at(80)), (one(Some(5)), at(81))];
         assert_eq!(silent(&found, SILENT_MS), BTreeMap::from([(at(80), 1), (at(81), 0)]));
-        // The kernel was not asked.
+        // The time was not queried.
         assert_eq!(silent(&[(one(None), at(80))], SILENT_MS), BTreeMap::new());
     }
 
@@ -351,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_with_bytes_in_two_samples_is_unread() {
+    fn a_connection_with_unread_bytes_in_two_samples_is_unread() {
         let mut watch = ConnectionWatch::default();
         let first = [connection(1, 9_000), connection(2, 9_000), connection(3, 100)];
         assert_eq!(watch.unread(&first), []);
@@ -362,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_wait_only_in_changing_queues() {
+    fn only_bytes_in_changing_queues_are_summed() {
         let mut watch = ConnectionWatch::default();
         let mut wait = |found: &[Connection]| {
             let found: Vec<(Connection, ())> = found.iter().map(|one| (*one, ())).collect();
@@ -390,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn followed_connections_are_kept_and_bounded() {
+    fn tracked_connections_remain_tracked_up_to_a_limit() {
         let mut watch = ConnectionWatch::default();
         let named = |range: std::ops::Range<u64>| -> Vec<(String, Connection)> {
             range.map(|inode| (inode.to_string(), connection(inode, 9_000))).collect()
@@ -398,8 +405,8 @@ mod tests {
         assert_eq!(watch.follow(&named(0..20)).len(), MAX_FOLLOWED_AT_ONCE);
         let mut next: Vec<String> = watch.follow(&named(5..30)).into_iter().map(|(name, _)| name).collect();
         next.sort();
-        assert_eq!(next, ["10", "11", "12", "5", "6", "7", "8", "9"].map(str::to_owned), "three stay");
+        assert_eq!(next, ["10", "11", "12", "5", "6", "7", "8", "9"].map(str::to_owned), "5, 6 and 7 remain of the first eight");
         let all: usize = (1..20).map(|round| watch.follow(&named(round * 100..round * 100 + 9)).len()).sum();
-        assert_eq!(all, MAX_FOLLOWED - 13, "no more per incarnation");
+        assert_eq!(all, MAX_FOLLOWED - 13, "the limit for one incarnation");
     }
 }

@@ -1,7 +1,7 @@
 //! The VM's UDP sockets: receive queues, and datagrams that the kernel dropped because a queue was full.
 //!
-//! Every second the beginning of the kernel's tables is read: at most 400 sockets of the network namespace. Which of them are the VM's is
-//! determined when a new one appears.
+//! Every second, the beginning of the kernel's tables is read: at most 400 sockets of the network namespace. The VM's descriptors are read
+//! only when a new socket appears.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use super::HostSource;
 use super::listen::{counter, entity};
 
 impl<T: FileTree> HostSource<T> {
-    /// Samples the sockets.
+    /// Samples the UDP sockets.
     pub(super) fn read_datagrams(&mut self, detail: bool, clock: &dyn Clock, out: &mut SampleBuilder<'_>) {
         self.sample_sockets(
             "host.udp",

@@ -1,8 +1,9 @@
-//! The accept queues of the VM's listening TCP sockets: connections that the kernel has established and the VM has not accepted.
+//! The accept queues of the VM's listening TCP sockets: connections that the kernel has established and the VM has not accepted yet.
 //!
-//! This is cheap for any number of connections: only listening sockets are requested, and which of them are the VM's is determined only when a
-//! new one appears. If the kernel does not answer, the beginning of its tables is read, where listening sockets are
-//! ([`crate::sockets`]). If that takes long (the kernel searches a large host's table without connections to its end), it is done rarely.
+//! This is cheap for any number of connections: only listening sockets are requested, and the VM's descriptors are read only when a new
+//! socket appears. If netlink is not available, the beginning of the kernel's tables is read, which contains the listening sockets
+//! ([`crate::sockets`]). This can take long on a large host without connections, because the kernel searches the whole table; it is then
+//! done less often.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -18,7 +19,7 @@ use crate::tree::FileTree;
 
 use super::{HostSource, some};
 
-/// Counters of the network namespace: metric, file, line and name.
+/// Counters of the network namespace: metric, file, prefix of the line, and name.
 const COUNTERS: [(&Metric, &str, &str, &str); 3] = [
     (&metrics::LISTEN_OVERFLOWS, "netstat", "TcpExt:", "ListenOverflows"),
     (&metrics::LISTEN_DROPS, "netstat", "TcpExt:", "ListenDrops"),
@@ -26,7 +27,7 @@ const COUNTERS: [(&Metric, &str, &str, &str); 3] = [
 ];
 
 impl<T: FileTree> HostSource<T> {
-    /// Samples the queues.
+    /// Samples the accept queues.
     pub(super) fn read_listeners(&mut self, detail: bool, clock: &dyn Clock, out: &mut SampleBuilder<'_>) {
         self.sample_sockets(
             "host.listen",
@@ -91,7 +92,7 @@ pub(super) fn entity(Listener { address, port }: Listener) -> String {
     }
 }
 
-/// A number in `/proc/net/netstat` or `snmp`, where a line of names precedes a line of values.
+/// Parses a number in `/proc/net/netstat` or `snmp`, in which a line of names precedes a line of values.
 pub(super) fn counter(content: &[u8], line: &str, name: &str) -> Result<i64, Garble> {
     let mut lines = text::lines(content).filter_map(|found| found.strip_prefix(line.as_bytes()));
     let mut value = || {
@@ -108,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_counter_is_below_its_name() {
+    fn a_counter_is_found_by_its_name() {
         let content = b"TcpExt: SyncookiesSent ListenOverflows ListenDrops\nTcpExt: 0 34 35\nIpExt: InOctets\nIpExt: 7\n";
         let read = |line, name| counter(content, line, name).ok();
         assert_eq!(read("TcpExt:", "ListenOverflows"), Some(34));
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_formatted_like_ss_does() {
+    fn addresses_are_formatted_as_by_ss() {
         let write = |address: &str, port| entity(Listener { address: address.parse().unwrap(), port });
         assert_eq!(write("0.0.0.0", 5_672), "0.0.0.0:5672");
         assert_eq!(write("::1", 80), "[::1]:80");

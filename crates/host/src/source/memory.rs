@@ -1,4 +1,4 @@
-//! When the memory of the process is read, and what of it is recorded.
+//! Decides when the memory of the process is read, and records the result.
 
 use std::collections::BTreeMap;
 
@@ -12,40 +12,41 @@ use crate::tree::FileTree;
 
 use super::{HostSource, remote_host_trouble, rollup_ns, some};
 
-/// Limits of the cost of reading memory.
+/// Limits for the cost of reading memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryBudget {
-    /// CPU time of one read; wall time may be four times as long. The VM waits only when it changes its mappings, and then only for a part
-    /// of this time; the next sample should not be late.
+    /// Maximum CPU time of one read; its wall time may be four times as long. The next sample should not be late. The VM is delayed only
+    /// if it changes its mappings, and only for a part of this time.
     pub look_ns: Nanos,
-    /// After a read, the next one waits for this many times its duration.
+    /// Minimum pause after a read, as a multiple of its CPU time.
     pub rest: i64,
 }
 
 impl Default for MemoryBudget {
-    /// 100 ms, enough for about 4 GB, and 0.5 % of a core.
+    /// 100 ms per read, which is enough for about 4 GB, and at most 0.5 % of a core.
     fn default() -> Self {
         MemoryBudget { look_ns: 100_000_000, rest: 200 }
     }
 }
 
-/// If a VM moves heaps, or creates and frees carriers, during a read, much of its memory cannot be explained. Memory is then read up to this
-/// many times, and the best result counts …
+/// Maximum number of reads; the best one is recorded. A read is repeated if the VM moved heaps, or created and freed carriers, because the
+/// purpose of much of its memory is then unknown.
 const MAX_READS: u32 = 3;
-/// … until this many repetitions in a row were no better: then the memory is of an unknown kind.
+/// Reads are no longer repeated after this many successive repetitions that were no better: the unexplained memory is then of an unknown
+/// kind.
 const MAX_FRUITLESS: u32 = 2;
 
-/// If reads are less frequent than detailed samples, that is reported.
+/// Interval of detailed samples. Less frequent reads of the memory are reported.
 const DETAIL_INTERVAL_NS: Nanos = 10_000_000_000;
 
-/// Reads the memory repeatedly, and decides when not to.
+/// Reads the memory repeatedly, unless that would be too expensive.
 #[derive(Debug, Default)]
 pub(super) struct MemoryWatch {
     reader: MemoryReader,
     budget: MemoryBudget,
     last: Option<LastRead>,
     too_large: Option<TooLarge>,
-    /// Number of repeated reads in a row that were no better.
+    /// Number of successive repetitions that were no better.
     fruitless: u32,
 }
 
@@ -57,14 +58,14 @@ struct LastRead {
     took_ns: Nanos,
 }
 
-/// A memory size with which reading took too long. Reading is tried again when the size is a fifth smaller, and after some time, since another
-/// process may have had the CPU.
+/// A memory size at which reading took too long. Reading is retried when the memory has shrunk by a fifth, or after some time, since
+/// another process may have had the CPU.
 #[derive(Debug, Clone, Copy)]
 struct TooLarge {
     rss_bytes: i64,
-    /// Whether reading the mappings alone took too long.
+    /// Whether even reading only the mappings took too long.
     also_mappings: bool,
-    /// How long reading is not tried, and until when.
+    /// Duration and end of the pause until the next attempt.
     wait_ns: Nanos,
     until: Nanos,
 }
@@ -73,7 +74,7 @@ impl TooLarge {
     const FIRST_WAIT_NS: Nanos = 60_000_000_000;
     const MAX_WAIT_NS: Nanos = 3_600_000_000_000;
 
-    /// Another or the first failure; each wait is twice as long as the one before.
+    /// Creates the state after a failure. The first pause lasts a minute; each later one is twice as long as the previous one.
     fn again(last: Option<TooLarge>, rss_bytes: i64, also_mappings: bool, now: Nanos) -> Self {
         let wait_ns = last.map_or(Self::FIRST_WAIT_NS, |last| last.wait_ns.saturating_mul(2));
         let wait_ns = wait_ns.min(Self::MAX_WAIT_NS);
@@ -85,7 +86,7 @@ impl TooLarge {
     }
 }
 
-/// What to read this time, and why not more.
+/// What to read in this sample, and the reason for not reading more.
 enum Plan {
     All,
     Mappings(Trouble),
@@ -93,12 +94,12 @@ enum Plan {
 }
 
 impl MemoryWatch {
-    /// A watch with the same budget, for another process.
+    /// Returns a watch with the same budget for another process.
     pub fn for_next_incarnation(&self) -> Self {
         MemoryWatch { budget: self.budget, ..MemoryWatch::default() }
     }
 
-    /// Reads the memory, repeatedly if much is unexplained.
+    /// Reads the memory, and repeats this while the purpose of much memory is unknown.
     fn read<'a, K: Iterator<Item = (u32, &'a str)>>(
         &mut self,
         tree: &impl FileTree,
@@ -158,12 +159,12 @@ impl MemoryWatch {
 }
 
 impl<T: FileTree> HostSource<T> {
-    /// Sets the cost limits of reading memory, which is done in detailed samples.
+    /// Limits the cost of reading memory, which is done in detailed samples.
     pub fn set_memory_budget(&mut self, budget: MemoryBudget) {
         self.memory.budget = budget;
     }
 
-    /// Reads the memory; true if the totals of all mappings are known then.
+    /// Reads the memory. Returns whether the totals of all mappings were read.
     pub(super) fn read_memory(
         &mut self,
         status: &Status,
@@ -189,7 +190,7 @@ impl<T: FileTree> HostSource<T> {
         self.memory.last =
             Some(LastRead { begin, end: clock.now(), took_ns: clock.cpu().saturating_sub(begin_cpu) });
         if self.check().is_err() {
-            // The result may belong to two processes, or to none.
+            // The process has ended or was replaced, so the result is invalid.
             return false;
         }
         let is_dear = |error: &HostError| matches!(error, HostError::OverBudget { .. });
@@ -215,7 +216,7 @@ impl<T: FileTree> HostSource<T> {
         }
     }
 
-    /// One gap for unknown mappings, which includes their content.
+    /// Reports one gap for unknown mappings; it includes their content.
     fn note_unread_memory(&mut self, trouble: Option<Trouble>) {
         self.gaps.note("host.memory_map", None);
         self.gaps.note("host.smaps", trouble);
@@ -236,7 +237,7 @@ impl<T: FileTree> HostSource<T> {
         for (key, value) in
             [(facts::MALLOC, map.malloc.map(str::to_owned)), (facts::NATIVE_LIBRARIES, libraries)]
         {
-            // Libraries can be loaded later.
+            // The VM may load libraries later, which changes these facts.
             if let Some(value) = value.filter(|value| self.recorded_facts.get(key) != Some(value)) {
                 out.fact(key, value.clone());
                 self.recorded_facts.insert(key, value);
@@ -248,7 +249,7 @@ impl<T: FileTree> HostSource<T> {
                 contents.iter().for_each(|(entity, sum)| record_content(out, entity, sum));
                 truncated_lists(contents, map.cut_lists)
             }
-            // The process's own user may be refused as well, if the kernel does not allow tracing (kernel.yama.ptrace_scope).
+            // Even the process's own user is refused if the kernel forbids tracing (kernel.yama.ptrace_scope).
             Some(Err(HostError::Denied { path, .. })) => Some(Trouble::new(
                 TroubleKind::Denied,
                 format!("not allowed to read the content of the VM's memory ({path}): run beamtune as root"),
@@ -259,15 +260,15 @@ impl<T: FileTree> HostSource<T> {
     }
 }
 
-/// The gap if truncated lists of carriers leave a considerable part of memory unknown. Some truncated lists are normal: a VM that creates and
-/// frees carriers all the time has one or two in each read.
+/// Returns the reason of a gap if the purpose of much memory is unknown because lists of carriers were truncated. A few truncated lists are
+/// normal: if a VM creates and frees carriers all the time, each read has one or two.
 fn truncated_lists(contents: &BTreeMap<String, ContentSum>, lists: usize) -> Option<Trouble> {
     let all =
         contents.values().map(|sum| sum.resident.saturating_add(sum.swapped)).fold(0, u64::saturating_add);
     let unknown = contents.get(content::UNKNOWN).map_or(0, |sum| sum.resident.saturating_add(sum.swapped));
     let is_much = lists > 0 && unknown > all / 100 * SIGNIFICANT_PERCENT;
-    let reason = "some of the VM's lists of carriers could not be followed to their end, because they are swapped out or were \
-                  being changed: carriers after that point count as unknown";
+    let reason = "some of the VM's lists of carriers could not be followed to their end, because they were swapped out or \
+                  changing: carriers after that point are recorded as unknown";
     is_much.then(|| Trouble::new(TroubleKind::Garbled, reason))
 }
 

@@ -1,7 +1,7 @@
-//! The kinds of the VM's open files: sockets, pipes, files by folder. The VM itself only knows those that are ports.
+//! The kinds of the VM's open files: sockets, pipes, files by folder. The VM itself can list only its ports.
 //!
-//! Each is a link to be read. If there are many open files, a fixed number of links is read, spread evenly over all descriptors: the kernel
-//! assigns the lowest free number, so there are few gaps.
+//! The kind of an open file follows from the target of its symbolic link in `/proc/PID/fd`. If there are many open files, a fixed number of
+//! links is read, spread evenly over all descriptors. The kernel assigns the lowest free number, so few descriptors are unused.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,15 +12,16 @@ use crate::tree::FileTree;
 
 use super::{HostSource, remote_host_trouble};
 
-/// Links read in a detailed sample, in about 4 ms (measured: 3.6 to 3.9 µs each).
+/// Maximum number of links that are read in a detailed sample: about 4 ms (measured: 3.6 to 3.9 µs each).
 const MAX_LINKS: u64 = 1_024;
-/// Descriptors beyond the number of open files that may be in use, since lower ones were closed: an eighth of the number, plus 64.
+/// Descriptors above the number of open files may be in use because lower ones were closed. So an eighth of the number plus 64 are added.
 const EXTRA_DIVISOR: u64 = 8;
 const MIN_EXTRA: u64 = 64;
-/// A kind is recorded if at least one in this many links has it, and up to a limit per incarnation: a program may have a folder for each file.
+/// A kind is recorded if at least one in this many links is of this kind.
 const MAX_LINKS_PER_HIT: i64 = 16;
+/// Maximum number of recorded kinds per incarnation: a program may have a separate folder for each file.
 const MAX_KINDS: usize = 64;
-/// Limit of a recorded folder name, in bytes.
+/// Maximum length of a recorded folder name, in bytes.
 const MAX_NAME_BYTES: usize = 200;
 
 /// The recorded kinds.
@@ -30,7 +31,7 @@ pub(super) struct OpenFilesWatch {
 }
 
 impl<T: FileTree> HostSource<T> {
-    /// Samples the kinds of open files; `count` is their number.
+    /// Samples the kinds of open files; `count` is the number of open files.
     pub(super) fn read_open_files(&mut self, count: u64, out: &mut SampleBuilder<'_>) {
         if !self.is_here {
             return self.gaps.note("host.open_files", Some(remote_host_trouble()));
@@ -40,7 +41,7 @@ impl<T: FileTree> HostSource<T> {
         self.note("host.open_files", read);
     }
 
-    /// The number of links of each kind.
+    /// Reads a sample of the links, and counts them by kind.
     fn sample_links(&self, count: u64) -> Result<BTreeMap<String, i64>, HostError> {
         let numbers = count.saturating_add(count / EXTRA_DIVISOR).saturating_add(MIN_EXTRA);
         let links = numbers.min(MAX_LINKS);
@@ -70,7 +71,7 @@ impl<T: FileTree> HostSource<T> {
     }
 }
 
-/// The kind of a link in `/proc/PID/fd`: `socket`, `pipe`, `eventpoll` and similar, a device, or the folder of a file.
+/// Returns the kind of a link in `/proc/PID/fd`: `socket`, `pipe`, `eventpoll` and the like, a device, or the folder of a file.
 fn kind(target: &str) -> String {
     let kind = match (target.strip_prefix("anon_inode:"), target.split_once(":[")) {
         (Some(name), _) => name.trim_matches(['[', ']']),
@@ -92,7 +93,7 @@ mod tests {
     use super::kind;
 
     #[test]
-    fn the_link_shows_the_kind_of_an_open_file() {
+    fn the_kind_of_an_open_file_follows_from_its_link() {
         let check = |target: &str, expect: &str| assert_eq!(kind(target), expect, "{target}");
         check("socket:[68140]", "socket");
         check("pipe:[12]", "pipe");

@@ -1,4 +1,4 @@
-//! Which of a network namespace's sockets belong to the VM, and how often sockets are sampled.
+//! Finds the sockets of a network namespace that belong to the VM, and limits how often sockets are sampled.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -11,17 +11,17 @@ use crate::tree::FileTree;
 
 use super::{HostSource, remote_host_trouble};
 
-/// After sampling, the next sample waits for this many times its duration: 0.5 % of a core.
+/// Minimum pause after sampling, as a multiple of its CPU time: 0.5 % of a core.
 const REST_FACTOR: i64 = 200;
-/// Limit of descriptors that are searched for a new socket, about 50 ms: a late socket has a high number.
+/// Maximum number of descriptors that are searched for a new socket: about 50 ms. A socket that was opened late has a high number.
 const MAX_DESCRIPTORS: usize = 20_000;
-/// Limit of recorded addresses per incarnation: a program may open and close sockets all the time.
+/// Maximum number of recorded addresses per incarnation: a program may open and close sockets all the time.
 const MAX_ADDRESSES: usize = 200;
 
-/// Sockets of one protocol, known from earlier samples.
+/// Sockets of one protocol that are known from earlier samples.
 #[derive(Debug, Default)]
 pub(super) struct OwnSockets {
-    /// Whether a socket is the VM's, by inode.
+    /// Whether each known socket belongs to the VM, by inode.
     is_own: HashMap<u64, bool>,
     /// The recorded addresses.
     addresses: BTreeSet<Listener>,
@@ -29,7 +29,7 @@ pub(super) struct OwnSockets {
 }
 
 impl OwnSockets {
-    /// Finds out which of these sockets are the VM's, if any of them is new.
+    /// Finds out which of these sockets belong to the VM, if at least one of them is new.
     pub(super) fn learn(&mut self, tree: &impl FileTree, pid: u32, inodes: &[u64]) -> Result<(), HostError> {
         if inodes.iter().any(|inode| !self.is_own.contains_key(inode)) {
             let open = sockets::open_sockets(tree, pid, MAX_DESCRIPTORS)?;
@@ -38,24 +38,24 @@ impl OwnSockets {
         Ok(())
     }
 
-    /// Whether a socket is known to be the VM's.
+    /// Whether a socket is known to belong to the VM.
     pub(super) fn is_own(&self, inode: u64) -> bool {
         self.is_own.get(&inode) == Some(&true)
     }
 
-    /// The address of the VM's listening socket that accepted a connection with this local address.
+    /// Returns the address of the VM's listening socket that accepted a connection with this local address.
     pub(super) fn listener(&self, local: Listener) -> Option<Listener> {
         let of_port = || self.addresses.iter().filter(|listener| listener.port == local.port);
         let exact = of_port().find(|listener| listener.address == local.address);
         exact.or_else(|| of_port().find(|listener| listener.address.is_unspecified())).copied()
     }
 
-    /// The addresses on which the VM listens or has listened.
+    /// Returns the addresses on which the VM listens or has listened.
     pub(super) fn addresses(&self) -> impl Iterator<Item = Listener> {
         self.addresses.iter().copied()
     }
 
-    /// Whether a socket is the VM's and recorded.
+    /// Whether a socket belongs to the VM, and its address is recorded. New addresses are accepted up to the limit.
     pub(super) fn is_recorded(&mut self, inode: u64, listener: Listener) -> bool {
         if !self.is_own(inode) {
             return false;
@@ -68,7 +68,7 @@ impl OwnSockets {
 }
 
 impl<T: FileTree> HostSource<T> {
-    /// Samples sockets, unless the last sample was so expensive that the next one has to wait.
+    /// Samples sockets, unless the pause after the last sample has not ended yet.
     pub(super) fn sample_sockets(
         &mut self,
         item: &'static str,

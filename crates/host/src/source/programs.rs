@@ -1,17 +1,18 @@
 //! External programs: processes that the VM started with `os:cmd`, `open_port` or Elixir's `System.cmd`.
 //!
-//! Since OTP 19 they are children of `erl_child_setup`, a process that the VM starts once and that starts all programs on its behalf
-//! (erl_child_setup.c). It waits for ended programs, so their CPU time is added to its own account: programs that live too briefly to be sampled
-//! are counted as well. Each program gets its own session (setsid). When a program ends, its children go to init, or to the VM if that is
-//! process 1 of a container. Such an orphan is found because
+//! Since OTP 19, they are children of `erl_child_setup`, a process that the VM starts once and that starts all programs on its behalf
+//! (erl_child_setup.c). It waits for its children, so the kernel adds their CPU time to that of `erl_child_setup` when they end. This
+//! includes programs that run too briefly to be sampled. Each program has its own session (setsid).
 //!
-//! - it was seen below `erl_child_setup` before, or is a child of the VM,
+//! When a program ends, its children are adopted by init, or by the VM if that is process 1 of a container. Such an orphan is recognized if
+//!
+//! - it was a descendant of `erl_child_setup` in an earlier sample, or is a child of the VM,
 //! - or its session leader is a known program,
 //! - or it was started after the VM, its session leader has ended, it is in the VM's control group, and it has the VM's `BINDIR` in its
-//!   environment, which `erlexec` sets and programs inherit. Nothing else of the environment is read.
+//!   environment. `erlexec` sets this variable, and programs inherit it. No other variable is used.
 //!
-//! Cost: two small files per process, about 15 µs; with many processes, sampling is less frequent. Needs the kernel's lists of children
-//! (CONFIG_PROC_CHILDREN).
+//! Cost: two small files per process, about 15 µs. With many processes, sampling is less frequent. The kernel must provide lists of
+//! children (CONFIG_PROC_CHILDREN).
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -25,22 +26,22 @@ use crate::tree::FileTree;
 
 use super::{HostSource, remote_host_trouble, some};
 
-/// After sampling, the next sample waits for this many times its duration: 0.5 % of a core.
+/// Minimum pause after sampling, as a multiple of its CPU time: 0.5 % of a core.
 const REST_FACTOR: i64 = 200;
-/// Limit of processes; if there are more, their CPU time is unknown.
+/// Maximum number of programs and their descendants; if there are more, their CPU time is unknown.
 const MAX_PROGRAMS: usize = 2_000;
-/// Limit of threads of a process whose children are read: each thread has its own list.
+/// Maximum number of threads per process whose lists of children are read: each thread has its own list.
 const MAX_THREADS: usize = 64;
-/// Limit of recorded names per incarnation.
+/// Maximum number of recorded names per incarnation.
 const MAX_NAMES: usize = 40;
-/// Limits of entries of /proc that are listed to find orphans, and of new ones that are examined each time, about 15 ms.
+/// Maximum number of entries of /proc that are listed to find orphans, and of new entries that are examined in one sample (about 15 ms).
 const MAX_LISTED: usize = 50_000;
 const MAX_NEW: usize = 1_500;
-/// The process that starts all programs; the kernel keeps 15 bytes of a name.
+/// Name of the process that starts all programs; the kernel truncates names to 15 bytes.
 const CHILD_SETUP: &[u8] = b"erl_child_setup";
-/// Daemons that belong to a VM but outlive their parents, and other VMs: they are not orphans.
+/// Programs that are not orphans although their parents have ended: daemons that belong to a VM, and other VMs.
 const DAEMONS: [&[u8]; 5] = [b"epmd", b"beam.smp", b"beam", b"run_erl", CHILD_SETUP];
-/// Variable that programs inherit from the VM.
+/// The environment variable that programs inherit from the VM.
 const MARKER: &[u8] = b"BINDIR=";
 
 /// Programs known from earlier samples.
@@ -49,14 +50,14 @@ pub(super) struct ProgramWatch {
     child_setup: Option<u32>,
     /// All processes of the last sample, by process id.
     seen: BTreeMap<u32, Program>,
-    /// CPU time of orphans that have ended, minus what newly found ones had used before.
+    /// CPU time of orphans that have ended, minus the CPU time of orphans before they were found.
     gone_ticks: i64,
-    /// The highest total reported so far. The total can drop: a process that ends between two reads is counted one sample later.
+    /// The highest total reported so far. The total can decrease: a process that ends between two reads is counted one sample later.
     reported_ticks: i64,
     names: BTreeMap<String, NameTotals>,
     /// Processes that do not belong to the VM.
     unrelated: HashSet<u32>,
-    /// The VM's own marker, once it was read.
+    /// The VM's own value of the variable; `None` if it has not been read yet.
     marker: Option<Option<Vec<u8>>>,
     has_sampled: bool,
     rest_until: Nanos,
@@ -84,7 +85,7 @@ struct NameTotals {
 }
 
 impl<T: FileTree> HostSource<T> {
-    /// Samples the programs.
+    /// Samples the programs, unless the pause after the last sample has not ended yet.
     pub(super) fn read_programs(&mut self, detail: bool, clock: &dyn Clock, out: &mut SampleBuilder<'_>) {
         if !self.is_here {
             if detail {
@@ -106,13 +107,13 @@ impl<T: FileTree> HostSource<T> {
         let vm = self.pid();
         let own = self.children(vm, detail)?;
         let setup = self.find_child_setup(&own)?;
-        // Parents are read before their children: a process that ends meanwhile may be missed, but is never counted twice.
+        // Parents are read before their children, so a process that ends in between may be missed, but is never counted twice.
         let mut ticks = self.stat_of(setup, |stat| stat.all_ticks()).unwrap_or(0);
         let children = self.children(setup, false)?;
         let session = self.stat_of(vm, |stat| stat.session).unwrap_or(0);
         let mut seen = BTreeMap::new();
         let mut is_whole = self.walk(children.iter().copied(), false, &mut seen);
-        // Orphans in a container in which the VM is process 1; what a NIF has forked stays in the VM's session.
+        // Other children of the VM are orphans if it is process 1 of a container. Processes that a NIF forked are in the VM's session.
         for pid in own.into_iter().filter(|pid| *pid != setup) {
             let is_orphan = self.stat_of(pid, |stat| stat.session != session).unwrap_or(false);
             is_whole &= self.walk([pid].into_iter(), is_orphan, &mut seen);
@@ -124,11 +125,11 @@ impl<T: FileTree> HostSource<T> {
             for (pid, before) in missing {
                 let is_same = |stat: &Stat<'_>| stat.start_ticks == before.start_ticks && !stat.is_ending();
                 match self.stat_of(pid, |stat| is_same(stat).then_some(stat.ppid)).flatten() {
-                    // A child of another thread of the VM is not an orphan.
+                    // A child of one of the VM's other threads is not an orphan.
                     Some(ppid) => {
                         is_whole &= self.walk([pid].into_iter(), ppid != vm || before.is_orphan, &mut seen);
                     }
-                    // Otherwise its time is on the account of the parent that waited for it.
+                    // The CPU time of other processes is included in that of the parent that waited for them.
                     None if before.is_orphan && !seen.contains_key(&before.ppid) => {
                         self.programs.gone_ticks += before.ticks;
                     }
@@ -151,7 +152,7 @@ impl<T: FileTree> HostSource<T> {
         Ok(())
     }
 
-    /// `erl_child_setup` among the VM's children.
+    /// Finds `erl_child_setup` among the VM's children.
     fn find_child_setup(&mut self, own: &[u32]) -> Result<u32, HostError> {
         let vm = self.pid();
         let known = self.programs.child_setup.filter(|pid| !own.contains(pid));
@@ -163,7 +164,7 @@ impl<T: FileTree> HostSource<T> {
         found.ok_or_else(|| HostError::Missing { path: path() })
     }
 
-    /// The children of a process: those of its main thread, and optionally those of its other threads.
+    /// Returns the children of a process: those of its main thread, and optionally those of its other threads.
     fn children(&mut self, pid: u32, of_all_threads: bool) -> Result<Vec<u32>, HostError> {
         let mut children = self.children_of_thread(pid, pid)?;
         if of_all_threads {
@@ -183,13 +184,13 @@ impl<T: FileTree> HostSource<T> {
         Ok(text::fields(self.content.trim_ascii_end()).map_while(number).collect())
     }
 
-    /// A value from a process's `stat`; `None` if it is gone.
+    /// Returns a value from a process's `stat`; `None` if the process does not exist any more.
     fn stat_of<R>(&mut self, pid: u32, want: impl FnOnce(&Stat<'_>) -> R) -> Option<R> {
         self.tree.read_start(&format!("/proc/{pid}/stat"), SMALL_FILE_BYTES, &mut self.content).ok()?;
         Stat::parse(&self.content).ok().map(|stat| want(&stat))
     }
 
-    /// Adds processes with their descendants. False if there are too many.
+    /// Adds processes and their descendants to `seen`. Returns false if there are too many.
     fn walk(
         &mut self,
         roots: impl Iterator<Item = u32>,
@@ -224,7 +225,7 @@ impl<T: FileTree> HostSource<T> {
         true
     }
 
-    /// Orphans that were not seen before they became orphans.
+    /// Finds orphans that were not in any sample before their parents ended.
     fn find_orphans(&mut self, setup: u32, seen: &BTreeMap<u32, Program>) -> Result<Vec<u32>, HostError> {
         let listed = self.tree.list("/proc", MAX_LISTED)?;
         let pids: BTreeSet<u32> = listed.iter().filter_map(|name| name.parse().ok()).collect();
@@ -241,12 +242,12 @@ impl<T: FileTree> HostSource<T> {
             }) else {
                 continue;
             };
-            // Started after its parent was read.
+            // It is a child of a known process that was started after that process was read.
             if ppid == setup || seen.contains_key(&ppid) {
                 continue;
             }
             let in_own_session = seen.contains_key(&session);
-            // A process whose parent is in the same session still has a parent that waits for it.
+            // If the parent is in the same session, it still waits for the process.
             let is_alone = found
                 && (in_own_session || !pids.contains(&session))
                 && self.stat_of(ppid, |parent| parent.session != session).unwrap_or(true);
@@ -259,7 +260,7 @@ impl<T: FileTree> HostSource<T> {
         Ok(orphans)
     }
 
-    /// Whether a process is in the VM's control group and has its marker.
+    /// Whether a process is in the VM's control group and has inherited its `BINDIR`.
     fn is_marked(&mut self, pid: u32) -> bool {
         let vm = self.pid();
         if self.programs.marker.is_none() {
@@ -341,12 +342,12 @@ impl<T: FileTree> HostSource<T> {
     }
 }
 
-/// The host's uptime from `/proc/uptime`: `1234.56 2345.67`.
+/// Parses the host's uptime in `/proc/uptime`: `1234.56 2345.67`.
 fn uptime_ns(content: &[u8]) -> Option<Nanos> {
     let field = text::fields(content.trim_ascii_end()).next()?;
     let mut parts = field.split(|byte| *byte == b'.');
     let seconds = text::reading(parts.next()?)?;
-    // Two digits according to proc(5).
+    // The fraction has two digits, according to proc(5).
     let hundredths = parts.next().and_then(text::reading).filter(|part| *part < 100).unwrap_or(0);
     Some(seconds.checked_mul(SECOND_NS)?.saturating_add(hundredths * (SECOND_NS / 100)))
 }

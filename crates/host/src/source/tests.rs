@@ -63,7 +63,7 @@ pub(super) fn host() -> FakeHost {
     host
 }
 
-/// Two listening sockets; the first one is the VM's, with this accept queue.
+/// Returns a table of two listening sockets. The first one belongs to the VM, and has this accept queue.
 fn listening(waiting: u32) -> String {
     format!(
         "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n   \
@@ -102,7 +102,7 @@ fn process(host: &FakeHost, comm: &str, start: i64) {
     host.thread(7, 8, "1_scheduler", 3, 4, "6000 700 8");
 }
 
-/// A source with its clock and series.
+/// A source with a clock and a table of series.
 pub(super) struct Fixture {
     source: HostSource<LocalTree>,
     clock: StepClock,
@@ -136,7 +136,7 @@ impl Fixture {
     }
 }
 
-/// The gaps with their reasons.
+/// Returns the gaps with their reasons.
 pub(super) fn reasons(sample: &Sample) -> Vec<String> {
     sample.gaps.iter().map(|gap| format!("{}: {}", gap.source, gap.reason)).collect()
 }
@@ -146,7 +146,7 @@ fn fact<'a>(sample: &'a Sample, key: &str) -> Option<&'a str> {
 }
 
 #[test]
-fn the_first_sample_has_everything() {
+fn the_first_sample_contains_all_values_and_facts() {
     let host = host();
     let mut fixture = Fixture::new(&host, Announce::Here);
     let (sample, span) = fixture.sample(false).unwrap();
@@ -212,7 +212,7 @@ fn the_first_sample_has_everything() {
 }
 
 #[test]
-fn expensive_items_are_read_with_detail_only_and_after_the_span() {
+fn expensive_items_are_read_only_with_detail_and_after_the_span() {
     let host = host();
     let mut fixture = Fixture::new(&host, Announce::Elsewhere);
     let (first, _) = fixture.sample(false).unwrap();
@@ -274,7 +274,7 @@ fn a_group_without_visible_files_is_a_gap_rather_than_no_quota() {
 }
 
 #[test]
-fn what_cannot_be_read_is_a_gap_until_it_can_be() {
+fn an_unreadable_item_is_a_gap_until_it_is_readable() {
     let host = host();
     host.remove("/proc/pressure");
     host.file("/proc/7/task/8/schedstat", "0 0 0\n").file("/proc/7/task/7/schedstat", "0 0 0\n");
@@ -290,7 +290,7 @@ fn what_cannot_be_read_is_a_gap_until_it_can_be() {
     assert_eq!(gaps(&first), expect);
     assert!(first.gaps.iter().all(|gap| gap.kind == TroubleKind::Unsupported));
     assert_eq!(fixture.value(&first, &metrics::THREAD_CPU, "scheduler/1"), None);
-    // Not reported every second, but with the next detail, without a hole in between.
+    // The gap is not reported every second, but with the next detailed sample, for the whole time since the last report.
     assert_eq!(gaps(&fixture.sample(false).unwrap().0), []);
     let (detail, span) = fixture.sample(true).unwrap();
     assert_eq!(gaps(&detail), expect);
@@ -339,7 +339,7 @@ fn a_process_that_ends_during_a_sample_is_gone_rather_than_garbled() {
 }
 
 #[test]
-fn preemption_between_two_clocks_is_not_a_step_of_the_hosts_time() {
+fn preemption_between_reading_two_clocks_is_not_a_step_of_the_wall_clock() {
     let host = host();
     let mut fixture = Fixture::new(&host, Announce::Elsewhere);
     let mut wall_clock = |step_ns| {
@@ -403,14 +403,14 @@ fn open_files_are_counted_by_kind_and_sampled_if_many() {
     assert_eq!(of_kind(&fixture, &sample, "/srv/shop/uploads"), Some(4));
     assert_eq!(of_kind(&fixture, &sample, "/dev/null"), Some(2));
     assert_eq!(of_kind(&fixture, &sample, "socket"), Some(1));
-    // Only in a detailed sample.
+    // Links are read only in a detailed sample.
     let (sample, _) = fixture.sample(false).unwrap();
     assert_eq!(fixture.value(&sample, &metrics::OPEN_FILES_LOOKED_AT, ""), None);
     for number in 8..3_000 {
         host.link(&format!("/proc/7/fd/{number}"), "/srv/shop/uploads/x.jpg");
     }
     let (sample, _) = fixture.sample(true).unwrap();
-    // 1,024 links read, evenly over 3,000 numbers and some beyond.
+    // 1,024 links were read, evenly distributed over 3,000 descriptors and some unused ones above.
     assert_eq!(fixture.value(&sample, &metrics::OPEN_FILES_LOOKED_AT, ""), Some(894));
     assert_eq!(of_kind(&fixture, &sample, "/srv/shop/uploads"), Some(892));
     assert_eq!(of_kind(&fixture, &sample, "socket"), None, "too few to record");
@@ -418,7 +418,7 @@ fn open_files_are_counted_by_kind_and_sampled_if_many() {
 
 #[test]
 #[cfg(target_endian = "little")]
-fn udp_drops_are_counted_at_the_vms_own_sockets() {
+fn udp_drops_of_the_vms_own_sockets_are_recorded() {
     let host = host();
     let socket = |port: &str, inode: u32, drops: u32| {
         format!(
@@ -443,7 +443,7 @@ fn udp_drops_are_counted_at_the_vms_own_sockets() {
 }
 
 #[test]
-fn accept_queues_are_read_of_the_vms_own_sockets() {
+fn accept_queues_of_the_vms_own_sockets_are_recorded() {
     let host = host();
     let mut fixture = Fixture::new(&host, Announce::Here);
     fixture.sample(true).unwrap();
@@ -459,7 +459,7 @@ fn accept_queues_are_read_of_the_vms_own_sockets() {
     check(&metrics::LISTEN_DROPS, "", Some(35));
     check(&metrics::PASSIVE_OPENS, "", Some(9));
     assert_eq!(reasons(&sample), [""; 0]);
-    // A new socket.
+    // The VM opens another socket.
     let with_another = format!(
         "{}   2: 00000000:0051 00000000:0000 0A 00000000:00000002 00:00000000 00000000 0 0 68142 1 0\n",
         listening(0)
@@ -478,7 +478,7 @@ fn unread_connections_are_grouped_by_listening_socket_or_peer() {
             "  2: 0100007F:{local} 0100007F:{peer} 01 00000000:{unread:08X} 00:00000000 00000000 0 0 {inode} 1 0\n"
         )
     };
-    // Two that the VM accepted, one that it opened, and one of another program.
+    // Two connections that the VM accepted, one that it opened, and one of another program.
     let table = [
         listening(0),
         connection("1538", "9C40", 9_000, 68_150),
@@ -501,14 +501,14 @@ fn unread_connections_are_grouped_by_listening_socket_or_peer() {
     check(&metrics::TCP_UNREAD_BYTES, "to 127.0.0.1:3306,127.0.0.1:40016", Some(5_000));
     check(&metrics::TCP_UNREAD_BYTES, "to 127.0.0.1:3306,127.0.0.1:40017", None);
     assert_eq!(reasons(&sample), [""; 0]);
-    // The data was read.
+    // The data were read.
     host.file("/proc/7/net/tcp", listening(0));
     let (sample, _) = fixture.sample(false).unwrap();
     assert_eq!(fixture.value(&sample, &metrics::TCP_UNREAD, "0.0.0.0:5432"), Some(0));
 }
 
 #[test]
-fn unreadable_or_skipped_queues_do_not_count_as_empty() {
+fn unreadable_or_skipped_queues_are_not_recorded_as_empty() {
     let host = host();
     host.remove("/proc/7/net/tcp");
     let mut fixture = Fixture::new(&host, Announce::Here);
@@ -517,7 +517,7 @@ fn unreadable_or_skipped_queues_do_not_count_as_empty() {
     let reason = |item: &str| format!("{item}: /proc/7/net/tcp does not exist");
     assert_eq!(reasons(&sample), [reason("host.listen"), reason("host.tcp")]);
     host.file("/proc/7/net/tcp", listening(1));
-    // A sample of the queues takes 10 ms now, so the next one waits for two seconds.
+    // Sampling the queues takes 10 ms now, so the next sample follows after two seconds.
     fixture.clock.step.set(10_000_000);
     let lengths: Vec<Option<i64>> = (0..4)
         .map(|_| {

@@ -47,7 +47,7 @@ fn similar_names_are_not_recognized() {
     {
         check(name);
     }
-    // Shorter than the kernel's limit, so not truncated.
+    // These names are shorter than the kernel's limit, so they are not truncated.
     for name in ["1_dirty_cpu", "1_dirty_cpu_sc", "1_dirty_xx_sche", "async_0", "async_", "aux1", ""] {
         check(name);
     }
@@ -65,7 +65,7 @@ fn schedstat_has_three_numbers() {
     check("", None);
 }
 
-/// One pass over a fake process, as (entity, name, value).
+/// Reads the threads of a fake process once. Returns (entity, name, value) of each reading.
 fn pass(reader: &mut ThreadReader, host: &FakeHost) -> (Vec<(String, String, i64)>, ThreadTrouble) {
     let mut table = SeriesTable::default();
     let tick = Tick { t: 0, incarnation: 0, vm: None, host: None, late: 0 };
@@ -107,7 +107,7 @@ fn each_thread_has_six_values() {
 }
 
 #[test]
-fn a_kernel_without_statistics_gives_a_reason_and_no_zeros() {
+fn a_kernel_without_scheduler_statistics_is_reported_and_not_recorded_as_zeros() {
     let host = FakeHost::new();
     host.thread(7, 7, "beam.smp", 1, 2, "0 0 0");
     host.thread(7, 8, "1_scheduler", 150, 50, "0 0 0");
@@ -126,7 +126,7 @@ fn a_kernel_without_statistics_gives_a_reason_and_no_zeros() {
 }
 
 #[test]
-fn a_thread_that_has_not_run_yet_does_not_mean_missing_statistics() {
+fn a_thread_that_has_not_run_yet_does_not_imply_missing_statistics() {
     let host = FakeHost::new();
     host.thread(7, 7, "beam.smp", 1, 2, "5000 600 7");
     host.thread(7, 8, "1_scheduler", 0, 0, "0 0 0");
@@ -147,7 +147,7 @@ fn a_thread_that_ends_between_two_reads_is_omitted() {
 }
 
 #[test]
-fn a_garbled_thread_is_reported_and_others_are_kept() {
+fn an_unparsable_thread_is_reported_and_others_are_recorded() {
     let host = FakeHost::new();
     host.thread(7, 8, "1_scheduler", 1, 2, "5000 600 7");
     host.file("/proc/7/task/9/stat", "9 (x");
@@ -167,7 +167,7 @@ fn two_threads_never_share_an_entity() {
     assert!(value(&readings, "scheduler/1", &metrics::THREAD_CPU).is_some());
     assert!(value(&readings, "other/1_scheduler/9", &metrics::THREAD_CPU).is_some());
 
-    // The entity is free again after its thread has ended.
+    // After a thread has ended, another one can have its entity.
     host.remove("/proc/7/task/8");
     pass(&mut reader, &host);
     host.remove("/proc/7/task/9");
@@ -179,7 +179,7 @@ fn two_threads_never_share_an_entity() {
 #[test]
 fn a_renamed_thread_gets_a_new_entity() {
     let host = FakeHost::new();
-    // A new thread has its creator's name until it sets its own.
+    // A new thread has the name of the thread that created it until it sets its own.
     host.thread(7, 8, "beam.smp", 1, 2, "5000 600 7");
     let mut reader = ThreadReader::default();
     pass(&mut reader, &host);
@@ -205,7 +205,7 @@ proptest! {
     }
 
     #[test]
-    fn numbers_in_names_are_kept(id in 1_u32..=1024) {
+    fn numbers_in_truncated_names_are_parsed(id in 1_u32..=1024) {
         let cut = |name: String| vm_thread(&name.as_bytes()[..name.len().min(15)]);
         prop_assert_eq!(cut(format!("{id}_dirty_cpu_scheduler")), Some(format!("dirty_cpu_scheduler/{id}")));
         prop_assert_eq!(cut(format!("{id}_dirty_io_scheduler")), Some(format!("dirty_io_scheduler/{id}")));

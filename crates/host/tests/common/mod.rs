@@ -1,4 +1,4 @@
-//! Real VMs for the tests: every installed release, with unique names, ended with the test.
+//! Real VMs for tests: of every installed release, with unique names, terminated at the end of the test.
 
 // Each test file compiles this module separately and uses a part of it.
 #![allow(dead_code)]
@@ -24,10 +24,10 @@ use beamtune_model::{
     Ask, Clock, Metric, Nanos, Sample, SampleBuilder, SeriesTable, Source, Span, Tick, Trouble,
 };
 
-/// Timeout for what is immediate on a quiet host.
+/// Timeout for conditions that are true immediately on an idle host.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// On a busy host, and unoptimized, reading memory takes longer than the default budget.
+/// A budget for tests: on a busy host, and without optimization, reading memory takes longer than the default budget.
 pub const WITHOUT_LIMIT: MemoryBudget = MemoryBudget { look_ns: 20_000_000_000, rest: 0 };
 
 /// An installed release: the host's own, or one in a chroot.
@@ -71,7 +71,7 @@ pub fn is_root() -> bool {
     root
 }
 
-/// A name that no other test uses.
+/// Returns a name that no other test uses.
 pub fn unique_name() -> String {
     static COUNTER: AtomicU32 = AtomicU32::new(0);
     format!("bt_host_{}_{}", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed))
@@ -89,7 +89,7 @@ pub fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T 
     }
 }
 
-/// The same for a condition that says why it does not hold yet: the last reason is in the panic message.
+/// Like [`eventually`], for a condition that returns why it does not hold yet. The panic message contains the last reason.
 #[track_caller]
 pub fn eventually_or<T>(what: &str, mut condition: impl FnMut() -> Result<T, String>) -> T {
     let deadline = Instant::now() + TIMEOUT;
@@ -105,7 +105,7 @@ pub fn eventually_or<T>(what: &str, mut condition: impl FnMut() -> Result<T, Str
     }
 }
 
-/// A child process that ends with the test.
+/// A child process that is killed at the end of the test.
 pub struct Running {
     child: Child,
     lines: mpsc::Receiver<String>,
@@ -113,7 +113,7 @@ pub struct Running {
 
 impl Running {
     pub fn start(mut command: Command) -> Running {
-        // Standard input stays open, because a shell would end without it.
+        // Standard input remains open, because a shell would exit without it.
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
         let output = child.stdout.take().expect("its output");
         let (sender, lines) = mpsc::channel();
@@ -131,13 +131,13 @@ impl Running {
         self.child.id()
     }
 
-    /// Writes a line to its standard input.
+    /// Writes a line to the process's standard input.
     pub fn tell(&mut self, line: &str) {
         let input = self.child.stdin.as_mut().expect("its input");
         writeln!(input, "{line}").expect("it reads");
     }
 
-    /// Waits for a line that starts with this, and returns its rest.
+    /// Waits for a line that starts with `start`, and returns the rest of that line.
     pub fn line(&self, start: &str) -> String {
         let deadline = Instant::now() + TIMEOUT;
         loop {
@@ -164,7 +164,7 @@ impl Drop for Running {
 }
 
 impl Otp {
-    /// A command of this release. erl, chroot and similar commands exec, so their process id becomes the VM's.
+    /// Creates a command of this release. erl, chroot and similar commands exec, so the VM has their process id.
     pub fn command(&self, program: &str) -> Command {
         match &self.chroot {
             None => Command::new(program),
@@ -176,12 +176,12 @@ impl Otp {
         }
     }
 
-    /// Starts a VM that prints `up` and then runs `expression`; waits for `up`.
+    /// Starts a VM that prints `up` and then evaluates `expression`. Waits for `up`.
     pub fn start(&self, arguments: &[&str], expression: &str) -> Running {
         self.start_as("-noinput", arguments, expression)
     }
 
-    /// The same for a VM that reads its standard input.
+    /// Like [`Otp::start`], for a VM that reads its standard input.
     pub fn start_with_input(&self, arguments: &[&str], expression: &str) -> Running {
         self.start_as("-noshell", arguments, expression)
     }
@@ -196,7 +196,7 @@ impl Otp {
     }
 }
 
-/// The real clock, starting at zero.
+/// The real clock, which starts at zero.
 pub struct RealClock(Instant);
 
 impl RealClock {
@@ -219,7 +219,7 @@ impl Clock for RealClock {
     }
 }
 
-/// A source of one process, with its series.
+/// A source for one process, with a clock and a table of series.
 pub struct Recorder<T = LocalTree> {
     pub source: HostSource<T>,
     pub table: SeriesTable,
@@ -234,7 +234,7 @@ impl Recorder {
 }
 
 impl<T: FileTree> Recorder<T> {
-    /// A recorder that reads from this tree.
+    /// Creates a recorder that reads from this tree.
     pub fn with(tree: T, pid: u32) -> Recorder<T> {
         let source = HostSource::new(tree, pid, Announce::Here).unwrap();
         Recorder { source, table: SeriesTable::default(), clock: RealClock::start(), seq: 0 }
@@ -254,13 +254,13 @@ impl<T: FileTree> Recorder<T> {
         self.try_sample(detail).unwrap().0
     }
 
-    /// The value of a metric in a sample.
+    /// Returns the value of a metric in a sample.
     pub fn value(&self, sample: &Sample, metric: &Metric, entity: &str) -> Option<i64> {
         let id = self.table.find(metric.group, entity, metric.name)?;
         sample.readings.iter().find(|(found, _)| *found == id).map(|(_, value)| *value)
     }
 
-    /// All values of a metric in a sample, with their entities.
+    /// Returns all values of a metric in a sample, with their entities.
     pub fn values(&self, sample: &Sample, metric: &Metric) -> Vec<(String, i64)> {
         let wanted = sample.readings.iter().filter_map(|(id, value)| {
             let series = self.table.get(*id)?;

@@ -7,7 +7,7 @@ use beamtune_model::{Metric, SampleBuilder, metrics};
 use super::readings::Readings;
 use super::section::{Section, name, number};
 
-/// Number and size of blocks, number and size of carriers.
+/// Metrics for number and size of blocks, and number and size of carriers.
 type Set = [&'static Metric; 4];
 
 const SETS: [(&str, Set); 3] = [
@@ -40,13 +40,13 @@ const SETS: [(&str, Set); 3] = [
     ),
 ];
 
-/// A VM has fifteen.
+/// Maximum number of allocators; a VM has fifteen.
 const MAX_ALLOCATORS: usize = 1_000;
 
 #[derive(Default)]
 pub(super) struct Allocators {
     readings: Readings,
-    /// Size of foreign blocks in the carriers of an allocator, over all instances.
+    /// Size of foreign blocks in the carriers of each allocator, over all instances.
     foreign: BTreeMap<String, i64>,
 }
 
@@ -63,7 +63,7 @@ impl Allocators {
             }
             return;
         }
-        // `eheap_alloc[3]`, or `literal_alloc` for a single instance.
+        // The id is `eheap_alloc[3]`, or `literal_alloc` if there is only one instance.
         let (allocator, instance) = section.id.split_once('[').unwrap_or((&section.id, "0]"));
         let Some(instance) = instance.strip_suffix(']').and_then(|instance| number(instance.as_bytes()))
         else {
@@ -78,7 +78,7 @@ impl Allocators {
                 continue;
             };
             let Some((metric, of)) = metric_of(set, rest) else { continue };
-            // The current value, followed by the maximum since the last query and the maximum ever; in the pool, only the current value.
+            // The maximum since the last query and the maximum since the start follow the value. In the pool, there is only the value.
             let value = value.split(|byte| *byte == b' ').next().and_then(number);
             let (_, sum) = sums.entry(metric.name).or_insert((metric, Some(0)));
             *sum = sum.zip(value).and_then(|(sum, value)| sum.checked_add(value));
@@ -105,7 +105,7 @@ impl Allocators {
     }
 }
 
-/// The metric of a line, and the allocator that the blocks belong to.
+/// Returns the metric of a line, and for blocks the allocator to which they belong.
 fn metric_of<'a>(set: &Set, line: &'a str) -> Option<(&'static Metric, Option<&'a str>)> {
     let [blocks, blocks_size, carriers, carriers_size] = *set;
     match line {

@@ -1,4 +1,4 @@
-//! The head of a dump: why and when the VM ended, and its version.
+//! The head of a dump: why and when the VM terminated, and its version.
 
 use beamtune_model::{SampleBuilder, facts};
 
@@ -10,7 +10,7 @@ const MAX_SLOGAN_CHARS: usize = 4_096;
 #[derive(Default)]
 pub(super) struct Head {
     facts: Vec<(&'static str, String)>,
-    /// `scheduler:2`; 0 for any other thread than a normal scheduler.
+    /// The thread that terminated the VM, such as `scheduler:2`; `scheduler:0` for any thread other than a normal scheduler.
     pub(super) thread: Option<String>,
     /// Word size of the VM; `None` if unknown.
     pub(super) word_bytes: Option<i64>,
@@ -48,7 +48,7 @@ impl Head {
                 fact(facts::EMU_FLAVOR, Some("jit".to_owned()));
             }
         }
-        // A 64-bit VM says so; a 32-bit VM prints nothing.
+        // A 64-bit VM prints this field; a 32-bit VM prints no such field.
         head.word_bytes = version.map(|version| if version.contains("[64-bit]") { 8 } else { 4 });
         head
     }
@@ -61,7 +61,7 @@ impl Head {
     }
 }
 
-/// All lines up to the next field, since a slogan may contain line breaks.
+/// Returns all lines of the slogan, up to the next field, since a slogan may contain line breaks.
 fn slogan(section: &Section) -> Option<String> {
     let mut lines = section.lines().skip_while(|line| !line.starts_with("Slogan:"));
     let mut slogan = lines.next()?.strip_prefix("Slogan:")?.trim().to_owned();

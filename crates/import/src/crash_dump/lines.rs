@@ -1,13 +1,13 @@
-//! Streams the lines of a dump. Memory is bounded, whatever the length of a line or section.
+//! Streams the lines of a dump. Memory is bounded, independent of the length of a line or section.
 
 use std::io::{ErrorKind, Read};
 
 use memchr::{memchr, memmem};
 
-/// Large enough to read at the speed of a disk.
+/// Size of the buffer, which is large enough to read at the speed of a disk.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// Maximum length of a line that is returned: longer lines are lists of links, or hostile. Rules need a hundred bytes at most.
+/// Maximum length of a line that is returned. Longer lines are lists of links, or malicious. At most a hundred bytes are needed.
 pub(super) const MAX_LINE_BYTES: usize = 64 << 10;
 
 pub(super) struct Lines<R> {
@@ -16,7 +16,7 @@ pub(super) struct Lines<R> {
     begin: usize,
     end: usize,
     is_at_end: bool,
-    /// The last line was returned in part only; the rest is skipped first.
+    /// Whether only a part of the last line was returned, so that the rest must be skipped.
     is_in_line: bool,
     bytes: u64,
 }
@@ -27,13 +27,13 @@ impl<R: Read> Lines<R> {
         Lines { input, buffer, begin: 0, end: 0, is_at_end: false, is_in_line: false, bytes: 0 }
     }
 
-    /// Bytes read so far.
+    /// Returns the number of bytes read so far.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The next line without its end, or the beginning of a long line. An unterminated last line may be truncated and is not returned,
-    /// except for the end mark, which no truncation can produce.
+    /// Returns the next line without its line break, or the beginning of a long line. A last line without a line break may be truncated and
+    /// is not returned, unless it is the end mark, which cannot result from truncation.
     pub(super) fn next(&mut self) -> std::io::Result<Option<&[u8]>> {
         self.end_line()?;
         loop {
@@ -58,7 +58,7 @@ impl<R: Read> Lines<R> {
         }
     }
 
-    /// The next line, unless it begins a section.
+    /// Returns the next line, unless it begins a section.
     pub(super) fn next_of_section(&mut self) -> std::io::Result<Option<&[u8]>> {
         if self.is_at_section()? { Ok(None) } else { self.next() }
     }
@@ -117,7 +117,7 @@ impl<R: Read> Lines<R> {
         Ok(())
     }
 
-    /// Reads more input after the buffered bytes, which never fill the buffer.
+    /// Reads more input and appends it to the buffered bytes, which never fill the buffer.
     fn fill(&mut self) -> std::io::Result<()> {
         self.buffer.copy_within(self.begin..self.end, 0);
         (self.begin, self.end) = (0, self.end - self.begin);
@@ -141,7 +141,7 @@ impl<R: Read> Lines<R> {
 mod tests {
     use super::*;
 
-    /// Returns single bytes, so that the buffer ends at every possible position.
+    /// A reader that returns single bytes, so that the buffer ends at every possible position.
     struct Slow<'a>(&'a [u8]);
 
     impl Read for Slow<'_> {
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn sections_are_found_wherever_the_buffer_ends() {
+    fn sections_are_found_no_matter_where_the_buffer_ends() {
         assert_eq!(sections(b"=a\nx\ny\n\n=b:1\r\n=c\nno=d\n=e"), ["=a", "=b:1", "=c"]);
         assert_eq!(sections(b"\n\n=a\n\n\n=end"), ["=a", "=end"]);
         assert!(sections(b"no section\n\n").is_empty());

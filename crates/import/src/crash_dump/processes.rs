@@ -7,33 +7,34 @@ use beamtune_model::{ProcessRow, Rank, SampleBuilder, SpawnRow, metrics};
 use super::section::{Section, name, unquoted};
 use super::top::Top;
 
-/// Rows per rank.
+/// Maximum number of rows per rank.
 const MAX_ROWS_PER_RANK: usize = 50;
 
-/// Maximum number of processes whose origin is remembered for the tables and heaps that follow; they take some 40 MB.
+/// Maximum number of processes whose initial call is kept for the tables and heaps that follow in the dump. They need some 40 MB.
 const MAX_KNOWN: usize = 1 << 20;
 
-/// Maximum number of distinct origins, and of registered names: a program has some hundreds.
+/// Maximum number of distinct initial calls, and of registered names; a program has some hundreds.
 const MAX_NAMES: usize = 20_000;
 
-/// Maximum number of rows of origins.
+/// Maximum number of rows with counts by initial call.
 const MAX_ORIGIN_ROWS: usize = 50;
 
-/// The initial call of every `proc_lib` process; the real one is in its dictionary.
+/// The beginning of the initial call of every `proc_lib` process; the real initial call is in its dictionary.
 const PROC_LIB: &str = "proc_lib:init_p/";
 
 #[derive(Default)]
 pub(super) struct Processes {
     rows: Ranked,
-    /// Index in `origins`, by pid.
+    /// Indexes in `origins`, by pid.
     known: HashMap<u64, u32>,
+    /// Initial calls, and the number of processes for each.
     origins: Vec<(String, i64)>,
     origin_indexes: HashMap<String, u32>,
     names: HashMap<u64, String>,
     count: i64,
-    /// Processes in garbage collection, at most two, since only a single one is significant.
+    /// Processes in garbage collection; at most two, since the process is significant only if it is the only one.
     pub(super) in_gc: Vec<String>,
-    /// Processes that ran on a scheduler; they always become rows.
+    /// Processes that were running on a scheduler; they always become rows.
     pub(super) running: HashSet<String>,
     /// Rows of the processes in `running`.
     ran: Vec<ProcessRow>,
@@ -54,7 +55,7 @@ impl Default for Ranked {
 }
 
 impl Processes {
-    /// Adds a process. If a number is missing, it is counted but gets no row.
+    /// Adds a process. If a number is missing, the process is counted but has no row.
     pub(super) fn add(&mut self, section: &Section, word_bytes: Option<i64>) {
         self.count = self.count.saturating_add(1);
         let pid = section.id.as_str();
@@ -106,14 +107,14 @@ impl Processes {
         }
     }
 
-    /// Whether the real initial call of a process is in its dictionary.
+    /// Whether it is a `proc_lib` process, so that its real initial call is in its dictionary.
     pub(super) fn needs_initial_call(&self, pid: &str) -> bool {
         let place = key(pid).and_then(|key| self.known.get(&key));
         let origin = place.and_then(|place| self.origins.get(*place as usize));
         origin.is_some_and(|(origin, _)| origin.starts_with(PROC_LIB))
     }
 
-    /// Replaces the initial call of a process by the one from its dictionary.
+    /// Replaces the initial call of a process by the one in its dictionary.
     pub(super) fn set_initial_call(&mut self, pid: &str, call: &str) {
         let Some(key) = key(pid) else { return };
         let (Some(place), Some(&before)) = (self.origin(call), self.known.get(&key)) else { return };
@@ -122,13 +123,13 @@ impl Processes {
         self.known.insert(key, place);
     }
 
-    /// The registered name or initial call of a process. For `proc_lib` processes, the initial call follows later than all tables and
-    /// ports.
+    /// Returns the registered name or the initial call of a process. The initial call of a `proc_lib` process is not known yet, since it
+    /// follows all tables and ports in the dump.
     pub(super) fn name_or_initial_call(&self, pid: &str) -> Option<String> {
         self.name(pid).or_else(|| self.initial_call_of(pid).filter(|call| !call.starts_with(PROC_LIB)))
     }
 
-    /// The registered name of a process.
+    /// Returns the registered name of a process.
     pub(super) fn name(&self, pid: &str) -> Option<String> {
         self.names.get(&key(pid)?).cloned()
     }
@@ -154,7 +155,7 @@ impl Processes {
         }
     }
 
-    /// Adds the rows, and the counts if the dump has `all` processes.
+    /// Adds the rows; also adds the counts if the dump contains `all` processes.
     pub(super) fn write(self, all: bool, out: &mut SampleBuilder<'_>) {
         if all {
             out.metric(&metrics::PROCESS_COUNT, "", self.count);
@@ -198,13 +199,13 @@ impl Processes {
     }
 }
 
-/// A local pid as a number: `<0.12.3>`.
+/// Converts a local pid such as `<0.12.3>` to a number.
 fn key(pid: &str) -> Option<u64> {
     let (number, serial) = pid.strip_prefix("<0.")?.strip_suffix('>')?.split_once('.')?;
     Some(number.parse::<u32>().map(u64::from).ok()? << 32 | serial.parse::<u32>().map(u64::from).ok()?)
 }
 
-/// The status as in `process_info(Pid, status)`.
+/// Converts a state to the status as in `process_info(Pid, status)`.
 fn status(state: &[u8]) -> Option<String> {
     let named = match state {
         b"" => return None,
@@ -215,7 +216,7 @@ fn status(state: &[u8]) -> Option<String> {
     Some(named.to_owned())
 }
 
-/// Size of binaries referenced from the heap, as the garbage collector counts them.
+/// Returns the size of binaries that the heap refers to, as counted by the garbage collector.
 fn binary_bytes(section: &Section, word_bytes: Option<i64>) -> Option<i64> {
     let words = section.number("BinVHeap")?.checked_add(section.number("OldBinVHeap")?)?;
     words.checked_mul(word_bytes?)
@@ -237,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_local_pids_have_a_key() {
+    fn only_local_pids_are_converted_to_numbers() {
         assert_eq!(key("<0.7.1>"), Some((7 << 32) | 1));
         for pid in ["", "<0.7>", "<1.7.0>", "<0.4294967296.0>", "<0.x.0>", "#Port<0.1>"] {
             assert_eq!(key(pid), None, "{pid}");
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn current_function_has_no_address() {
+    fn the_address_of_the_current_function_is_removed() {
         let check = |line: &str, expect: Option<&str>| {
             let mut section = Section::default();
             section.begin(b"=proc:<0.1.0>");

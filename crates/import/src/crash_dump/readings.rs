@@ -1,10 +1,10 @@
-//! Readings by series. If a dump contains one twice, the last one counts.
+//! Readings by series. If a dump contains several readings of a series, the last one is used.
 
 use std::collections::BTreeMap;
 
 use beamtune_model::{Group, Metric, SampleBuilder};
 
-/// A VM with 64 + 64 schedulers has some 15,000; a dump with more is invalid.
+/// Maximum number of readings. A VM with 64 + 64 schedulers has some 15,000; a dump with more than the maximum is invalid.
 const MAX_READINGS: usize = 100_000;
 
 #[derive(Default)]

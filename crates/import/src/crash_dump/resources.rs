@@ -1,4 +1,4 @@
-//! Tables, ports and timers: the largest become rows, and all are counted by kind and owner.
+//! ETS tables, ports and timers: the largest become rows, and all are counted by kind and owner.
 
 use std::collections::HashMap;
 
@@ -11,13 +11,13 @@ use super::top::Top;
 /// Maximum number of rows.
 const MAX_ROWS: usize = 100;
 
-/// Maximum number of distinct origins that are counted.
+/// Maximum number of distinct pairs of kind and owner that are counted.
 const MAX_ORIGINS: usize = 5_000;
 
-/// Maximum number of rows of origins.
+/// Maximum number of rows with such counts.
 const MAX_ORIGIN_ROWS: usize = 50;
 
-/// Counts by kind and maker, and their sum.
+/// Counts by kind and owner, and their sum.
 #[derive(Default)]
 struct Origins(HashMap<(String, Option<String>), i64>, i64);
 
@@ -89,7 +89,7 @@ impl Resources {
         self.by_port.count(&name, connected.as_deref().and_then(|pid| processes.name_or_initial_call(pid)));
         let (Some(input), Some(output)) = (section.number("Input"), section.number("Output")) else { return };
         let queue = section.number("Queue").unwrap_or(0);
-        // A port without traffic has size one, so that it gets a row if there is room.
+        // A port without traffic has the size one, so that it becomes a row if there are not too many.
         self.ports.offer(input.saturating_add(output).saturating_add(queue).saturating_add(1), || PortRow {
             t: 0,
             id: section.id.clone(),
@@ -103,7 +103,7 @@ impl Resources {
     }
 
     pub(super) fn timer(&mut self, section: &Section, processes: &Processes) {
-        // The receiver: a pid or a registered name.
+        // The receiver is a pid or a registered name.
         let receiver = section.id.as_str();
         self.by_timer.count(
             &processes.name_or_initial_call(receiver).unwrap_or_else(|| unquoted(receiver).to_owned()),
@@ -111,7 +111,7 @@ impl Resources {
         );
     }
 
-    /// Adds the rows, and counts of those that are complete; `all` is for ports, tables and timers.
+    /// Adds the rows and counts. `all` shows which lists are complete (ports, tables, timers); only these are counted.
     pub(super) fn write(self, all: [bool; 3], out: &mut SampleBuilder<'_>) {
         let [ports, tables, timers] = all;
         if ports {
@@ -130,7 +130,7 @@ impl Resources {
     }
 }
 
-/// Options that differ from the default, as in `ets:new/2`.
+/// Returns the options of a table that differ from the defaults of `ets:new/2`.
 fn options(section: &Section) -> Vec<String> {
     let named = [
         ("Compressed", "compressed"),
@@ -145,7 +145,7 @@ fn options(section: &Section) -> Vec<String> {
     named.into_iter().filter_map(option).collect()
 }
 
-/// `Port is a linked-in driver: tcp_inet`, `Port controls external process: cat`, …
+/// Returns the name of a port, from a line such as `Port is a linked-in driver: tcp_inet` or `Port controls external process: cat`.
 fn port_name(section: &Section) -> Option<String> {
     section.fields().find(|(key, _)| key.starts_with(b"Port ")).map(|(_, command)| name(command))
 }

@@ -2,7 +2,7 @@
 
 use super::lines::MAX_LINE_BYTES;
 
-/// Maximum size of the lines kept per section. An allocator has some two hundred lines, a process thirty.
+/// Maximum size of the lines that are kept per section. An allocator has some two hundred lines, a process some thirty.
 const MAX_BYTES: usize = 4 * MAX_LINE_BYTES;
 
 /// Maximum length of a name, in bytes. A function has two atoms of at most 255 characters each.
@@ -10,12 +10,12 @@ const MAX_NAME_BYTES: usize = 2_100;
 
 #[derive(Default)]
 pub(super) struct Section {
-    /// `proc`.
+    /// The kind of section, such as `proc`.
     pub(super) tag: String,
-    /// `<0.12.0>`; empty if the section has none.
+    /// The id, such as `<0.12.0>`; empty if the section has none.
     pub(super) id: String,
     text: Vec<u8>,
-    /// Begin, colon and end of each line with a colon in `text`.
+    /// Offsets in `text` of the start, the colon and the end of each line that contains a colon.
     field_offsets: Vec<[usize; 3]>,
 }
 
@@ -43,52 +43,52 @@ impl Section {
         self.text.split(|byte| *byte == b'\n').map(text)
     }
 
-    /// The first line, unless it is empty.
+    /// Returns the first line, unless it is empty.
     pub(super) fn first_line(&self) -> Option<String> {
         self.text.split(|byte| *byte == b'\n').next().filter(|line| !line.is_empty()).map(name)
     }
 
-    /// Keys and values, in order.
+    /// Iterates over keys and values, in order.
     pub(super) fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.field_offsets.iter().filter_map(|&[begin, colon, end]| {
             Some((self.text.get(begin..colon)?, self.text.get(colon + 1..end)?.trim_ascii()))
         })
     }
 
-    /// A value, unless it is empty.
+    /// Returns a value, unless it is empty.
     pub(super) fn bytes(&self, key: &str) -> Option<&[u8]> {
         let (_, value) = self.fields().find(|(known, _)| *known == key.as_bytes())?;
         (!value.is_empty()).then_some(value)
     }
 
-    /// A name or word, shortened if it is longer than any of a VM.
+    /// Returns a name or word, shortened if it is longer than any name in a VM.
     pub(super) fn text(&self, key: &str) -> Option<String> {
         self.bytes(key).map(name)
     }
 
-    /// A non-negative integer; `None` also beyond 64 bits.
+    /// Returns a non-negative integer; `None` if it exceeds 64 bits.
     pub(super) fn number(&self, key: &str) -> Option<i64> {
         number(self.bytes(key)?)
     }
 }
 
-/// A name, shortened if it is too long.
+/// Converts a name to text, shortened if it is too long.
 pub(super) fn name(bytes: &[u8]) -> String {
     text(bytes.get(..MAX_NAME_BYTES).unwrap_or(bytes))
 }
 
-/// Invalid UTF-8 is replaced by U+FFFD.
+/// Converts bytes to text. Invalid UTF-8 is replaced by U+FFFD.
 pub(super) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A non-negative integer.
+/// Parses a non-negative integer.
 pub(super) fn number(bytes: &[u8]) -> Option<i64> {
     let is_number = !bytes.is_empty() && bytes.iter().all(u8::is_ascii_digit);
     is_number.then(|| std::str::from_utf8(bytes).ok()?.parse().ok())?
 }
 
-/// An atom as the VM prints it, without quotes.
+/// Removes the quotes of an atom that the VM has printed.
 pub(super) fn unquoted(atom: &str) -> &str {
     atom.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\'')).unwrap_or(atom)
 }

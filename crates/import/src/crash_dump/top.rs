@@ -1,4 +1,4 @@
-//! Keeps the largest items in bounded memory.
+//! Selects the largest items in bounded memory.
 
 /// The largest items, in descending order.
 pub(super) struct Top<T> {
@@ -11,7 +11,7 @@ impl<T> Top<T> {
         Top { capacity, items: Vec::new() }
     }
 
-    /// Adds an item if it is among the largest. Items of size 0 never are.
+    /// Adds an item if it is one of the largest. Items of size 0 are never added.
     pub(super) fn offer(&mut self, size: i64, make: impl FnOnce() -> T) {
         if size <= 0
             || (self.items.len() >= self.capacity

@@ -1,5 +1,5 @@
-//! Helpers for tests: the content of a text in a form that is easy to compare.
-#![allow(dead_code, reason = "each of the tests that share it uses a part")]
+//! Helpers for tests: convert the data of a text to a form that is easy to compare.
+#![allow(dead_code, reason = "each test file uses only a part of this module")]
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,7 +8,7 @@ use std::path::Path;
 use beamtune_import::{Reading, read};
 use beamtune_model::{Period, PeriodBuilder, SeriesTable};
 
-/// Values by series, facts by key, and rows as text.
+/// Values by series, facts by key, and rows as debug text.
 pub type Contents = BTreeMap<String, String>;
 
 pub fn folder() -> std::path::PathBuf {
@@ -80,9 +80,10 @@ pub fn period(text: &str) -> Period {
 
 /// Number of ways in which [`mangled`] changes a text, without the last two, which drop line breaks.
 pub const WAYS: u32 = 7;
+/// Number of all ways in which [`mangled`] changes a text.
 pub const ALL_WAYS: u32 = 9;
 
-/// A text after copying from mails, pages or terminals.
+/// Changes a text as if it had been copied from a mail, a web page or a terminal.
 pub fn mangled(text: &str, how: u32) -> String {
     match how {
         0 => text.lines().map(|line| format!("> {line}\n")).collect(),

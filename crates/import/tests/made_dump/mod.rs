@@ -1,14 +1,14 @@
-//! Generates a dump of any size while it is read.
+//! A synthetic dump of any size, which is generated while it is read.
 
 use std::io::Read;
 
-/// Number of processes, which precede their heaps; every thousandth is large.
+/// Number of processes. All of them precede the heaps; every thousandth process is large.
 pub const PROCESSES: u64 = 100_000;
 
-/// A dump of at least the given size: processes first, then heaps up to that size.
+/// A dump of at least a given size: it contains processes, then heaps up to that size.
 pub struct Made {
     left: u64,
-    /// Number of sections so far, without the head.
+    /// Number of sections generated so far, without the head.
     number: u64,
     text: Vec<u8>,
     given: usize,

@@ -1,6 +1,6 @@
-//! Generates tables in lcnt's format: a column is as wide as its widest cell plus one, at least its minimum width and at most 80. Cells are
-//! right-aligned and truncated at the end. Headings and a line of dashes come first. Times are whole microseconds, percentages have four
-//! decimals.
+//! Generates tables in lcnt's format. A column is as wide as its widest cell plus one, but at least as wide as its minimum width, and at
+//! most 80. Cells are right-aligned and truncated at the end. Headings and a line of dashes precede the rows. Times are whole microseconds,
+//! and percentages have four decimals.
 
 use beamtune_import::{Banner, Unread};
 use beamtune_model::{LockRow, LockSession};
@@ -37,7 +37,7 @@ impl Counted {
     }
 }
 
-/// Options of `print`, with the minimum width and heading of each.
+/// Values of the option `print`, with the minimum width and the heading of each column.
 const COLUMNS: [(&str, usize, &str); 10] = [
     ("name", 6, "lock"),
     ("id", 4, "id"),
@@ -86,7 +86,7 @@ fn cell(column: &str, row: &Counted, length_us: i64) -> String {
     }
 }
 
-/// A table with headings.
+/// Returns a table with headings.
 pub fn table(columns: &str, rows: &[Counted], length_us: i64) -> String {
     let columns: Vec<_> = columns
         .split(',')
@@ -119,7 +119,7 @@ pub fn table(columns: &str, rows: &[Counted], length_us: i64) -> String {
     text
 }
 
-/// Output of `lcnt:information()`.
+/// Returns the output of `lcnt:information()`.
 pub fn information(locks: i64, length_us: i64, rows: &[Counted]) -> String {
     let sum = |count: fn(&Counted) -> i64| rows.iter().map(count).sum::<i64>();
     let time = sum(|row| row.time_us);
@@ -140,7 +140,7 @@ pub fn information(locks: i64, length_us: i64, rows: &[Counted]) -> String {
     text
 }
 
-/// A histogram with counts, as in the output of `lcnt:histogram(Lock)`.
+/// Returns a histogram with counts, as in the output of `lcnt:histogram(Lock)`.
 pub fn full_histogram(bins: &[i64]) -> String {
     let max = bins.iter().copied().max().unwrap_or(0).max(1);
     let line = |(index, count): (usize, &i64)| {
@@ -151,7 +151,7 @@ pub fn full_histogram(bins: &[i64]) -> String {
     bins.iter().enumerate().map(line).collect()
 }
 
-/// Result of importing a text that contains output of lcnt only.
+/// The result of importing a text that contains only output of lcnt.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Imported {
     pub session: LockSession,
@@ -167,7 +167,7 @@ pub fn read(text: &str) -> Imported {
     Imported { session, rows, unread: reading.unread, banner: reading.banner }
 }
 
-/// Asserts that everything was read.
+/// Reads a text, and asserts that no part was left unread.
 pub fn read_all(text: &str) -> Imported {
     let imported = read(text);
     assert!(imported.unread.is_empty(), "{:#?}\n{text}", imported.unread);
@@ -178,12 +178,12 @@ pub fn reasons(imported: &Imported) -> Vec<(usize, &str, &str)> {
     imported.unread.iter().map(|unread| (unread.line, unread.text.as_str(), unread.why.as_str())).collect()
 }
 
-/// The numbers of a row, in the units of the text.
+/// Returns the numbers of a row, in the units of the text.
 pub fn numbers(row: &LockRow) -> (&str, Option<&str>, i64, i64, i64, i64) {
     (&row.class, row.id.as_deref(), row.locks, row.tries, row.collisions, row.waited / 1_000)
 }
 
-/// Sums over rows: tries, collisions, microseconds.
+/// Returns sums over rows: tries, collisions, microseconds.
 pub fn sum<'a>(rows: impl Iterator<Item = &'a LockRow>) -> [i64; 3] {
     rows.fold([0; 3], |sum, row| [sum[0] + row.tries, sum[1] + row.collisions, sum[2] + row.waited / 1_000])
 }

@@ -11,7 +11,7 @@ use crate::memory::fake::{AREA, EHEAP_0, FakeVm, MBCS, MSEG};
 use crate::source::tests::host;
 use crate::tree::{LocalTree, ReadAt};
 
-/// A clock that a test sets.
+/// A clock that is set by a test.
 #[derive(Debug, Default)]
 struct SetClock(Cell<Nanos>);
 
@@ -35,10 +35,10 @@ impl Clock for SetClock {
     }
 }
 
-/// Called when a file is opened; false refuses it.
+/// Called when a file is opened. If it returns false, access is denied.
 type Hook = Rc<dyn Fn(&str) -> bool>;
 
-/// A host with a hook.
+/// The files of a host, with a hook.
 #[derive(Clone)]
 struct Hooked {
     tree: LocalTree,
@@ -97,7 +97,7 @@ impl Fixture {
         Fixture { source, clock, table: SeriesTable::default() }
     }
 
-    /// A sample with detail, this many seconds after the start.
+    /// Takes a detailed sample this many seconds after the start.
     fn sample(&mut self, second: i64) -> Sample {
         let t = second * SECOND_NS;
         self.clock.sleep_until(t);
@@ -113,7 +113,7 @@ impl Fixture {
         sample.readings.iter().find(|(found, _)| *found == id).map(|(_, value)| *value)
     }
 
-    /// Whether mappings, contents and the total PSS are known, and the gaps.
+    /// Returns whether mappings, contents and the total PSS are known, and the gaps.
     fn seen(&self, sample: &Sample) -> (bool, bool, bool, Vec<String>) {
         let gaps = sample.gaps.iter().map(|gap| format!("{}: {}", gap.source, gap.reason)).collect();
         let has = |metric, entity| self.value(sample, metric, entity).is_some();
@@ -159,7 +159,7 @@ fn memory_content_is_read_with_detail() {
 }
 
 #[test]
-fn an_expensive_read_is_followed_by_a_rest() {
+fn an_expensive_read_is_followed_by_a_pause() {
     let host = host();
     let mut fixture = Fixture::new(&host, |clock, path| {
         clock.pass(if path == "/proc/7/mem" { 80_000_000 } else { 0 });
@@ -167,7 +167,7 @@ fn an_expensive_read_is_followed_by_a_rest() {
     });
     let first = fixture.sample(0);
     assert_eq!(fixture.seen(&first), (true, true, true, vec![]));
-    // The usual interval is longer, so nothing is missing.
+    // The default interval is longer, so this is not a gap.
     let sample = fixture.sample(5);
     assert_eq!(fixture.seen(&sample), (false, false, true, vec![]));
     let sample = fixture.sample(15);
@@ -178,7 +178,7 @@ fn an_expensive_read_is_followed_by_a_rest() {
 }
 
 #[test]
-fn of_a_too_large_memory_only_mappings_are_read_until_it_shrinks() {
+fn only_mappings_of_a_large_memory_are_read_until_it_shrinks() {
     let host = host();
     let status = |kilobytes: u32| {
         host.file("/proc/7/status", format!("Uid:\t0\t0\t0\t0\nVmRSS:\t{kilobytes} kB\nThreads:\t2\n"));
@@ -212,11 +212,11 @@ fn of_a_too_large_memory_only_mappings_are_read_until_it_shrinks() {
     slow.set(false);
     let sample = fixture.sample(52);
     assert_eq!(fixture.seen(&sample), only_mappings());
-    // Reading is tried again.
+    // The memory has shrunk, so reading is retried.
     status(790_000);
     let sample = fixture.sample(55);
     assert_eq!(fixture.seen(&sample), (true, true, true, vec![]));
-    // So large that it is not tried.
+    // The memory is so large that reading is not tried at all.
     status(30_000_000);
     let why = "host.smaps: the content of the VM's memory was not read: it would take more than 100 ms";
     let sample = fixture.sample(400);
@@ -227,7 +227,7 @@ fn of_a_too_large_memory_only_mappings_are_read_until_it_shrinks() {
 }
 
 #[test]
-fn a_read_that_took_too_long_is_repeated_after_twice_as_long() {
+fn after_each_read_that_took_too_long_the_pause_is_doubled() {
     let host = host();
     host.file("/proc/7/status", "Uid:\t0\t0\t0\t0\nVmRSS:\t1000000 kB\nThreads:\t2\n");
     let slow = Rc::new(Cell::new(true));
@@ -245,10 +245,10 @@ fn a_read_that_took_too_long_is_repeated_after_twice_as_long() {
     assert_eq!(tried(59), (false, false));
     assert_eq!(tried(65), (false, true));
     assert_eq!(tried(180), (false, false));
-    // Another process had the CPU, which is free now.
+    // Another process used the CPU, which is idle now.
     slow.set(false);
     assert_eq!(tried(190), (true, false));
-    // Then the next failure counts as the first one.
+    // The pause after the next failure is that after a first failure.
     slow.set(true);
     assert_eq!(tried(200), (false, true));
     slow.set(false);
@@ -256,7 +256,7 @@ fn a_read_that_took_too_long_is_repeated_after_twice_as_long() {
 }
 
 #[test]
-fn denied_memory_is_reported_with_what_to_do() {
+fn denied_access_to_memory_is_reported_with_a_remedy() {
     let host = host();
     let mut fixture = Fixture::new(&host, |_, path| path != "/proc/7/mem");
     let sample = fixture.sample(0);
@@ -271,11 +271,11 @@ fn denied_memory_is_reported_with_what_to_do() {
 }
 
 #[test]
-fn memory_that_moved_during_a_read_is_read_again() {
+fn memory_that_changed_during_a_read_is_read_again() {
     let host = Rc::new(host());
     FakeVm::new().install(&host, 7);
     let right = std::fs::read_to_string(host.path("/proc/7/smaps")).unwrap();
-    // A mapping existed before the pages were counted, and is gone then.
+    // A mapping that was removed after smaps was read, but before the pages were counted.
     let gone =
         format!("{right}7fff00000000-7fff40000000 rw-p 00000000 00:00 0 \nRss: 900000 kB\nPss: 900000 kB\n");
     let (reads, settles) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(2)));
@@ -297,7 +297,7 @@ fn memory_that_moved_during_a_read_is_read_again() {
     assert_eq!(read(0), (2, false));
     settles.set(3);
     assert_eq!(read(10), (3, false));
-    // Memory that stays is of an unknown kind: reading again does not help.
+    // The mapping is in smaps in all reads, so the memory is of an unknown kind, and is not read again in the next sample.
     settles.set(1_000);
     assert_eq!(read(20), (3, true));
     assert_eq!(read(30), (1, true));

@@ -6,7 +6,7 @@ use crate::source::Announce;
 /// A clock tick: 10 ms in tests.
 const TICK_NS: i64 = 10_000_000;
 
-/// The totals of a sample: children, alive, orphans, zombies.
+/// Returns the totals of a sample: children, alive, orphans, zombies.
 fn counts(fixture: &mut Fixture, detail: bool) -> [Option<i64>; 4] {
     let (sample, _) = fixture.sample(detail).unwrap();
     assert_eq!(reasons(&sample), Vec::<String>::new());
@@ -23,7 +23,7 @@ fn some(values: [i64; 4]) -> [Option<i64>; 4] {
     values.map(Some)
 }
 
-/// Ends a process whose parent waits for it.
+/// Removes a process, which has ended and been waited for.
 fn end(host: &FakeHost, pid: u32) {
     host.remove(&format!("/proc/{pid}"));
 }
@@ -57,18 +57,18 @@ fn cpu_time_of_programs_never_decreases_and_includes_unsampled_ones() {
         fixture.value(&sample, &metrics::PROGRAMS_CPU, entity).map(|ns| ns / TICK_NS)
     };
     let first = cpu(&mut fixture, "").unwrap();
-    // A program that started and ended in between is on the account of erl_child_setup.
+    // The CPU time of a program that started and ended in between is included in that of erl_child_setup.
     host.program(9, 7, "erl_child_setup", 2 + 30, 501, "20");
     host.program(20, 9, "sh", 7, 600, "");
     assert_eq!(cpu(&mut fixture, "").unwrap() - first, 30 + 7);
     assert_eq!(cpu(&mut fixture, "sh"), Some(7));
-    // It ends, and its time is added there only after this sample.
+    // The program ends, and its CPU time is added to that of erl_child_setup only after this sample.
     host.program(9, 7, "erl_child_setup", 2 + 30, 501, "");
     end(&host, 20);
     assert_eq!(cpu(&mut fixture, "").unwrap() - first, 37);
     host.program(9, 7, "erl_child_setup", 2 + 30 + 7 + 3, 501, "");
     assert_eq!(cpu(&mut fixture, "").unwrap() - first, 40);
-    assert_eq!(cpu(&mut fixture, "sh"), Some(7), "names stay");
+    assert_eq!(cpu(&mut fixture, "sh"), Some(7), "names remain");
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn a_child_that_outlives_its_program_is_an_orphan() {
 }
 
 #[test]
-fn unseen_orphans_are_recognized_by_session_or_marker() {
+fn orphans_that_were_not_sampled_before_are_recognized_by_session_or_variable() {
     let host = host();
     let orphan = |pid: u32, session: u32, comm: &str, start: i64| {
         host.program(pid, 1, comm, 1, start, "");
@@ -106,7 +106,8 @@ fn unseen_orphans_are_recognized_by_session_or_marker() {
     };
     host.file("/proc/7/environ", "BINDIR=/otp/bin\0SECRET=x\0");
     orphan(30, 29, "tail", 700);
-    // Not orphans of this VM: another group, another VM, started before the VM, a session that lives, a daemon of VMs.
+    // Not orphans of this VM: in another control group, of another VM, older than the VM, with a living session leader, epmd, a session
+    // leader.
     orphan(31, 29, "tail", 700);
     host.file("/proc/31/cgroup", "0::/other\n");
     orphan(32, 29, "tail", 700);
@@ -117,7 +118,7 @@ fn unseen_orphans_are_recognized_by_session_or_marker() {
     orphan(36, 36, "daemon", 700);
     let mut fixture = Fixture::new(&host, Announce::Elsewhere);
     assert_eq!(counts(&mut fixture, true), some([0, 1, 1, 0]));
-    // CPU time from before it was found does not count for this period.
+    // CPU time from before the orphan was found is not included.
     let (sample, _) = fixture.sample(false).unwrap();
     assert_eq!(fixture.value(&sample, &metrics::PROGRAMS_CPU, ""), Some(2 * TICK_NS));
     // A process whose parent is in the same session is not an orphan itself, but a child of an orphan.
@@ -127,13 +128,13 @@ fn unseen_orphans_are_recognized_by_session_or_marker() {
     assert_eq!(counts(&mut fixture, true), some([0, 3, 3, 0]));
     end(&host, 42);
     end(&host, 43);
-    // The session leader is a program that lives: no marker is needed.
+    // If the session leader is a known program, the variable is not needed.
     host.program(9, 7, "erl_child_setup", 2, 501, "40");
     host.program(40, 9, "sh", 1, 800, "");
     orphan(41, 40, "sleep", 801);
     host.remove("/proc/41/environ");
     assert_eq!(counts(&mut fixture, true), some([1, 3, 2, 0]));
-    // A process that such a program started after it was read is not an orphan.
+    // A child that such a program started after it was read is not an orphan.
     host.program(44, 40, "sleep", 1, 802, "");
     let stat = std::fs::read_to_string(host.path("/proc/44/stat")).unwrap();
     host.file("/proc/44/stat", stat.replacen("S 40 44 44 ", "S 40 40 40 ", 1));
@@ -163,7 +164,7 @@ fn a_kernel_without_lists_of_children_is_a_gap() {
 }
 
 #[test]
-fn uptime_is_parsed_to_10_ms() {
+fn uptime_is_parsed_with_a_resolution_of_10_ms() {
     assert_eq!(uptime_ns(b"1234.56 2.00\n"), Some(1_234_560_000_000));
     assert_eq!(uptime_ns(b"1234 2.00\n"), Some(1_234_000_000_000));
     assert_eq!(uptime_ns(b"99999999999999999999.1"), None);
