@@ -4,7 +4,7 @@ use thiserror::Error;
 
 use crate::scenario::Faults;
 
-/// Why a load cannot run.
+/// Why a load test cannot run.
 #[derive(Debug, Error)]
 pub enum LoadError {
     /// A system call failed.
@@ -15,10 +15,10 @@ pub enum LoadError {
         /// The reason. Not named `source`, because the message includes it.
         cause: io::Error,
     },
-    /// A thread or process of the load failed.
+    /// A thread or process of the load generator failed.
     #[error("{words}")]
     Part {
-        /// Its error message.
+        /// Error message of the thread or process.
         words: String,
     },
     /// Too few file descriptors for the devices.
@@ -59,7 +59,7 @@ pub enum LoadError {
         /// Number of addresses that would suffice.
         sources: u64,
     },
-    /// A scenario has faults.
+    /// The scenario is invalid.
     #[error("{0}")]
     Scenario(#[from] Faults),
     /// An argument of a load without a scenario is wrong.
@@ -69,10 +69,10 @@ pub enum LoadError {
         what: &'static str,
         /// The value that was given.
         given: String,
-        /// What is wrong, and what would be right.
+        /// What is wrong with it, and what would be correct.
         why: String,
     },
-    /// A source address has another IP version than the target.
+    /// A source address and the target have different IP versions.
     #[error(
         "devices.{kind}: {source_ip} cannot connect to {address}; give sources of the target's IP version"
     )]
@@ -84,7 +84,7 @@ pub enum LoadError {
         /// The target's address.
         address: std::net::SocketAddr,
     },
-    /// A step or a protocol option cannot be used.
+    /// A step or a protocol option is not possible here.
     #[error("devices.{kind}: {what}: {why}")]
     Unfit {
         /// The kind of devices.

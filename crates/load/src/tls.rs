@@ -31,7 +31,7 @@ pub fn greet(address: SocketAddr, tls: &Tls, timeout: Duration) -> Result<(), St
     })
 }
 
-/// What is wrong and what to do, as the end of a sentence.
+/// Describes what is wrong and what to do, as the end of a sentence.
 pub fn describe(error: &Error) -> String {
     match error {
         Error::InvalidCertificate(CertificateError::UnknownIssuer) => untrusted(),

@@ -10,7 +10,7 @@ use beamtune_profile::stream::{Event, Options, Refusal, Stream};
 use beamtune_profile::unwind::Unwinder;
 use beamtune_profile::{Image, Stack, StackEnd};
 
-/// Timeout for what takes milliseconds on a quiet host.
+/// Timeout for operations that take milliseconds on a quiet host.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Room for some samples.
 const RING_BYTES: usize = 256 << 10;
