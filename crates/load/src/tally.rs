@@ -19,9 +19,9 @@ pub enum ErrorKind {
     Tls,
     /// The answer did not come in time.
     Timeout,
-    /// The peer closed the connection before it answered.
+    /// The peer reset the connection.
     Reset,
-    /// The peer closed the connection before it had answered.
+    /// The peer closed the connection before it answered.
     Closed,
     /// The peer violated the protocol.
     Protocol,

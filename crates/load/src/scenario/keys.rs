@@ -1,11 +1,11 @@
-//! All keys of a scenario, by table. The parser accepts no others; tests compare the schema and the reference with this list.
+//! All keys of a scenario, by table. The parser accepts no other keys; tests compare the schema and the reference with this list.
 
 /// A table of a scenario.
 #[derive(Debug)]
 pub struct Place {
-    /// Its title, which is the heading of its section in the reference.
+    /// Title, which is the heading of the table's section in the reference.
     pub title: &'static str,
-    /// Its keys.
+    /// Keys of the table.
     pub keys: &'static [&'static str],
 }
 
