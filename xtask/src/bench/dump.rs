@@ -15,7 +15,7 @@ use super::process::{command, run_to_end};
 
 const MEGABYTES: u64 = 4 << 10;
 const MEMORY_LIMIT_MB: f64 = 200.0;
-/// A slow disk reads 100 MB/s.
+/// Sufficient for a disk that reads 100 MB/s.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Describes the method on the page.

@@ -1,4 +1,4 @@
-//! Overhead on a busy node: the throughput that it loses.
+//! Overhead on a busy node: the throughput that the node loses.
 
 use anyhow::{Context, Result};
 use beamtune_stats::paired::{self, Effect};
@@ -10,9 +10,9 @@ use super::{Bench, CONFIDENCE};
 
 /// Pairs of windows: 24 s each.
 const PAIRS: usize = 13;
-/// Share of the throughput.
+/// Limit of the lost share of the throughput.
 const LIMIT: f64 = 0.02;
-/// With a wider interval the result is inconclusive.
+/// If the interval is wider, the result is inconclusive.
 const HALF_WIDTH_LIMIT: f64 = 0.01;
 
 /// Describes the method on the page.
@@ -64,7 +64,7 @@ fn verdict(loss: &Effect) -> Verdict {
     }
 }
 
-/// The lost share of the throughput without beamtune. Compares logarithms, because ratios stay the same when the host gets
+/// Returns the lost share of the throughput without beamtune. Logarithms are compared, because ratios do not change when the host becomes
 /// slower or faster.
 fn loss(alone: &[Reading], watched: &[Reading], done: impl Fn(&Reading) -> f64) -> Result<Effect> {
     let pairs = alone.iter().zip(watched);
