@@ -64,7 +64,7 @@ fn binary(out: &mut Vec<u8>, template: &Template, values: &mut Values<'_>) -> Re
     Ok(at + 2)
 }
 
-/// Like [`binary`], but for a string, which must not contain NUL.
+/// Like [`binary`], for a string. The string must not contain NUL.
 fn text(out: &mut Vec<u8>, template: &Template, values: &mut Values<'_>) -> Result<usize, MqttFault> {
     let at = binary(out, template, values)?;
     if out[at..].contains(&0) {
