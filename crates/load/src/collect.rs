@@ -39,7 +39,7 @@ const PERCENTILES: [(&str, f64, u64); 6] = [
 struct MergedSecond {
     tally: Tally,
     longest_ns: u64,
-    /// The highest CPU share of a thread, in cores.
+    /// The highest CPU use of a single thread, in cores.
     max_cpu_share: f64,
 }
 

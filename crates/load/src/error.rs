@@ -10,7 +10,7 @@ pub enum LoadError {
     /// A system call failed.
     #[error("{what}: {cause}")]
     System {
-        /// The call.
+        /// The system call, or what could not be done.
         what: &'static str,
         /// The reason. Not named `source`, because the message includes it.
         cause: io::Error,
@@ -67,7 +67,7 @@ pub enum LoadError {
     Quick {
         /// The argument: `target`, `rate`, ….
         what: &'static str,
-        /// The value that was given.
+        /// The given value.
         given: String,
         /// What is wrong with it, and what would be correct.
         why: String,
@@ -77,7 +77,7 @@ pub enum LoadError {
         "devices.{kind}: {source_ip} cannot connect to {address}; give sources of the target's IP version"
     )]
     SourceFamily {
-        /// The kind of devices.
+        /// Name of the kind of devices.
         kind: String,
         /// The source address.
         source_ip: std::net::IpAddr,
@@ -87,11 +87,11 @@ pub enum LoadError {
     /// A step or a protocol option is not possible here.
     #[error("devices.{kind}: {what}: {why}")]
     Unfit {
-        /// The kind of devices.
+        /// Name of the kind of devices.
         kind: String,
         /// The step's name, or the option.
         what: String,
-        /// The reason; completes the message.
+        /// The reason, which completes the message.
         why: String,
     },
 }

@@ -299,7 +299,7 @@ enum Document {
     K6Summary,
     Locust,
     GatlingStats,
-    /// The statistics as a script in the report.
+    /// The statistics in the form of a script, as in the report.
     GatlingScript,
     Oha,
 }
@@ -346,7 +346,7 @@ impl Format {
         if head.starts_with(b"\x1f\x8b") {
             return unsupported("a compressed file", "unpack it (gunzip)");
         }
-        // Gatling 3.13's record of a run: kind 0, then the version's length and text.
+        // Gatling 3.13 writes a run record first: kind 0, then the length and text of the version.
         if head.starts_with(b"\0\0\0\0") && head.get(5).is_some_and(u8::is_ascii_digit) {
             return unsupported("Gatling's binary simulation.log", "import js/stats.js of its report");
         }

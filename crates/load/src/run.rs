@@ -1,4 +1,4 @@
-//! Runs a plan: in threads of this process, or in several processes if one has too few descriptors.
+//! Runs a plan in threads of this process, or in several processes if one process has too few descriptors.
 //!
 //! A worker process reads its instructions from standard input and writes one JSON line per report to standard output. It ends when its
 //! input ends, so no worker survives this process, however this process ends.
@@ -22,7 +22,7 @@ use crate::program::Plan;
 enum Report {
     /// The results of one second of this thread.
     Second(usize, Box<ThreadSecond>),
-    /// This thread has ended, with its error if it failed.
+    /// This thread has ended. Contains its error if it failed.
     End(usize, Option<String>),
 }
 
@@ -163,7 +163,7 @@ fn run_part(
                 thread::Builder::new().name(format!("load {index}")).spawn_scoped(scope, move || {
                     let share = Share { index: index as u64, of: part.of as u64 };
                     let outcome = engine::run(plan, share, stop, &mut |second| {
-                        // Cannot fail: the receiver outlives all senders.
+                        // This cannot fail: the receiver outlives all senders.
                         let _ = sender.send(Report::Second(index, Box::new(second)));
                     });
                     let _ = sender.send(Report::End(index, outcome.err().map(|error| error.to_string())));

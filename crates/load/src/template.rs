@@ -81,7 +81,7 @@ impl Template {
         template
     }
 
-    /// Parses a text with placeholders; `$${` is a literal `${`. The error names the placeholder and is the end of a sentence.
+    /// Parses a text with placeholders; `$${` is a literal `${`. The error names the placeholder and completes a sentence.
     pub fn parse(text: &str, table: Option<&Arc<Table>>) -> Result<Self, String> {
         let mut template = Self::default();
         let mut rest = text;

@@ -120,17 +120,17 @@ impl TryFrom<String> for Times {
     }
 }
 
-/// First bytes of an encoded histogram (HdrHistogram's EncodableHistogram, V2).
+/// The first bytes of an encoded histogram (HdrHistogram's EncodableHistogram, V2).
 const COOKIE: u32 = 0x1c84_9313;
-/// First bytes of a compressed histogram.
+/// The first bytes of a compressed histogram.
 const COMPRESSED_COOKIE: u32 = 0x1c84_9314;
-/// Bytes before the counts.
+/// Number of bytes before the counts.
 const HEADER_BYTES: usize = 40;
 /// Maximum encoded size: with three digits up to [`MAX_ENCODED_NS`] there are at most 47,000 counts of 9 bytes.
 const MAX_ENCODED_BYTES: u64 = 512 * 1024;
 /// Longest time in an encoded histogram: a hundred days.
 const MAX_ENCODED_NS: u64 = 1 << 53;
-/// Maximum number of values. No run has more, and sums stay within 64 bits.
+/// Maximum number of values. No run exceeds it, and sums stay within 64 bits.
 const MAX_VALUES: i64 = 1_000_000_000_000_000;
 
 /// Decompresses a histogram.

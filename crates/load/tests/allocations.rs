@@ -37,7 +37,7 @@ struct Counting;
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: the caller fulfils the contract of the same function.
+        // SAFETY: the caller fulfils the contract, which is the same as that of the called function.
         unsafe { System.alloc(layout) }
     }
 

@@ -24,10 +24,10 @@ const MAX_SYMBOLS: usize = 1_000_000;
 /// Longer names come from templates and are ignored.
 const MAX_NAME_BYTES: usize = 500;
 
-/// `pause`.
+/// The instruction `pause`.
 #[cfg(target_arch = "x86_64")]
 const SPIN_HINT: &[u8] = &[0xf3, 0x90];
-/// `yield`.
+/// The instruction `yield`.
 #[cfg(target_arch = "aarch64")]
 const SPIN_HINT: &[u8] = &[0x3f, 0x20, 0x03, 0xd5];
 /// The spin hint may start up to this many bytes before an address …

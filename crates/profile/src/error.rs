@@ -25,7 +25,7 @@ pub enum ProfileError {
     /// The program is not among the process's mapped files.
     #[error("the program of process {pid} is not among its mapped files")]
     NoProgram {
-        /// The process.
+        /// Process id.
         pid: u32,
     },
     /// The VM's file lacks the symbols of the functions to watch.
@@ -77,7 +77,7 @@ pub enum ProfileError {
     /// All threads have ended, or none of them could be watched.
     #[error("process {pid} has ended, or none of its threads could be watched")]
     NoThreads {
-        /// The process.
+        /// Process id.
         pid: u32,
     },
     /// An event could not be opened for any other reason.

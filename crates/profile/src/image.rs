@@ -54,7 +54,7 @@ impl Mapping {
         })
     }
 
-    /// The mapped part of the file.
+    /// Returns the mapped part of the file.
     fn offsets(&self) -> Range<u64> {
         self.offset..self.offset.saturating_add(self.range.end - self.range.start)
     }
@@ -79,7 +79,7 @@ pub struct Module {
 }
 
 impl Module {
-    /// The file name.
+    /// Returns the file name.
     pub fn name(&self) -> &str {
         self.path.strip_suffix(" (deleted)").unwrap_or(&self.path).rsplit('/').next().unwrap_or_default()
     }

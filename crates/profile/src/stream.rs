@@ -49,7 +49,7 @@ pub enum Event<'a> {
 }
 
 impl Event<'_> {
-    /// Name for messages.
+    /// Returns the name for messages.
     pub fn what(&self) -> &'static str {
         match self {
             Event::Clock => "the CPU clock",

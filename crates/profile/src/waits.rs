@@ -186,7 +186,7 @@ struct Tally {
     weight: f64,
     /// The part of `weight` with a known duration.
     timed: f64,
-    /// Total duration of those, weighted.
+    /// Total duration of these events, weighted.
     time: f64,
     /// The part of `timed` with a duration above 0.
     slept: f64,

@@ -68,7 +68,7 @@ pub enum Sleeps {
     Unseen,
 }
 
-/// What watching cost the VM.
+/// The cost of watching for the VM.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Cost {
     /// Number of uprobe hits.
@@ -89,7 +89,7 @@ pub struct Seen {
     pub found: Found,
     /// How the start of sleeps was detected.
     pub sleeps: Sleeps,
-    /// What watching cost.
+    /// The cost of watching.
     pub cost: Cost,
 }
 
@@ -109,7 +109,7 @@ pub struct Watch {
     image: Image,
     unwinder: Unwinder,
     threads: Vec<WatchedThread>,
-    /// Number of selected threads that were tried while opening.
+    /// Number of selected threads whose events were opened or could not be opened.
     tried: usize,
     sleeps: Sleeps,
     waits: StackCounter,
@@ -129,7 +129,7 @@ pub struct Watch {
     sample_cost: Option<Nanos>,
     /// Hits of uprobes that were removed or stopped.
     traps: u64,
-    /// Time and number of entries at the last check.
+    /// Time of the last check, and the number of uprobe hits or switches at that time.
     checked: (Instant, u64),
     /// Thread that removes uprobes, which is slow.
     removal: Option<JoinHandle<()>>,
@@ -377,7 +377,7 @@ impl Watch {
             self.traps = entries;
             self.remove_probes();
         } else {
-            // Closing these is fast, and their memory is needed.
+            // Closing context-switch events is fast, and their memory is needed.
             self.threads.iter_mut().for_each(|watched| watched.sleeps.clear());
             self.sleeps = Sleeps::Unseen;
         }
@@ -477,7 +477,7 @@ impl Watch {
         let time = times(self.trap_cost, self.traps).zip(times(self.sample_cost, self.samples));
         let time = time.map(|(traps, samples)| traps.saturating_add(samples));
         if let Some(removal) = self.removal.take() {
-            // The thread only closes files.
+            // An error does not matter: the thread only closes files.
             let _ = removal.join();
         }
         Seen {

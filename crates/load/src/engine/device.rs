@@ -70,7 +70,7 @@ pub struct Device {
     /// When the current step was due.
     pub scheduled_ns: u64,
     pub sent_ns: u64,
-    /// 0: nothing has been received yet.
+    /// When the first byte of the answer arrived; 0: nothing has been received yet.
     pub first_byte_ns: u64,
     pub deadline_ns: u64,
     /// When the device continues: its start, or the end of a sleep or pause; otherwise [`NEVER_NS`]. The timer may be set for an earlier

@@ -148,7 +148,7 @@ impl Engine<'_> {
             Some(Op::Connect { step }) => {
                 let tally = self.tally.step(*step);
                 tally.service.record(now - device.sent_ns);
-                // Connecting in advance of arrivals has no response time: nobody waits for it.
+                // Connects before arrivals have no response time, because nobody waits for them.
                 if device.is_in_turn {
                     tally.lag.record(device.sent_ns.saturating_sub(device.scheduled_ns));
                     tally.response.record(now.saturating_sub(device.scheduled_ns));

@@ -147,7 +147,7 @@ impl ReportedTimes {
 
 /// Returns the name of a percentile: `p99.9` for 99.9.
 pub(super) fn percentile_name(percent: f64) -> String {
-    // Rounded, because 0.999 times 100 is 99.90000000000001.
+    // This is rounded, because 0.999 times 100 is 99.90000000000001.
     format!("p{}", (percent * 1e6).round() / 1e6)
 }
 

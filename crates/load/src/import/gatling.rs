@@ -111,7 +111,7 @@ pub(super) fn log(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> {
                 let step = if groups.is_empty() { (*name).to_owned() } else { format!("{groups} / {name}") };
                 let message = message.first().map_or("KO", |message| message.trim());
                 let outcome = if *outcome == "OK" {
-                    // Rounded to whole milliseconds, because a difference of seconds since 1970 is not exact.
+                    // This is rounded to whole milliseconds, because a difference of seconds since 1970 is not exact.
                     let took_ms = ((ended_s - began_s) * 1e3).round();
                     let took_ns = convert::nanoseconds(took_ms, MILLISECOND_NS);
                     Ok(took_ns.ok_or_else(|| lines.malformed("begin and end in milliseconds"))?)

@@ -1,4 +1,4 @@
-//! Files with a line per request, reduced to a histogram per step, and to counts and two percentiles per second.
+//! Reads files with a line per request. They are reduced to a histogram per step, and to counts and two percentiles per second.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -1,4 +1,4 @@
-//! The output of wrk and wrk2.
+//! Reads the output of wrk and wrk2.
 //!
 //! wrk 4 corrects its latency: for each answer slower than twice the mean interval between the requests of a connection, it adds the
 //! requests that would have been due in that time (`stats_correct` in its stats.c). So its percentiles are estimates of the response time;

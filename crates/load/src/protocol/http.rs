@@ -153,7 +153,7 @@ enum State {
     ChunkSize,
     /// In a chunk with this number of bytes left.
     ChunkData(u64),
-    /// At the line end after a chunk.
+    /// At the line end that follows a chunk.
     ChunkEnd,
     Trailer,
     UntilClose,

@@ -57,7 +57,7 @@ pub struct MqttConnect {
     pub client_id: Template,
     /// User name.
     pub user: Option<Template>,
-    /// Password. MQTT 3.1.1 allows none without a user name.
+    /// Password. MQTT 3.1.1 does not allow one without a user name.
     pub password: Option<Template>,
     /// Keep Alive: the broker may close a connection that is silent for one and a half times as long. With 0 it never does.
     pub keep_alive_seconds: u16,

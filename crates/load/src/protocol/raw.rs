@@ -32,7 +32,7 @@ enum FramingKind {
 }
 
 impl Framing {
-    /// Frames that end with a delimiter, which is not part of the payload. The error is the end of a sentence.
+    /// Frames that end with a delimiter, which is not part of the payload. The error completes a sentence.
     pub fn delimiter(delimiter: &[u8]) -> Result<Self, String> {
         if delimiter.is_empty() {
             return Err("a delimiter needs at least one byte, such as \"\\n\"".to_owned());
@@ -40,7 +40,7 @@ impl Framing {
         Ok(Self(FramingKind::Delimiter(delimiter.into())))
     }
 
-    /// Frames with a length prefix of 1, 2 or 4 bytes. The error is the end of a sentence.
+    /// Frames with a length prefix of 1, 2 or 4 bytes. The error completes a sentence.
     pub fn length_prefix(bytes: usize, is_little_endian: bool) -> Result<Self, String> {
         match bytes {
             1 | 2 | 4 => Ok(Self(FramingKind::Length { bytes, is_little_endian })),
@@ -48,7 +48,7 @@ impl Framing {
         }
     }
 
-    /// Received frames have this size; sent payloads are not framed. The error is the end of a sentence.
+    /// Received frames have this size; sent payloads are not framed. The error completes a sentence.
     pub fn fixed(bytes: u32) -> Result<Self, String> {
         match NonZeroU32::new(bytes) {
             Some(size) if bytes as usize <= MAX_FRAME_BYTES => Ok(Self(FramingKind::Fixed(size))),
@@ -102,7 +102,7 @@ impl RawMessage {
     }
 
     /// Creates a message with this payload, which is framed when it is sent. `is_answered` means that the next received frame is the answer
-    /// to it. The error is the end of a sentence.
+    /// to it. The error completes a sentence.
     pub fn new(payload: Template, framing: &Arc<Framing>, is_answered: bool) -> Result<Self, String> {
         let max_bytes = match framing.0 {
             FramingKind::Length { bytes, .. } if bytes < 4 => (1 << (8 * bytes)) - 1,
@@ -195,7 +195,7 @@ impl Reader {
         Self { framing: Arc::clone(framing), is_awaited: false, assembly: Assembly::default() }
     }
 
-    /// Notes that a message was sent.
+    /// Notes that a message was sent. Returns whether it will have an answer.
     pub fn sent(&mut self, message: &RawMessage) -> SendOutcome {
         self.is_awaited = message.is_answered;
         if message.is_answered { SendOutcome::Awaited } else { SendOutcome::Done }

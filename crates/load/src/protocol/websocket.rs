@@ -145,7 +145,7 @@ pub struct CloseFrame {
 }
 
 impl CloseFrame {
-    /// Creates a Close frame with a code and a reason. The error is the end of a sentence.
+    /// Creates a Close frame with a code and a reason. The error completes a sentence.
     pub fn new(code: u16, reason: &str) -> Result<Self, String> {
         if !may_be_sent(code) {
             return Err(format!(

@@ -219,7 +219,7 @@ fn read_mqtt(devices: &Keys<'_>, table: Option<&Arc<Table>>) -> Option<MqttConne
 
     if let (Some(keys), Some(Version::V311)) = (&keys, version) {
         keys.refuse("session_expiry", "is for `version = \"5\"`; in 3.1.1 `clean = false` keeps a session");
-        // MQTT 3.1.1, 3.1.2.9: no password without a user name.
+        // A password needs a user name (MQTT 3.1.1, 3.1.2.9).
         if user == Some(None) {
             keys.refuse("password", "needs `user` in MQTT 3.1.1");
         }

@@ -40,27 +40,27 @@ places! {
     TLS = "tls": ["verify", "ca", "certificate", "key", "server_name"];
     /// Conditions for a reply.
     CHECK = "check": ["status", "fields", "body"];
-    /// A step.
+    /// The step `connect`.
     CONNECT = "step connect": ["connect", "name"];
-    /// A step.
+    /// The step `request`.
     REQUEST = "step request": ["request", "fields", "body", "json", "check", "name"];
-    /// A step.
+    /// The step `send`.
     SEND = "step send": ["send", "as", "name"];
-    /// A step.
+    /// The step `expect`.
     EXPECT = "step expect": ["expect", "name"];
-    /// A step.
+    /// The step `publish`.
     PUBLISH = "step publish": ["publish", "payload", "json", "qos", "retain", "name"];
-    /// A step.
+    /// The step `subscribe`.
     SUBSCRIBE = "step subscribe": ["subscribe", "qos", "name"];
-    /// A step.
+    /// The step `unsubscribe`.
     UNSUBSCRIBE = "step unsubscribe": ["unsubscribe", "name"];
-    /// A step.
+    /// The step `ping`.
     PING = "step ping": ["ping", "name"];
-    /// A step.
+    /// The step `sleep`.
     SLEEP = "step sleep": ["sleep", "give_or_take", "exponential"];
-    /// A step.
+    /// The step `repeat`.
     REPEAT = "step repeat": ["repeat", "steps"];
-    /// A step.
+    /// The step `close`.
     CLOSE = "step close": ["close"];
 }
 

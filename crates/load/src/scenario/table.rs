@@ -1,4 +1,4 @@
-//! Tables from CSV files (RFC 4180), whose first line names the columns.
+//! Reads tables from CSV files (RFC 4180), whose first line contains the column names.
 
 use crate::template::Table;
 

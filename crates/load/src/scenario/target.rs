@@ -1,4 +1,4 @@
-//! The target of devices: a URL such as `https://example.org:8443`.
+//! Parses the target of devices: a URL such as `https://example.org:8443`.
 
 use std::fmt;
 

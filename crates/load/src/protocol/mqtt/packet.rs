@@ -182,13 +182,13 @@ impl Kind {
             | Self::UNSUBACK
             | Self::PINGRESP => true,
             Self::DISCONNECT => version == Version::V5,
-            // AUTH included: it may only be sent to a client that requested it in CONNECT.
+            // This includes AUTH, which may only be sent to a client that requested it in CONNECT.
             _ => false,
         }
     }
 }
 
-/// What is wrong with a packet, as the end of a sentence.
+/// What is wrong with a packet, as text that completes a sentence.
 type ParseError = &'static str;
 
 fn content<'a>(
