@@ -268,7 +268,7 @@ impl<'r> Value<'r> {
         self.template(table)
     }
 
-    /// Adds a fault at the part of the value that the message quotes first in backticks, or at the whole value if there is no such part.
+    /// Adds a fault at the first part of the value that the message quotes in backticks. Without such a part, the whole value is marked.
     pub fn fault_within(&self, why: &str) {
         let part = why.split('`').nth(1).unwrap_or_default();
         let at = match self.document.text[self.at.clone()].find(part) {
