@@ -45,7 +45,7 @@ const CONFIDENCE: f64 = 0.95;
 struct Group {
     name: &'static str,
     measure: fn(&Bench) -> Result<Vec<Figure>>,
-    /// Describes the method on the page.
+    /// Returns the description of the method for the page.
     method: fn() -> String,
     /// Folders of the measured code.
     code: &'static [&'static str],

@@ -18,7 +18,7 @@ const LIMIT: f64 = 0.005;
 /// The releases that are measured.
 const RELEASES: [u32; 4] = [23, 25, 27, 29];
 
-/// Describes the method on the page.
+/// Returns the description of the method for the page.
 pub fn method() -> String {
     format!(
         "A node with {PROCESSES} idle processes and {TABLES} ETS tables measures with `scheduler_wall_time_all` how long all \

@@ -20,7 +20,7 @@ const DIAGNOSE_MEMORY_LIMIT_MB: f64 = 200.0;
 /// Writing the synthetic day takes one or two minutes.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Describes the method on the page.
+/// Returns the description of the method for the page.
 pub fn method() -> String {
     "`crates/recording/examples/day.rs` writes the recording. Memory is `VmHWM`.".to_owned()
 }

@@ -18,7 +18,7 @@ const MEMORY_LIMIT_MB: f64 = 200.0;
 /// Sufficient for a disk that reads 100 MB/s.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Describes the method on the page.
+/// Returns the description of the method for the page.
 pub fn method() -> String {
     format!(
         "The dump is synthetic: {} processes, one in a thousand of them large, then heaps. It is written just before, so most \

@@ -69,7 +69,7 @@ struct Reading {
 
 type Items = BTreeMap<String, f64>;
 
-/// Describes the method on the page.
+/// Returns the description of the method for the page.
 pub fn method() -> String {
     "An echo server in the node gets a request of 64 bytes a thousand times a second. Delays count from when a request was due. \
      The p99 of windows of 10 s is compared, in blocks: alone, with `beamtune record`, while it attaches, and while it leaves \

@@ -40,7 +40,7 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 pub struct Interference {
     /// Processes other than xtask and its children.
     pub others: f64,
-    /// Steal.
+    /// CPU time taken by the hypervisor (steal).
     pub stolen: f64,
 }
 

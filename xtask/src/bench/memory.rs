@@ -27,7 +27,7 @@ const PAUSE: Duration = Duration::from_secs(2);
 /// Length of `beamtune memory --for`: two samples, each with all allocators.
 const SAMPLED: Duration = Duration::from_secs(1);
 
-/// Describes the method on the page.
+/// Returns the description of the method for the page.
 pub fn method() -> String {
     format!(
         "An idle node with `+S {SCHEDULERS}` holds {} GB of binaries of 1 to 16 kB, created on all schedulers. The bound on how \

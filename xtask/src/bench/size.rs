@@ -17,7 +17,7 @@ const MEMORY_LIMIT_MB: f64 = 80.0;
 /// Longer than a minute: the recorder then compresses, and needs the most memory.
 const RECORDED: Duration = Duration::from_millis(64_500);
 
-/// Describes the method on the page.
+/// Returns the description of the method for the page.
 pub fn method() -> String {
     "Memory is `VmHWM`.".to_owned()
 }

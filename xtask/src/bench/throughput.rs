@@ -15,7 +15,7 @@ const LIMIT: f64 = 0.02;
 /// If the interval is wider, the result is inconclusive.
 const HALF_WIDTH_LIMIT: f64 = 0.01;
 
-/// Describes the method on the page.
+/// Returns the description of the method for the page.
 pub fn method() -> String {
     "Besides idle processes and tables, the node has a worker per core that repeats a unit of work: it computes and makes \
      garbage, reads an ETS table, and calls another process. The node counts these units. beamtune runs on the same cores. The \

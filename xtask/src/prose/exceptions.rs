@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::{EXCEPTIONS, Finding};
 
-/// The content of the file.
+/// The parsed exceptions file.
 #[derive(Debug, Default)]
 pub struct Exceptions {
     lines: Vec<Exception>,

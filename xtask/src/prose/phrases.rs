@@ -151,13 +151,13 @@ mod tests {
     }
 
     #[test]
-    fn a_word_behind_can_make_a_phrase_right() {
+    fn a_following_word_can_make_a_phrase_correct() {
         assert_eq!(found("a letter stands for a number"), [""; 0]);
         assert_eq!(found("it stands forever, and it stands"), ["stands", "stands"]);
     }
 
     #[test]
-    fn identifiers_are_found_by_their_ends() {
+    fn identifiers_are_matched_by_their_endings() {
         assert_eq!(found("let told_ms = is_told(p99_stands);"), ["told_", "_told", "_stands"]);
         assert_eq!(found("const MOST_ROWS: usize = MOST;"), ["MOST_", "MOST"]);
         assert_eq!(found("UTMOST, most, AT_MOST_ONE"), [""; 0]);

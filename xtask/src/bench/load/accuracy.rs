@@ -34,7 +34,7 @@ const SERVICE_LIMIT_MS: f64 = 1.0;
 const PEERS: [Generator; 5] =
     [Generator::Wrk2, Generator::Wrk, Generator::Oha, Generator::K6, Generator::H2load];
 
-/// Describes the method on the page.
+/// Returns the description of the method for the page.
 pub fn method() -> String {
     format!(
         "{PER_SECOND} requests a second at equal intervals on {CONNECTIONS} connections for {SECONDS} s, to an nginx as for \

@@ -83,7 +83,7 @@ pub fn command_on(
     })
 }
 
-/// Describes the method on the page.
+/// Returns the description of the method for the page.
 pub fn method() -> String {
     format!(
         "A generator with one thread, on the last core, exchanges messages of {MESSAGE_BYTES} bytes with a server with one \

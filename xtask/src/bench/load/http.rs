@@ -25,7 +25,7 @@ const MAX_KB: f64 = 10.0;
 /// The peers. Only wrk sets a limit.
 const PEERS: [Generator; 4] = [Generator::Wrk, Generator::Oha, Generator::H2load, Generator::K6];
 
-/// Describes the method on the page.
+/// Returns the description of the method for the page.
 pub fn method() -> String {
     format!(
         "An nginx with one process, on the first core, answers with 12 bytes. In each of {ROUNDS} rounds the generators run for \

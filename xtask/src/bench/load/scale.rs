@@ -36,7 +36,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// File descriptors of a server in addition to its even share of connections: the kernel distributes connections by a hash.
 const SPARE_DESCRIPTORS: u64 = 1_000;
 
-/// Describes the method on the page.
+/// Returns the description of the method for the page.
 pub fn method() -> String {
     format!(
         "{} MQTT devices with a keep-alive of 60 s connect and then stay idle. They connect to mosquitto within {} s, and to \
