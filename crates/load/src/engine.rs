@@ -117,7 +117,7 @@ impl<'p> Engine<'p> {
         .map_err(system("timerfd_create"))?;
         epoll::add(&poll, &timer, epoll::EventData::new_u64(TIMER), EventFlags::IN | EventFlags::ET)
             .map_err(system("epoll_ctl"))?;
-        // The default timer slack is 50 µs (prctl(2), PR_SET_TIMERSLACK). If this fails, timers only fire later.
+        // The default timer slack is 50 µs (prctl(2), PR_SET_TIMERSLACK). If this fails, the only effect is that timers fire later.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
 
         let mut devices = Vec::new();

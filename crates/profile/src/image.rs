@@ -19,9 +19,9 @@ use crate::tail_calls;
 
 /// Maximum size of `/proc/PID/maps`. A VM has a few hundred mappings, or about ten thousand if it has many carriers, of 100 bytes each.
 const MAX_MAPS_BYTES: usize = 64 << 20;
-/// Maximum size of a program; a VM with debug information has 30 MB.
+/// Maximum size of a program; a VM with debug information is 30 MB in size.
 const MAX_PROGRAM_BYTES: usize = 512 << 20;
-/// Maximum size of a library; RocksDB has 20 MB.
+/// Maximum size of a library; that of RocksDB is 20 MB in size.
 const MAX_LIBRARY_BYTES: usize = 128 << 20;
 /// Maximum size of all libraries together.
 const MAX_LIBRARIES_BYTES: usize = 512 << 20;

@@ -244,7 +244,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Opens the CPU clock, with context switches, of the first `max` threads; returns the error that prevented more, if any.
+    /// Opens the CPU clock, with context switches, of the first `max` threads; returns the error that prevented opening more, if any.
     fn open_clocks(&mut self, chosen: &Chosen<'_>, max: usize) -> Result<Option<io::Error>, ProfileError> {
         let max = max.min(chosen.threads.len());
         while let Some(thread) = chosen.threads.get(..max).and_then(|threads| threads.get(self.tried)) {

@@ -135,7 +135,7 @@ fn observer(bench: &Bench) -> Result<Option<PathBuf>> {
     let package = entries(&folder)?.into_iter().find(is(".deb")).context("apt-get downloaded no package")?;
     output(command("dpkg-deb").arg("-x").arg(&package).arg(&folder))?;
     let libraries = entries(&folder.join("usr/lib/erlang/lib"))?;
-    Ok(Some(libraries.first().context("the package erlang-observer holds no library")?.join("ebin")))
+    Ok(Some(libraries.first().context("the package erlang-observer contains no library")?.join("ebin")))
 }
 
 fn entries(folder: &std::path::Path) -> Result<Vec<PathBuf>> {

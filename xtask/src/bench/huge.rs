@@ -34,7 +34,7 @@ const DELAY_LIMIT_MS: f64 = 1.0;
 const ITEM_LIMIT_MS: f64 = 100.0;
 /// The item that is read in short steps between samples, so that its total duration delays no request.
 const IN_STEPS: &str = "procs";
-/// How long the recorder is attached in windows in which it attaches or detaches.
+/// Time from the beginning of a window until its recorder detaches, for [`WindowKind::Leaving`].
 const ATTACHED: Duration = Duration::from_secs(3);
 /// Flags that set the size of the process and port tables.
 const FLAGS: [&str; 4] = ["+P", "2000000", "+Q", "131072"];
@@ -77,7 +77,7 @@ pub fn method() -> String {
         .to_owned()
 }
 
-/// Measures both sizes.
+/// Measures nodes of both sizes.
 pub fn measure(bench: &Bench) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     for processes in [PROCESSES, PROCESSES_WITH_HOT_ONE] {
@@ -222,7 +222,7 @@ fn slowest<'a>(items: impl Iterator<Item = (&'a String, &'a f64)>) -> Result<(&'
     Ok((item, *ms))
 }
 
-/// Returns the number of the first sample in which the only process that computes is the busiest.
+/// Measures after how many samples the only hot process is recorded as the busiest.
 fn hot(bench: &Bench, node: &mut Node) -> Result<Figure> {
     let pid = node.heat()?;
     let recorder = Recorder::start(&bench.beamtune, node, bench.folder.path())?;

@@ -64,7 +64,7 @@ pub fn pause(length: Duration) -> Result<()> {
     }
 }
 
-/// Creates a command without the developer's own settings of Erlang and beamtune.
+/// Creates a command without the developer's own settings for Erlang and beamtune.
 pub fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new(program);
     for name in ["BEAMTUNE_COOKIE", "ERL_EPMD_PORT", "ERL_FLAGS", "ERL_AFLAGS", "ERL_ZFLAGS"] {
