@@ -23,7 +23,7 @@ mkdir -p "$root"
 for release in 23 27 29; do
     target=$root/$release
     if [ ! -e "$target/.complete" ]; then
-        # Removes the rest of an interrupted run, but nothing through a /proc that is still mounted.
+        # Removes what an interrupted run left behind, except below a /proc that is still mounted.
         if mountpoint -q "$target/proc" 2>/dev/null; then umount "$target/proc"; fi
         rm -rf --one-file-system "$target"
         echo "OTP $release: creating a chroot of Debian ${suite_of[$release]} in $target"

@@ -10,7 +10,7 @@ const MAX_LINES: usize = 700;
 /// Crates that must not read files or clocks (ARCHITECTURE.md).
 const PURE: &[&str] = &["model", "flags", "stats", "rules", "report"];
 
-/// Signs of I/O or of a clock, which pure crates must not contain.
+/// Uses of I/O or clocks, which pure crates must not contain.
 const IMPURE: &[&str] =
     &["std::fs", "std::net", "std::process", "std::thread", "SystemTime", "Instant::now", "std::env::"];
 

@@ -30,10 +30,10 @@ pub enum LoadError {
         devices: u64,
         /// Descriptors that each process needs.
         needed: u64,
-        /// Limit of descriptors per process.
+        /// Limit on descriptors per process.
         limit: u64,
     },
-    /// The system-wide limit of open files is too low.
+    /// The system-wide limit on open files is too low.
     #[error(
         "{devices} connections are {devices} open files, and {open} of {max} files are already open on this system: raise the limit (`sysctl fs.file-max={needed}`), or use fewer"
     )]

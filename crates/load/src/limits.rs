@@ -47,7 +47,7 @@ pub fn divide(
     Division { processes, threads: threads.div_ceil(processes) }
 }
 
-/// Returns the soft limit of descriptors (RLIMIT_NOFILE); `None` if unlimited.
+/// Returns the soft limit on descriptors (RLIMIT_NOFILE); `None` if unlimited.
 pub fn descriptors() -> Option<u64> {
     getrlimit(Resource::Nofile).current
 }
@@ -58,7 +58,7 @@ pub fn lower_descriptors(to: u64) -> std::io::Result<()> {
     Ok(setrlimit(Resource::Nofile, Rlimit { current: Some(to), maximum: limit.maximum })?)
 }
 
-/// Raises the soft limit of descriptors to the hard limit; returns the new soft limit.
+/// Raises the soft limit on descriptors to the hard limit; returns the new soft limit.
 pub fn raise_descriptors() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let wanted = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -77,7 +77,7 @@ pub fn check_descriptors(devices: u64, limit: u64) -> Result<(), LoadError> {
     if needed > limit { Err(LoadError::Descriptors { devices, needed, limit }) } else { Ok(()) }
 }
 
-/// Checks that the system-wide limit of open files allows all connections. `file_nr` is the text of /proc/sys/fs/file-nr
+/// Checks that the system-wide limit on open files allows all connections. `file_nr` is the text of /proc/sys/fs/file-nr
 /// (proc_sys_fs(5)): open files, a zero, the limit.
 ///
 /// # Errors

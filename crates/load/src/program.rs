@@ -76,9 +76,9 @@ pub struct Kind {
     pub ops: Vec<Op>,
     /// Index of the first operation of a turn. The operations before it run once per connection.
     pub body: usize,
-    /// Timeout of connecting.
+    /// Timeout for connecting.
     pub connect_timeout_ns: u64,
-    /// Timeout of an answer.
+    /// Timeout for an answer.
     pub timeout_ns: u64,
     /// Pause after an error, before the device starts over.
     pub pause_ns: u64,

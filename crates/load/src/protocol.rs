@@ -289,7 +289,7 @@ impl Session {
         }
     }
 
-    /// Handles that the peer has closed the connection; `unread` contains the unused bytes. Returns [`Heard::Nothing`] if nothing was
+    /// Handles the closing of the connection by the peer; `unread` contains the unused bytes. Returns [`Heard::Nothing`] if nothing was
     /// pending.
     pub fn end(&mut self, unread: &[u8], checks: &Checks) -> Result<Heard<'_>, Fault> {
         match self {

@@ -80,9 +80,9 @@ pub struct Devices {
     pub tls: Option<Tls>,
     /// Addresses of this host to connect from, used in turn; empty: the system's choice.
     pub sources: Vec<IpAddr>,
-    /// Timeout of connecting.
+    /// Timeout for connecting.
     pub connect_timeout_ns: u64,
-    /// Timeout of an answer.
+    /// Timeout for an answer.
     pub timeout_ns: u64,
     /// Pause after an error, before the device restarts.
     pub pause_ns: u64,

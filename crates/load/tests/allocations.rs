@@ -68,8 +68,8 @@ static ALLOCATOR: Counting = Counting;
 
 const DEVICES: u64 = 10;
 const REQUESTS: u64 = 10_000;
-/// Maximum allocations for the report of one second: a tally with histograms for every step. How many more reports a run of twice the
-/// length has depends on the host.
+/// Maximum allocations for the report of one second: a tally with histograms for every step. The number of additional
+/// reports of a run twice as long depends on the host.
 const MAX_PER_REPORT: u64 = 30;
 /// Maximum additional allocations of the longer run: buffers that grow by doubling do so one more time.
 const MAX_ADDITIONAL: u64 = 30;

@@ -22,7 +22,7 @@ pub enum StackEnd {
     /// The caller is generated code, or code of a file that could not be read. Such code has no unwind tables, and frames found through
     /// frame pointers would be wrong.
     Generated,
-    /// The copied part of the stack was too short, or the limit of frames is reached.
+    /// The copied part of the stack was too short, or the limit on frames is reached.
     Cut,
     /// Unwinding failed.
     Lost,

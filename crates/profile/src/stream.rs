@@ -170,7 +170,7 @@ impl Stream {
             // No wake-ups: the ring is polled.
             .wakeup_watermark(options.ring_bytes);
         let counter = builder.build().map_err(Refusal::of)?;
-        // Here the kernel returns EPERM if the limit of locked memory is reached.
+        // Here the kernel returns EPERM if the limit on locked memory is reached.
         let sampler = counter.sampled(options.ring_bytes).map_err(Refusal::NoRoom)?;
         Ok(Stream { sampler, period })
     }

@@ -31,7 +31,7 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// Creates a figure for a value that must be below a limit of the same unit; `show` formats both.
+    /// Creates a figure for a value that must be below a limit in the same unit; `show` formats both.
     pub fn below(what: impl Into<String>, value: f64, limit: f64, show: impl Fn(f64) -> String) -> Figure {
         let verdict = if value < limit { Verdict::Met } else { Verdict::Missed };
         Figure { what: what.into(), value: show(value), limit: format!("< {}", show(limit)), verdict }

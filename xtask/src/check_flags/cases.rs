@@ -42,7 +42,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// Returns environment and arguments as they would be typed in a shell.
+    /// Returns the environment and the arguments as they would be typed in a shell.
     pub fn name(&self) -> String {
         let variables = self.given.environment.iter().map(|(name, value)| format!("{name}={value}"));
         let words = variables
@@ -52,7 +52,7 @@ impl Case {
     }
 }
 
-/// Returns the query to the data for a case.
+/// Returns the query about a value, for the flag data.
 pub fn question<'q>(value: Option<&'q str>, vm: &'q Vm, allocator: Option<char>) -> Asked<'q> {
     Asked { value, otp: &vm.version, allocator, machine: Some(vm.machine) }
 }
@@ -179,7 +179,7 @@ fn flag(entry: &'static Entry, vm: &Vm) -> Vec<Case> {
 /// Returns cases in which a flag is given twice with different values. The last one takes effect, which is what the linter and `beamtune
 /// args` assume.
 fn twice(cases: &[Case]) -> Vec<Case> {
-    /// More values would test nothing new.
+    /// Maximum number of values per flag; more would test nothing new.
     const MAX_VALUES: usize = 3;
     let mut shown: Vec<(&str, &Case)> = Vec::new();
     for case in cases.iter().filter(|case| matches!(case.letter, None | Some('B'))) {

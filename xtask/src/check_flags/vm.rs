@@ -13,11 +13,11 @@ use tempfile::TempDir;
 use super::cases::Given;
 use crate::repository;
 
-/// Time limit of a start, which takes tenths of a second, or a few seconds with a thousand threads.
+/// Time limit for a start, which takes tenths of a second, or a few seconds with a thousand threads.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// Time limit of a case that should not start; then the VM is considered to hang.
+/// Time limit for a case that should not start; then the VM is considered to hang.
 const FATAL_TIMEOUT: Duration = Duration::from_secs(8);
-/// Limit of the address space for cases that should not start. A VM without flags needs 3 GB; unlimited growth would exhaust the host.
+/// Limit on the address space for cases that should not start. A VM without flags needs 3 GB; unlimited growth would exhaust the host.
 const FATAL_BYTES: u64 = 8 << 30;
 /// Interval at which the VM's exit is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(3);

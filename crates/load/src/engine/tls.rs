@@ -9,7 +9,7 @@ use crate::tls::describe;
 
 /// Number of bytes that are read from the socket at once: about a TLS record.
 pub const READ_BYTES: usize = 16 * 1024;
-/// rustls' limit of unread plain text: above it, rustls accepts no more input.
+/// rustls' limit on unread plain text: above it, rustls accepts no more input.
 const MAX_UNREAD_BYTES: usize = 16 * 1024;
 
 /// The TLS state of one connection.

@@ -288,7 +288,7 @@ impl Engine<'_> {
         true
     }
 
-    /// Handles that the peer has closed the connection.
+    /// Handles the closing of the connection by the peer.
     fn on_end(&mut self, index: u32, held: usize, now: u64) {
         let device = &mut self.devices[index as usize];
         if device.tls.as_ref().is_some_and(|tls| !tls.is_handshake_done()) {

@@ -347,7 +347,7 @@ impl Client {
         Ok((used, Heard::Nothing))
     }
 
-    /// Handles that the broker has closed the connection, which is always a fault: MQTT 3.1.1 has no way to announce it.
+    /// Handles the closing of the connection by the broker, which is always a fault: MQTT 3.1.1 has no way to announce it.
     pub fn end(&self, unread: &[u8]) -> MqttFault {
         if unread.is_empty() { MqttFault::Closed } else { MqttFault::Cut }
     }

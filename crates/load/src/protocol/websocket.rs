@@ -314,7 +314,7 @@ impl Connection {
         }
     }
 
-    /// Handles that the server has closed the connection; `unread` contains the unused bytes.
+    /// Handles the closing of the connection by the server; `unread` contains the unused bytes.
     pub fn end(&mut self, unread: &[u8]) -> Result<(), WebSocketFault> {
         let is_within =
             self.partial.is_some() || self.incomplete != Incomplete::Nothing || !unread.is_empty();

@@ -15,9 +15,9 @@ use crate::template::{Table, Template};
 
 /// Maximum number of devices in a group: a hundred times the ports of one host.
 const MAX_DEVICES: u64 = 10_000_000;
-/// Default timeout of connecting. If a SYN is lost, the next one is sent after a second (RFC 6298, 2.1).
+/// Default timeout for connecting. If a SYN is lost, the next one is sent after a second (RFC 6298, 2.1).
 const CONNECT_TIMEOUT_NS: u64 = 5 * SECOND_NS;
-/// Default timeout of an answer.
+/// Default timeout for an answer.
 const TIMEOUT_NS: u64 = 10 * SECOND_NS;
 /// Default pause after an error.
 const PAUSE_NS: u64 = SECOND_NS;

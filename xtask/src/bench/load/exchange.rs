@@ -189,7 +189,7 @@ mod tests {
 
     const SHORT: Duration = Duration::from_millis(30);
 
-    /// A target that returns the next of these counters with each call.
+    /// A target that returns the next of these counters on each call.
     struct Script(std::vec::IntoIter<Counts>);
 
     impl Target for Script {

@@ -1,4 +1,4 @@
-//! Runs servers and generators on one core each, with the hard limit of file descriptors, and ties their lifetime to this program.
+//! Runs servers and generators on one core each, with the hard limit on file descriptors, and ties their lifetime to this program.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -53,13 +53,13 @@ fn tied_to_parent() -> Result<Command> {
     Ok(placed)
 }
 
-/// Returns the hard limit of file descriptors.
+/// Returns the hard limit on file descriptors.
 pub fn descriptors() -> Result<u64> {
     let limits = fs::read_to_string("/proc/self/limits").context("cannot read /proc/self/limits")?;
     hard_limit(&limits).context("cannot parse /proc/self/limits")
 }
 
-/// Parses the hard limit of open files in /proc/PID/limits.
+/// Parses the hard limit on open files in /proc/PID/limits.
 fn hard_limit(limits: &str) -> Option<u64> {
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     line.split_whitespace().nth(1)?.parse().ok()

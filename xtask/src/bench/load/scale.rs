@@ -31,7 +31,7 @@ const RAMP: Duration = Duration::from_secs(30);
 const HOLD: Duration = Duration::from_secs(60);
 /// Time from the end of the ramp until the last connection is established; also the time after the hold.
 const MARGIN: Duration = Duration::from_secs(3);
-/// Timeout of the generator's exit.
+/// Timeout for the generator's exit.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// File descriptors of a server in addition to its even share of connections: the kernel distributes connections by a hash.
 const SPARE_DESCRIPTORS: u64 = 1_000;
