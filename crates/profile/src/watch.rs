@@ -400,7 +400,7 @@ impl Watch {
         self.threads.iter().map(|watched| watched.tid).collect()
     }
 
-    /// Returns the ids of the watched threads.
+    /// Processes new records, and checks the rate of traps and switches. To be called about a hundred times per second.
     pub fn drain(&mut self) {
         self.empty_rings();
         self.check();
