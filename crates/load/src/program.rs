@@ -147,9 +147,9 @@ pub enum Op {
     },
     /// Ends a loop: jumps back until the loop has run the given number of times.
     Repeat {
-        /// Number of iterations, at least 1.
+        /// Index of the device's loop counter.
         counter: usize,
-        /// Number of times, at least 1.
+        /// Number of iterations, at least 1.
         times: u32,
         /// Index of the operation after its [`Op::Begin`].
         back_to: usize,
