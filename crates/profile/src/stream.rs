@@ -154,7 +154,7 @@ impl Stream {
     /// Opens an event of a thread, disabled until [`Self::start`]; 0 is the calling thread.
     pub fn open(event: Event<'_>, tid: u32, options: &Options) -> Result<Stream, Refusal> {
         let mut builder = event.builder();
-        // Without PERIOD: with it the kernel samples every software event, whatever the period (perf_swevent_event,
+        // PERIOD is left out: with it, the kernel samples every software event, whatever the period (perf_swevent_event,
         // kernel/events/core.c). The period never changes here anyway.
         let fields = SampleFlag::TID | SampleFlag::TIME | SampleFlag::REGS_USER | SampleFlag::STACK_USER;
         let period = options.period.max(1);

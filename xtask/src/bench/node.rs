@@ -97,7 +97,7 @@ impl Otp {
 pub enum Load {
     /// Idle processes, ETS tables and ports.
     Huge { processes: u32, tables: u32, ports: u32 },
-    /// Binaries, which a process on each scheduler keeps.
+    /// Binaries, kept alive by a process on each scheduler.
     Carriers { megabytes: u32 },
     /// No load.
     Empty,
@@ -112,7 +112,7 @@ pub struct Node {
     running: Running,
     /// The node name.
     pub name: String,
-    /// `OTP 25 (erts 13.1.5)`.
+    /// OTP release and ERTS version: `OTP 25 (erts 13.1.5)`.
     pub version: String,
     /// Address of the node's echo server.
     pub echo: SocketAddr,

@@ -25,7 +25,7 @@ const IDLE_LIMIT_MB: f64 = 150.0;
 const RAMP_MOSQUITTO: Duration = Duration::from_secs(10);
 const RAMP_RABBITMQ: Duration = Duration::from_secs(75);
 const CONNECTIONS: u64 = 100_000;
-/// Time in which the connections are opened.
+/// Time over which the connections are opened.
 const RAMP: Duration = Duration::from_secs(30);
 /// Time for which all connections must stay open.
 const HOLD: Duration = Duration::from_secs(60);

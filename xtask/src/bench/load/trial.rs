@@ -12,7 +12,7 @@ use beamtune_model::load::{LoadResult, LoadStep};
 use super::tool::{Load, Tool};
 use crate::bench::process::{self, cpu_s_at_end, pause, peak_rss_bytes, wait_for};
 
-/// Time limit of starting and ending, in addition to the duration of the run: k6 creates 10,000 users first.
+/// Time limit for starting and ending, in addition to the duration of the run: k6 creates 10,000 users first.
 const TIMEOUT: Duration = Duration::from_secs(120);
 /// Maximum number of characters of a program's output that are shown.
 const MAX_CHARS: usize = 160;
@@ -31,7 +31,7 @@ pub struct TrialRun {
 }
 
 impl TrialRun {
-    /// Valid responses per CPU second.
+    /// Returns the number of valid responses per CPU second.
     pub fn per_cpu_s(&self) -> f64 {
         self.result.done() as f64 / self.cpu_s
     }
