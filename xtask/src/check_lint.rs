@@ -164,7 +164,7 @@ fn judge(file: &FlagFile, vm: &Vm) -> Result<(bool, Option<String>)> {
     Ok((started, wrong))
 }
 
-/// Returns arguments and environment as the launcher would build them from the fragments, in its order.
+/// Returns the arguments and the environment that the launcher would build from the fragments, in the launcher's order.
 fn given(fragments: &[Fragment]) -> Given {
     let mut given = Given::default();
     let mut ordered: Vec<&Fragment> = fragments.iter().collect();

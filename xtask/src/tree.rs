@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn pure_crates_may_not_read_clocks_or_files() {
+    fn pure_crates_must_not_read_clocks_or_files() {
         assert_eq!(faults("crates/rules/src/rules/x.rs", "let t = Instant::now();"), 1);
         assert_eq!(faults("crates/host/src/x.rs", "let t = Instant::now();"), 0);
         assert_eq!(faults("crates/rules/src/guard.rs", "use std::thread::Builder;"), 0);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_may_not_name_labs() {
+    fn rules_must_not_name_labs() {
         assert_eq!(faults("crates/rules/src/rules/x.rs", "if name == \"lab_gc_share_worker\" {}"), 1);
         assert_eq!(faults("crates/rules/src/rules/x.rs", "name: \"gc-share\","), 0);
     }

@@ -77,7 +77,7 @@ pub enum LoadError {
         "devices.{kind}: {source_ip} cannot connect to {address}; give sources of the target's IP version"
     )]
     SourceFamily {
-        /// Name of the kind of devices.
+        /// Name of the group of devices.
         kind: String,
         /// The source address.
         source_ip: std::net::IpAddr,
@@ -87,7 +87,7 @@ pub enum LoadError {
     /// A step or a protocol option is not possible here.
     #[error("devices.{kind}: {what}: {why}")]
     Unfit {
-        /// Name of the kind of devices.
+        /// Name of the group of devices.
         kind: String,
         /// The step's name, or the option.
         what: String,

@@ -51,7 +51,7 @@ serve(Meter, Began) ->
             erlang:halt(0, [{flush, false}])
     end.
 
-%% The process that is hot.
+%% Computes in an endless loop: the hot process.
 spin() -> spin().
 
 %% The keeper is registered until the agent's module is purged, or remains loaded on purpose (agent/README.md).

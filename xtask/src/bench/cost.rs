@@ -13,7 +13,7 @@ use super::{Bench, CONFIDENCE, or_not_measured};
 
 /// Number of blocks of windows: a block takes 24 s with two windows, or 36 s with three (etop).
 const BLOCKS: usize = 10;
-/// Limit of the overhead, as a share of a core.
+/// Maximum overhead, as a share of a core.
 const LIMIT: f64 = 0.005;
 /// The releases that are measured.
 const RELEASES: [u32; 4] = [23, 25, 27, 29];

@@ -17,7 +17,7 @@ const MEMORY_LIMIT_MB: f64 = 80.0;
 const OPEN_LIMIT_MS: f64 = 1_000.0;
 const DIAGNOSE_LIMIT_S: f64 = 10.0;
 const DIAGNOSE_MEMORY_LIMIT_MB: f64 = 200.0;
-/// Writing the synthetic day takes one or two minutes.
+/// Timeout; writing the synthetic day takes one or two minutes.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Returns the description of the method for the page.

@@ -15,7 +15,7 @@ use super::process::{command, run_to_end};
 
 const MEGABYTES: u64 = 4 << 10;
 const MEMORY_LIMIT_MB: f64 = 200.0;
-/// Sufficient for a disk that reads 100 MB/s.
+/// Timeout, sufficient for a disk that reads 100 MB/s.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Returns the description of the method for the page.

@@ -22,15 +22,15 @@ const TABLES: u32 = 100_000;
 const PORTS: u32 = 50_000;
 /// Number of processes of the node whose overhead has a limit.
 const PROCESSES: u32 = 200_000;
-/// Limit of the overhead of one sample per second, as a share of a core.
+/// Maximum overhead of one sample per second, as a share of a core.
 const COST_LIMIT: f64 = 0.05;
 /// Number of processes of the node in which one hot process must be found.
 const PROCESSES_WITH_HOT_ONE: u32 = 1_000_000;
 /// Maximum number of samples until the hot process is found.
 const HOT_LIMIT: usize = 3;
-/// Limit of the increase of p99, in milliseconds.
+/// Maximum increase of p99, in milliseconds.
 const DELAY_LIMIT_MS: f64 = 1.0;
-/// Limit of the duration of an item of a sample, in milliseconds.
+/// Maximum duration of an item of a sample, in milliseconds.
 const ITEM_LIMIT_MS: f64 = 100.0;
 /// The item that is read in short steps between samples, so that its total duration delays no request.
 const IN_STEPS: &str = "procs";

@@ -14,7 +14,7 @@ use super::window::Recorder;
 
 const BINARY_LIMIT_MB: f64 = 20.0;
 const MEMORY_LIMIT_MB: f64 = 80.0;
-/// Longer than a minute: the recorder then compresses, and needs the most memory.
+/// Duration of the recording. After a minute, the recorder compresses, which is when it needs the most memory.
 const RECORDED: Duration = Duration::from_millis(64_500);
 
 /// Returns the description of the method for the page.

@@ -19,7 +19,7 @@ const FIRST_SAMPLE_LIMIT_MS: f64 = 150.0;
 const LINTED: usize = 1000;
 const LINT_LIMIT_MS: f64 = 1000.0;
 
-/// Describes how the first sample is measured, on the page.
+/// Returns the description of how the first sample is measured, for the page.
 pub fn first_sample_method() -> String {
     "From before `beamtune record` starts until the end of the VM's first read, as the recording has it. This includes \
      starting the program, finding the node and its cookie, connecting, and injecting the agent. The node had been \
@@ -27,7 +27,7 @@ pub fn first_sample_method() -> String {
         .to_owned()
 }
 
-/// Describes how linting is measured, on the page.
+/// Returns the description of how linting is measured, for the page.
 pub fn lint_method() -> String {
     "The files of `fixtures/args` that hold flags, several copies of each.".to_owned()
 }

@@ -8,11 +8,11 @@ use super::node::{Load, Node, PROCESSES, TABLES};
 use super::window::{Reading, WINDOW, Watcher, Windows};
 use super::{Bench, CONFIDENCE};
 
-/// Pairs of windows: 24 s each.
+/// Number of pairs of windows; a pair takes 24 s.
 const PAIRS: usize = 13;
-/// Limit of the lost share of the throughput.
+/// Maximum share of the throughput that may be lost.
 const LIMIT: f64 = 0.02;
-/// If the interval is wider, the result is inconclusive.
+/// Maximum half-width of the interval; with a wider interval, the result is inconclusive.
 const HALF_WIDTH_LIMIT: f64 = 0.01;
 
 /// Returns the description of the method for the page.

@@ -38,7 +38,7 @@ pub fn batches(cases: Vec<Case>) -> Vec<Vec<Case>> {
     batches.into_iter().map(|(_, cases)| cases).chain(alone).collect()
 }
 
-/// Returns the aspects of a VM that a case changes or reads. Cases that share a topic are not started together.
+/// Returns the aspects of a VM that a case changes or reads. Cases with a common aspect are not started together.
 fn topics(case: &Case) -> BTreeSet<String> {
     let id = case.entry.id.as_str();
     let letters = match case.letter {

@@ -86,7 +86,7 @@ pub fn of(entry: &'static Entry, vm: &Vm) -> Vec<Case> {
     }
 }
 
-/// Returns the values to try for one version step of the accepted values.
+/// Returns the values to try on a VM whose version accepts these values.
 fn values(entry: &Entry, takes: &Takes, vm: &Vm) -> BTreeSet<String> {
     let mut values: BTreeSet<String> = WRONG.iter().map(|&word| word.to_owned()).collect();
     values.extend(takes.words.iter().chain(&takes.refuses).cloned());

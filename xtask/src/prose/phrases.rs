@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_found_whole_with_either_first_letter() {
+    fn whole_words_are_found_with_a_first_letter_of_either_case() {
         assert_eq!(found("Told of it, it stands there"), ["Told", "stands"]);
         assert_eq!(found("he understands, withstands, untold, stolid"), [""; 0]);
         assert_eq!(found("there is none"), ["is none"]);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_beyond_ascii_end_no_phrase_in_the_middle() {
+    fn a_non_ascii_letter_is_part_of_a_word() {
         assert_eq!(found("…whom… ätold told"), ["whom", "told"]);
     }
 

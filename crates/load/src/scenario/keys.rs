@@ -23,7 +23,7 @@ places! {
     FILE = "the file": ["load", "devices"];
     /// The schedule.
     LOAD = "load": ["rate", "spacing", "ramp", "for", "turns", "connect_within", "rundown", "seed"];
-    /// A kind of devices.
+    /// A group of devices.
     DEVICES = "devices.NAME": [
         "target", "count", "steps", "on_connect", "table", "sources", "connect_timeout", "timeout", "pause", "fields",
         "subprotocols", "mqtt", "framing", "tls"

@@ -239,7 +239,7 @@ fn freeze_in(result: &LoadResult) -> Option<String> {
     })
 }
 
-/// Returns the seconds in which the generator was the limit, out of all seconds: `13 of 60 s`.
+/// Returns the seconds in which the generator was the bottleneck, out of all seconds: `13 of 60 s`.
 fn bound_seconds(runs: &[TrialRun]) -> String {
     let sum = |of: fn(&LoadResult) -> u32| runs.iter().map(|run| of(&run.result)).sum::<u32>();
     let (bound, judged) =
@@ -247,7 +247,7 @@ fn bound_seconds(runs: &[TrialRun]) -> String {
     format!("{bound} of {judged} s")
 }
 
-/// Returns a remark if seconds were excluded because the generator was the limit.
+/// Returns a remark if seconds were excluded because the generator was the bottleneck.
 fn excluded(runs: &[TrialRun]) -> String {
     let is_any = runs.iter().any(|run| run.result.generator.bound_seconds > 0);
     if is_any { format!("; excluded as generator-bound: {}", bound_seconds(runs)) } else { String::new() }
@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_stall_as_long_as_the_freeze_is_taken_for_it() {
+    fn only_a_stall_as_long_as_the_freeze_is_attributed_to_it() {
         let result = |reason: &str| -> LoadResult {
             let second = serde_json::json!({"second": 3, "asked": 1000, "done": 1000, "errors": 0, "connected": 50,
                 "waiting": 0, "p50_ns": 1, "p99_ns": 2, "cores": 0.1, "bound": reason});

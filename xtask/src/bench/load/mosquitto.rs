@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use super::exchange::{Counts, Target};
 use crate::bench::process::{Running, command};
 
-/// Path in Debian, which is not in every user's PATH.
+/// Path in Debian; its folder is not in every user's PATH.
 const PROGRAM: &str = "/usr/sbin/mosquitto";
 /// Topics of the counters below `$SYS/broker`, which mosquitto publishes every second in this order (mosquitto(8)).
 const TOPICS: [&str; 3] = ["clients/connected", "publish/messages/received", "publish/messages/sent"];
@@ -22,7 +22,7 @@ pub struct Mosquitto {
     counts: Counts,
     /// Address of the listener.
     pub address: SocketAddr,
-    /// `mosquitto 2.0.11`.
+    /// Name and version: `mosquitto 2.0.11`.
     pub version: String,
     /// This field is the last, so that it is dropped after the subscriber.
     _running: Running,

@@ -11,18 +11,18 @@ use super::placement::{Cores, on_core};
 use super::trial::Freezable;
 use crate::bench::process::{Running, TIMEOUT, wait_for};
 
-/// Path in Debian, which is not in every user's PATH.
+/// Path in Debian; its folder is not in every user's PATH.
 const PROGRAM: &str = "/usr/sbin/nginx";
 /// Maximum number of connections, more than any load here opens.
 const MAX_CONNECTIONS: usize = 15_000;
-/// Well above the number of file descriptors that nginx has open without clients.
+/// With at most this many open file descriptors, nginx has no clients; without clients it has far fewer.
 const MAX_IDLE_DESCRIPTORS: usize = 100;
 
 /// A server that is killed when dropped.
 pub struct Nginx {
     running: Running,
     address: SocketAddr,
-    /// `nginx 1.22.1`.
+    /// Name and version: `nginx 1.22.1`.
     pub version: String,
 }
 

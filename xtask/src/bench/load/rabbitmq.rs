@@ -15,7 +15,7 @@ pub struct RabbitMq {
     _session: ProcessTree,
     /// Address of the MQTT listener.
     pub address: SocketAddr,
-    /// `RabbitMQ 3.10.8`.
+    /// Name and version: `RabbitMQ 3.10.8`.
     pub version: String,
 }
 

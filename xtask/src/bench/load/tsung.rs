@@ -18,7 +18,7 @@ use crate::bench::process::output;
 
 /// An installed Tsung.
 pub struct Tsung {
-    /// `Tsung 1.7.0`.
+    /// Name and version: `Tsung 1.7.0`.
     pub name: String,
 }
 

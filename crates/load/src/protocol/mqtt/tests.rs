@@ -328,7 +328,7 @@ fn the_reason_of_a_disconnect_is_reported() {
 }
 
 #[test]
-fn disconnect_is_sent_on_an_open_session_only() {
+fn disconnect_is_only_sent_in_an_open_session() {
     let mut out = Vec::new();
     Client::new(&connect(Version::V5)).close(&mut out);
     assert_eq!(out, b"");

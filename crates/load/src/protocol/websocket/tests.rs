@@ -437,7 +437,7 @@ fn the_end_of_a_connection_is_a_fault_if_something_was_pending() {
 }
 
 #[test]
-fn an_upgrade_that_is_refused_is_counted_as_a_status() {
+fn a_refused_upgrade_is_counted_as_a_status_error() {
     let mut random = Xoroshiro128PlusPlus::seed_from_u64(3);
     let mut values = Values { device: 0, turn: 0, count: &mut 0, random: &mut random, now_ns: 0 };
     let upgrade = Arc::new(Upgrade::new(&Template::literal("/"), &[], Vec::new()));
