@@ -9,7 +9,8 @@ use super::figure::{Figure, table};
 use super::machine::{self, Interference};
 use super::{Bench, CONFIDENCE, GROUPS, Group, process};
 
-/// CPU use by other processes, in cores, above which figures are described as rough. Contention has been seen to reverse the sign of an effect.
+/// CPU use by other processes, in cores, above which figures are described as rough. Contention has been seen to reverse the sign
+/// of an effect.
 const QUIET_CORES: f64 = 0.1;
 
 /// The result of a group.

@@ -15,7 +15,7 @@ use crate::bench::process::{Running, TIMEOUT, wait_for};
 const PROGRAM: &str = "/usr/sbin/nginx";
 /// Maximum number of connections, more than any load here opens.
 const MAX_CONNECTIONS: usize = 15_000;
-/// With at most this many open file descriptors, nginx has no clients; without clients it has far fewer.
+/// If nginx has fewer open file descriptors than this, all connections are closed; without clients it has far fewer.
 const MAX_IDLE_DESCRIPTORS: usize = 100;
 
 /// A server that is killed when dropped.
