@@ -1,4 +1,4 @@
-//! Adds up the tallies of all threads, second by second, and finds the seconds in which the generator itself was the limit.
+//! Adds up the tallies of all threads, second by second, and finds the seconds in which the generator itself was the bottleneck.
 //!
 //! Times from such generator-bound seconds say little about the target, so a run's times are taken from its other seconds. Counts and
 //! errors are taken from all seconds.

@@ -47,8 +47,8 @@ impl<W: Write> HistogramLog<W> {
         Ok(Self { tags: tags.collect(), output, serializer, began })
     }
 
-    /// Adds the histograms of a second. If the generator was the limit in this second, `bound` is the reason, which is written as a
-    /// comment.
+    /// Adds the histograms of a second. If the generator was the bottleneck in this second, `bound` is the reason, which is written as
+    /// a comment.
     ///
     /// # Errors
     /// If the log cannot be written.

@@ -8,7 +8,7 @@ use crate::clock::SECOND_NS;
 use crate::protocol::{Checks, Message, Protocol};
 use crate::schedule::{Profile, Spacing};
 
-/// Maximum nesting of repetitions.
+/// Maximum nesting of loops.
 pub const MAX_NESTED_REPEATS: usize = 4;
 
 /// The plan of a whole run.
@@ -64,7 +64,7 @@ impl Model {
 /// A group of devices with the same steps and settings.
 #[derive(Debug, Clone)]
 pub struct Kind {
-    /// Name of the kind.
+    /// Name of the group.
     pub name: String,
     /// Number of devices.
     pub devices: u64,

@@ -22,7 +22,7 @@ use websocket::{CloseFrame, WebSocketFault};
 /// Number of bytes at the beginning of a body or message that checks examine.
 const CHECKED_BYTES: usize = 64 * 1024;
 
-/// A message of a device, in the protocol of its kind.
+/// A message of a device, in the device's protocol.
 #[derive(Debug, Clone)]
 pub enum Message {
     /// An HTTP/1.1 request; its answer is the reply.
@@ -154,7 +154,7 @@ pub enum Session {
     Mqtt(mqtt::Client),
 }
 
-/// The protocol of a kind of devices, with the data that opens a session.
+/// The protocol of a group of devices, with the data that opens a session.
 #[derive(Debug, Clone)]
 pub enum Protocol {
     /// HTTP/1.1.

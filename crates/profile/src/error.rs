@@ -66,7 +66,7 @@ pub enum ProfileError {
         /// The file.
         path: String,
     },
-    /// The limit on locked memory or of open files is reached.
+    /// The limit on locked memory or open files is reached.
     #[error("cannot watch threads with {what}: out of locked memory or open files ({source}); {ROOM_ADVICE}")]
     NoRoom {
         /// The event that was opened.

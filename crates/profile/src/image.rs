@@ -17,7 +17,7 @@ use crate::elf::Elf;
 use crate::error::ProfileError;
 use crate::tail_calls;
 
-/// Maximum size of `/proc/PID/maps`. A VM has a few hundred mappings, or about ten thousand if it has many carriers, of 100 bytes each.
+/// Maximum size of `/proc/PID/maps`. A VM has a few hundred lines of 100 bytes each, or about ten thousand with many carriers.
 const MAX_MAPS_BYTES: usize = 64 << 20;
 /// Maximum size of a program; a VM with debug information is 30 MB in size.
 const MAX_PROGRAM_BYTES: usize = 512 << 20;

@@ -52,11 +52,12 @@ impl WaitKind {
 /// What a thread was doing, according to its stack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Activity {
-    /// The thread waited for a lock. Functions outside the lock's own functions, innermost first.
+    /// The thread waited for a lock. Contains the functions outside the lock's own functions, innermost first.
     WaitsForLock(Vec<String>),
-    /// The thread was inside a locking function without a sign of waiting: it takes the lock. Functions as in [`Self::WaitsForLock`].
+    /// The thread was inside a locking function without a sign of waiting: it takes the lock. Contains functions as in
+    /// [`Self::WaitsForLock`].
     Locks(Vec<String>),
-    /// The thread waited for something else: work, or another thread. The function that waited, if it has a name.
+    /// The thread waited for something else: work, or another thread. Contains the function that waited, if it has a name.
     WaitsForOther(Option<String>),
     /// The thread did none of these.
     Other,

@@ -387,7 +387,7 @@ impl Watch {
         self.checked = (Instant::now(), 0);
     }
 
-    /// Removes uprobes in another thread, since this takes the kernel long.
+    /// Removes uprobes in another thread, since the kernel takes long to do this.
     fn remove_probes(&mut self) {
         let streams: Vec<Stream> =
             self.threads.iter_mut().flat_map(|watched| std::mem::take(&mut watched.sleeps)).collect();

@@ -191,7 +191,7 @@ impl Engine<'_> {
     }
 
     /// Reads until the socket is empty or other devices must run. A short read means that the socket is empty (epoll(7), question 9),
-    /// unless the peer has closed.
+    /// unless the peer has closed the connection.
     pub(super) fn on_readable(&mut self, index: u32, generation: u32, is_closed: bool) {
         for _ in 0..MAX_READS_AT_ONCE {
             let device = &mut self.devices[index as usize];
