@@ -48,7 +48,7 @@ const CONNECTIONS_PER_S: u64 = 2000;
 pub struct Scenario {
     /// The schedule.
     pub load: Load,
-    /// The kinds of devices, in the order of the file; at least one.
+    /// The groups of devices, in the order of the file; at least one.
     pub kinds: Vec<Devices>,
 }
 
@@ -68,7 +68,7 @@ pub struct Load {
 /// A group of devices with the same steps and settings.
 #[derive(Debug, Clone)]
 pub struct Devices {
-    /// Name of the kind.
+    /// Name of the group.
     pub name: String,
     /// Number of devices.
     pub count: u64,
@@ -322,7 +322,7 @@ fn read_kinds(value: &Value<'_>, turns: Option<Option<u64>>, is_open: bool) -> O
     if entries.is_empty() {
         value.fault("there are no devices: add `[devices.NAME]`");
     }
-    // An arrival takes any free device, so the proportion of several kinds would be random.
+    // An arrival takes any free device, so the proportion of several groups would be random.
     if let [_, (at, second), ..] = entries.as_slice()
         && is_open
     {
