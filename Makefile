@@ -10,11 +10,11 @@ BINARY := $(TARGET)/release/beamtune
 help:            ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
 
-demo: build      ## diagnose a sick node and a RabbitMQ under load, then diagnose and tune a shop (10 minutes)
+demo: build      ## diagnose a faulty node and a RabbitMQ under load, then diagnose and tune a demo web shop (10 minutes)
 	scripts/install.sh demo
 	scripts/demo.sh $(BINARY)
 
-# The chroots are downloaded while the compiler runs.
+# The chroots are created while the compiler runs.
 test:            ## install what the tests need, and run all tests
 	scripts/install.sh test
 	scripts/otp.sh & chroots=$$!; $(MAKE) --no-print-directory build-ci; built=$$?; wait $$chroots && exit $$built
@@ -28,7 +28,7 @@ build: $(if $(wildcard /usr/bin/cc),,install-build) ## build the static binary
 man: build       ## write manual pages to target/man and shell completions to target/completions
 	$(BINARY) man target
 
-screenshots: build ## write the pictures of docs/images from real runs (5 minutes)
+screenshots: build ## create the pictures in docs/images from real runs (5 minutes)
 	scripts/install.sh demo
 	scripts/screenshots.sh $(BINARY)
 
@@ -63,13 +63,13 @@ locks: build     ## evaluate `beamtune locks`, write docs/evaluation.md (half an
 	scripts/otp.sh
 	scripts/locks.sh $(BINARY)
 
-search:          ## evaluate the search for settings on synthetic surfaces, write docs/evaluation.md (3 minutes)
+search:          ## evaluate the search for settings on synthetic response surfaces, write docs/evaluation.md (3 minutes)
 	scripts/search.sh
 
 errors:          ## simulate the error rates of comparisons, write docs/evaluation.md (5 minutes)
 	scripts/errors.sh
 
-truths: build    ## compare settings with known effects, write docs/known-truths.md (1 hour, quiet host)
+truths: build    ## run `beamtune compare` on settings with known effects, write docs/known-truths.md (1 hour, quiet host)
 	scripts/truths.sh $(BINARY)
 
 tuned: build     ## tune RabbitMQ and ejabberd, write docs/tuned.md (3 hours, quiet host)
@@ -107,7 +107,7 @@ check-flags:     ## compare the flag data and the linter with VMs of all release
 	cargo run --quiet -p xtask -- check-flags
 	cargo run --quiet -p xtask -- check-lint
 
-fuzz:            ## fuzz the readers, one minute of CPU time each (ONLY=frames SECONDS=1800: one target for longer)
+fuzz:            ## fuzz the readers of untrusted input, one minute of CPU time each (ONLY=frames SECONDS=1800: one target for longer)
 	scripts/fuzz.sh $(if $(SECONDS),--seconds $(SECONDS)) $(ONLY)
 
 clean:           ## remove build output and demo recordings

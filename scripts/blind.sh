@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Runs the nodes of a blind round one after the other, and diagnoses ten seconds of each.
+# Runs the nodes of a blind round one after the other, and diagnoses each from a recording of ten seconds.
 #
 #   scripts/blind.sh BEAMTUNE ROUND OUTPUT [CASE ...]
 #
-# Writes CASE.beamtune, CASE.txt and CASE.json into OUTPUT. A person judges them by the case's truth.toml.
+# Writes CASE.beamtune, CASE.txt and CASE.json to OUTPUT. A person compares them with the case's truth.toml.
 set -euo pipefail
 beamtune=$(realpath "$1"); round=$2; mkdir -p "$3"; output=$(realpath "$3"); shift 3
 cd "$(dirname "${BASH_SOURCE[0]}")/../blind/$round"
@@ -21,7 +21,7 @@ for case in "$@"; do
         sleep 0.2
     done
     if [ -n "$node" ]; then
-        # Like doctor, but keeps the recording, so that later rules can judge the same node.
+        # This does the same as `doctor`, but keeps the recording, so that later rules can diagnose the same node.
         rm -f "$output/$case.beamtune"
         "$beamtune" record "$node" --for 10s -o "$output/$case.beamtune" >/dev/null 2>>"$output/$case.err" || true
         "$beamtune" diagnose "$output/$case.beamtune" >"$output/$case.txt" 2>>"$output/$case.err" || true

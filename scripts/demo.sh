@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Diagnoses a sick lab node and a RabbitMQ under load, measures lock contention on another sick node, then diagnoses and
-# tunes a shop. Leaves recordings, the study and the new vm.args in demo-recordings/, and no processes.
+# Diagnoses a faulty lab node and a RabbitMQ under load, measures lock contention on another faulty node, then diagnoses and tunes a demo
+# web shop. Leaves recordings, the study and the new vm.args in demo-recordings/, and no processes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 beamtune=$(realpath "$1")
@@ -25,7 +25,7 @@ say() { printf '\n\033[1m$ %s\033[0m\n' "$*"; }
 # A diagnosis with findings exits with 1, which is a success here.
 found() { "$@" || [ $? -eq 1 ]; }
 
-# Starts a lab and waits until its fault is present; $node is its node name.
+# Starts a lab and waits until its fault has appeared; $node is the node name.
 lab_start() { # NAME
     say "beamtune lab run $1"
     "$beamtune" lab run "$1" --for 2m >"$folder/lab" 2>&1 &

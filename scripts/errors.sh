@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Measures the error rates of `beamtune compare` on simulated noise and on the noise of recorded trials
-# (docs/noise/*.jsonl), and writes the table into docs/evaluation.md.
+# Measures the error rates of `beamtune compare` on simulated noise and on the noise of recorded trials (docs/noise/*.jsonl), and writes the
+# table to docs/evaluation.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=$(mktemp -d)

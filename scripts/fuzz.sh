@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Fuzzes the readers of untrusted input: scripts/fuzz.sh [--seconds N] [--keep] [TARGET...]
 #
-# Each target gets N seconds of CPU time (default 60). CPU time, so that a busy host does not reduce the depth. Without
-# names, all targets run. Crashes are written to target/fuzz/artifacts/TARGET, and the script fails. Inputs that reach
-# new code are kept in target/fuzz/corpus/TARGET for the next run.
+# Each target gets N seconds of CPU time (default 60), so that a busy host does not reduce the depth. Without TARGET, all targets run.
+# Crashes are written to target/fuzz/artifacts/TARGET, and the script fails. Inputs that reach new code are kept in
+# target/fuzz/corpus/TARGET for the next run.
 # --keep: copy a selection of the inputs with the best coverage into fuzz/corpus/TARGET.
 #
-# Works with the stable compiler: RUSTC_BOOTSTRAP enables the address sanitizer. FUZZ_SANITIZER=none disables it and is
-# about three times as fast. Needs g++ for libFuzzer; cargo-fuzz is installed if missing.
+# Works with the stable compiler: RUSTC_BOOTSTRAP enables the address sanitizer. FUZZ_SANITIZER=none disables the sanitizer, which is about
+# three times as fast. Needs g++ for libFuzzer; cargo-fuzz is installed if it is missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -28,14 +28,14 @@ if [ ${#targets[@]} -eq 0 ]; then
 fi
 
 out=$PWD/target/fuzz
-# Inputs per target in the repository, of at most 4 kB each.
+# Maximum number of inputs per target in the repository, of at most 4 kB each.
 max_files=12
-# Size of an input in bytes: larger ones find little more, and a recording needs several pages.
+# Maximum size of an input in bytes: larger inputs find little more, and a recording needs several pages.
 max_bytes=32768
 export RUSTC_BOOTSTRAP=1
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=0:detect_odr_violation=0}
 
-# Temporary files of targets, in memory if possible. Removed here, because targets are killed.
+# Folder for temporary files of targets, in memory if possible. It is removed here, because targets are killed.
 TMPDIR=$(mktemp -d -p /dev/shm 2>/dev/null || mktemp -d)
 export TMPDIR
 trap 'rm -rf "$TMPDIR"' EXIT
@@ -45,8 +45,8 @@ cargo fuzz build --fuzz-dir fuzz --target-dir "$out" --sanitizer "${FUZZ_SANITIZ
     $([ ${#targets[@]} -eq 1 ] && echo "${targets[0]}")
 binaries=$out/$(rustc -vV | sed -n 's/^host: //p')/release
 
-# Replaces the inputs of a target in the repository by a selection of every size from those that together have the full
-# coverage. Inputs with other names than hashes stay: they were written by hand, or once caused a crash.
+# Replaces the inputs of a target in the repository with a selection of inputs of every size, from the inputs that together have the full
+# coverage. Inputs whose names are not hashes are kept: they were written by hand, or once caused a crash.
 keep_inputs() {
     local target=$1 chosen
     chosen=$(mktemp -d)

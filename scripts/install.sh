@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that a target of the Makefile needs.
+# Installs the Debian packages that a Makefile target needs. Each target includes the packages of the one before it.
 #
-#   scripts/install.sh build   C compiler for SQLite and zstd
-#   scripts/install.sh demo    build, Erlang and RabbitMQ
-#   scripts/install.sh test    demo, Elixir, ejabberd, Yaws, Maven, mosquitto, nginx, debootstrap, libraries for emulators, mandoc
-#   scripts/install.sh bench   test, and the load generators wrk, h2load and tsung
+#   scripts/install.sh build   a C compiler for SQLite and zstd
+#   scripts/install.sh demo    Erlang and RabbitMQ
+#   scripts/install.sh test    Elixir, ejabberd, Yaws, Maven, mosquitto, nginx, debootstrap, libraries for emulators, mandoc
+#   scripts/install.sh bench   the load generators wrk, h2load and tsung
 #
-# Services of these packages are not started: the tests start their own.
+# The services of these packages are not started: the tests start their own.
 set -euo pipefail
 
 packages_for() {
@@ -36,7 +36,7 @@ if ! command -v apt-get >/dev/null; then
     exit 2
 fi
 
-# policy-rc.d keeps apt from starting services; an existing one is left unchanged.
+# policy-rc.d prevents apt from starting services; an existing policy is left unchanged.
 policy=/usr/sbin/policy-rc.d
 if [ ! -e "$policy" ]; then
     printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee "$policy" >/dev/null

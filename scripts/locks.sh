@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Runs `beamtune locks` on nodes with and without lock contention, on OTP 23, 25, 27 and 29, and writes the results into
-# docs/evaluation.md.
+# Runs `beamtune locks` on nodes with and without lock contention, on OTP 23, 25, 27 and 29, and writes the results to docs/evaluation.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 BEAMTUNE=$(realpath "$1")

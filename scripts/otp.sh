@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Creates chroots with the OTP releases that Debian 12 lacks, for the tests:
-#   23 (bullseye), 27 (trixie), 29 (sid). OTP 25 is the host's own.
+#   23 (bullseye), 27 (trixie), 29 (sid). OTP 25 is the host's.
 # They are cached outside the repository, in $BEAMTUNE_OTP_DIR (default ~/.cache/beamtune/otp).
 #
-#   scripts/otp.sh         create the missing ones (about 45 s and 300 MB each)
-#   scripts/otp.sh list    print "RELEASE FOLDER" for each existing one
+#   scripts/otp.sh         create the missing chroots (about 45 s and 300 MB each)
+#   scripts/otp.sh list    print "RELEASE FOLDER" for each existing chroot
 set -euo pipefail
 root=${BEAMTUNE_OTP_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/beamtune/otp}
 packages=erlang-base,erlang-runtime-tools,erlang-tools,erlang-ssl,elixir
@@ -23,12 +23,12 @@ mkdir -p "$root"
 for release in 23 27 29; do
     target=$root/$release
     if [ ! -e "$target/.complete" ]; then
-        # Remove the rest of an interrupted run, but nothing through its mounted /proc.
+        # Removes what an interrupted run left behind, except below a /proc that is still mounted.
         if mountpoint -q "$target/proc" 2>/dev/null; then umount "$target/proc"; fi
         rm -rf --one-file-system "$target"
         echo "OTP $release: creating a chroot of Debian ${suite_of[$release]} in $target"
         options=(--variant=minbase "--include=$packages")
-        # Debian 12's keyring lacks sid's current key.
+        # The keyring of Debian 12 lacks the current key of sid.
         [ "$release" = 29 ] && options+=(--no-check-gpg)
         debootstrap "${options[@]}" "${suite_of[$release]}" "$target" >"$root/$release.log" 2>&1 ||
             { tail -5 "$root/$release.log" >&2; echo "debootstrap failed; full output: $root/$release.log" >&2; exit 2; }

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Builds the load generators for `make bench` that Debian does not package: oha, and k6 if Go is installed. They are
-# installed in ~/.cache/beamtune/peers/bin, unless they exist there. The first run takes some ten minutes.
+# Builds the load generators for `make bench` that Debian does not package: oha, and k6 if Go is installed. They are installed in
+# ~/.cache/beamtune/peers/bin if they are not there yet. The first run takes about ten minutes.
 #
-# The benchmark searches $BEAMTUNE_PEERS, that folder and PATH, and reports missing peers. To compare with wrk2, which
-# has no package, build it and install it as `wrk2` in one of these folders.
+# The benchmark searches $BEAMTUNE_PEERS, ~/.cache/beamtune/peers/bin and PATH, and reports missing peers. wrk2 has no package: for a
+# comparison with it, build it and install it as `wrk2` in one of these folders.
 set -euo pipefail
 
 oha=1.16.0
@@ -13,7 +13,7 @@ root=$HOME/.cache/beamtune/peers
 mkdir -p "$root/bin"
 log=$(mktemp)
 
-# A failed build only leaves one peer out of the benchmark.
+# If a build fails, the benchmark only lacks this peer.
 build() {
     local name=$1
     shift

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Downloads PerfTest, RabbitMQ's load generator, and its dependencies through Maven, and prints their folder.
+# Downloads PerfTest, RabbitMQ's load generator, and its dependencies with Maven, and prints their folder.
 #
-# The folder is cached outside the repository, in $BEAMTUNE_CACHE/perftest (default ~/.cache/beamtune/perftest). It is
-# complete if it holds the same pom, so a new version is downloaded again.
+# The folder is cached outside the repository, in $BEAMTUNE_CACHE/perftest (default ~/.cache/beamtune/perftest). It is complete if it
+# contains the same pom.xml, so a new version triggers a new download.
 set -euo pipefail
 pom=$(dirname "$(realpath "$0")")/rabbitmq/perftest.pom.xml
 folder=${BEAMTUNE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/beamtune}/perftest

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Writes docs/images/*.svg: what beamtune prints for nodes that run here. Look at the pictures before you commit them.
+# Writes docs/images/*.svg, which show what beamtune prints for nodes that run here. Check the pictures before you commit them.
 set -euo pipefail
 root=$(realpath "$(dirname "$0")/..")
 folder=$(mktemp -d)
@@ -17,7 +17,7 @@ finish() {
 }
 trap finish EXIT
 
-# Runs a command on a terminal of 100 columns, and writes its picture. Findings are no failure.
+# Runs a command in a terminal of 100 columns, and writes the picture. Findings are not a failure.
 picture() { # NAME COMMAND
     echo "docs/images/$1.svg"
     printf '\033[1m$ %s\033[0m\n' "$2" >"$folder/output"
@@ -28,7 +28,7 @@ picture() { # NAME COMMAND
     mv "$folder/picture.svg" "$root/docs/images/$1.svg"
 }
 
-# Waits until a command succeeds, while a process runs.
+# Waits until a command succeeds. Fails if the process PID ends first.
 await() { # PID COMMAND…
     for _ in $(seq 600); do
         "${@:2}" 2>/dev/null && return
@@ -59,6 +59,6 @@ kill -INT "${pids[@]}"
 wait "${pids[@]}" || true
 pids=()
 
-# The command of docs/tutorial.md.
+# This command is also in docs/tutorial.md.
 picture compare "beamtune compare --b '+MMmcs 30' --objective cpu-time --study shop.study \\
     --work 'erl -args_file demo/shop/vm.args -pa demo/shop -run shop sell 6000'"

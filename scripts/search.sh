@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Compares the search for settings with other methods on synthetic surfaces, and writes the table into docs/evaluation.md.
-# Needs python3 with venv, and PyPI for Optuna.
+# Compares the search for settings with other methods on synthetic surfaces, and writes the table to docs/evaluation.md. Needs python3 with
+# venv, and access to PyPI for Optuna.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=target/optuna/bin/python

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs `beamtune compare` on settings with known effects, and writes its answers into docs/known-truths.md. Takes 25
-# minutes to an hour. TRUTHS=NAME,… repeats some of them and leaves the other sections unchanged.
+# Runs `beamtune compare` on settings with known effects, and writes its output to docs/known-truths.md. Takes 25 minutes to an hour.
+# TRUTHS=NAME,… only runs these settings, and leaves the other sections unchanged.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 beamtune=$(realpath "$1")
@@ -10,9 +10,9 @@ quota=
 finish() {
     local status=$?
     for pid in "${neighbours[@]}"; do kill "$pid" 2>/dev/null || true; done
-    # The control group is empty by now.
+    # The control group is empty at this point.
     [ -n "$quota" ] && rmdir "$quota" 2>/dev/null || true
-    # After a failure the studies are kept, to be resumed.
+    # After a failure the studies are kept, so that they can be resumed.
     if [ "$status" -eq 0 ]; then rm -rf "$work"; else echo "studies are in $work" >&2; fi
 }
 trap finish EXIT
@@ -20,7 +20,7 @@ erlc -o "$work" scripts/truths/*.erl
 epmd -daemon
 
 wanted() { case ",${TRUTHS:-$1}," in *",$1,"*) ;; *) return 1 ;; esac; }
-# name, description, options of compare
+# Arguments: name, description, options of compare
 truth() {
     local name=$1 known=$2 began status=0
     shift 2
@@ -35,7 +35,7 @@ truth() {
         echo "$(date +%F), OTP $(erl -noinput -eval 'io:put_chars(erlang:system_info(otp_release)), halt().'), $(nproc) CPUs, $(($(date +%s) - began)) s:"
         echo
         echo '```'
-        # The folder is temporary.
+        # The folder is temporary, so its name is replaced.
         echo "\$ beamtune compare $(printf '%q ' "$@" | sed "s|$work|FOLDER|g; s|$beamtune|beamtune|g")"
         cat "$work/answer"
         echo '```'
@@ -46,7 +46,7 @@ truth() {
 
 # Prints the command line of the echo server.
 echo_server() { echo "exec erl -noinput -sname truth_echo -setcookie truth -pa $work -s echo"; }
-# Creates a control group with a quota in percent of one CPU.
+# Creates a control group with a CPU quota, in percent of one CPU.
 make_quota() {
     if [ -d /sys/fs/cgroup/cpu ]; then
         quota=/sys/fs/cgroup/cpu/beamtune_truth
@@ -84,6 +84,6 @@ truth fragmentation 'The lab steady-fragmentation: short-lived large documents l
 truth write-concurrency 'An ETS table with many writers: write_concurrency lets them write in parallel. The variant is selected by an environment variable, and the target is a job rather than a service.' \
     --b-env TABLE_WRITE_CONCURRENCY=true --work "erl -noinput -sname truth_table -setcookie truth -pa $work -s table"
 
-# More work per answer than above: the cost of an answer of 30 µs drifts if the CPU sleeps between answers.
+# This load needs more CPU time per answer than the one above: the cost of a 30 µs answer drifts if the CPU sleeps between answers.
 truth placebo 'The limit of the distribution buffer, on a node without distribution connections.' \
     --b '+zdbbl 2048' --start "export LIST=20000 && $(echo_server)" --load tcp://127.0.0.1:9191 --rate 1500 --connections 40 --for 10s --warm-up 12s

@@ -1,24 +1,23 @@
 #!/usr/bin/env bash
-# Tunes real software (RabbitMQ under PerfTest, ejabberd under XMPP over WebSocket), compares the result with the default in
-# an independent run, and writes both outputs into docs/tuned.md. Takes an hour and a half for each, on a quiet host.
-# TUNED=rabbitmq or TUNED=ejabberd runs one of them and leaves the other section unchanged.
+# Tunes real software (RabbitMQ under PerfTest, ejabberd under XMPP over WebSocket), compares the result with the default in an independent
+# run, and writes both outputs to docs/tuned.md. Takes an hour and a half for each, on a quiet host. TUNED=rabbitmq or TUNED=ejabberd only
+# runs one of them, and leaves the other section unchanged.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 beamtune=$(realpath "$1")
 work=$(mktemp -d)
 finish() {
-    # After a failure the studies are kept, to be resumed.
+    # After a failure the studies are kept, so that they can be resumed.
     if [ $? -eq 0 ]; then rm -rf "$work"; else echo "studies are in $work" >&2; fi
 }
 trap finish EXIT
-# The target may be started as another user.
+# The target may run as another user.
 chmod 755 "$work"
 cp scripts/tuned/ejabberd.yml "$work"
-# At 400 a second a stanza costs twice as much CPU, mostly for wake-ups, and the cost varies from trial to trial by nearly as
-# much.
+# At 400 stanzas a second, a stanza costs twice as much CPU time, mostly for wake-ups, and the cost varies between trials by nearly as much.
 sed "s/^rate = 400$/rate = 2000/" fixtures/load/xmpp-websocket.toml >"$work/xmpp.toml"
 
-# name, description, options of tune and compare
+# Arguments: name, description, options of tune and compare
 tuned() {
     local name=$1 about=$2
     shift 2

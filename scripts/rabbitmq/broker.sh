@@ -1,16 +1,16 @@
-# Functions for a private RabbitMQ, which leaves an installed broker alone. To be sourced.
+# Functions for a private RabbitMQ, which do not affect an installed broker. To be sourced.
 #
 #   broker_start FOLDER NAME PORT     start a broker and wait until it is ready; $BROKER_PID is the process id of its VM;
 #                                     its distribution listens on the next port
-#   broker_stop                       stop it
+#   broker_stop                       stop the broker
 #   broker_load FOLDER PORT SECONDS QUEUES PUBLISHERS RATE BYTES CONSUMERS WORK_MS
-#                                     start a load and wait until it runs; $LOAD_PID is its process id, FOLDER/load its
+#                                     start a load and wait until it runs; $LOAD_PID is its process id, FOLDER/load is its
 #                                     output
-#   load_stop                         stop it
+#   load_stop                         stop the load
 
 RABBITMQ_PLUGINS=$(echo /usr/lib/rabbitmq/lib/rabbitmq_server-*/plugins)
 BROKER_PID=
-# RabbitMQ's start script, which waits for the VM.
+# The process id of RabbitMQ's start script, which waits for the VM.
 BROKER_SCRIPT=
 LOAD_PID=
 
@@ -26,7 +26,7 @@ broker_start() {
         exec setsid /usr/lib/rabbitmq/bin/rabbitmq-server </dev/null >"$folder/out" 2>&1
     ) &
     BROKER_SCRIPT=$!
-    # It takes 3 s on a quiet machine.
+    # Starting takes 3 s on a quiet host.
     for _ in $(seq 1200); do
         if grep -q 'Server startup complete' "$folder/out" 2>/dev/null && [ -s "$folder/pid" ]; then
             BROKER_PID=$(cat "$folder/pid")
@@ -42,7 +42,7 @@ broker_start() {
 
 broker_stop() {
     [ -z "$BROKER_SCRIPT" ] && return 0
-    # On SIGTERM the script stops the VM, even one that is still starting.
+    # On SIGTERM, the script stops the VM, even if it is still starting.
     kill "$BROKER_SCRIPT" 2>/dev/null || true
     for _ in $(seq 300); do
         kill -0 "$BROKER_SCRIPT" 2>/dev/null || break

@@ -1,9 +1,9 @@
-%% Load on a RabbitMQ node through RabbitMQ's Erlang client: publishers with a fixed rate, and consumers that work for a
-%% fixed time on each message and acknowledge it.
+%% Generates load on a RabbitMQ node through RabbitMQ's Erlang client: publishers with a fixed rate, and consumers that work for a fixed
+%% time on each message and acknowledge it.
 %%
 %%   erl -noinput -run rabbit_load start PORT SECONDS QUEUES PUBLISHERS RATE BYTES CONSUMERS WORK_MS
 %%
-%% RATE is messages a second of all publishers together. Prints a line a second in PerfTest's format, and halts after SECONDS.
+%% RATE is the total messages per second of all publishers. Prints a line per second in PerfTest's format, and halts after SECONDS.
 -module(rabbit_load).
 
 -export([start/1]).
@@ -14,7 +14,7 @@
 
 start(Args) ->
     [Port, Seconds, Queues, Publishers, Rate, Bytes, Consumers, WorkMs] = [list_to_integer(Arg) || Arg <- Args],
-    %% If one of them fails, the load halts.
+    %% If a linked process fails, the load halts.
     process_flag(trap_exit, true),
     {ok, Connection} = amqp_connection:start(#amqp_params_network{port = Port}),
     Names = [iolist_to_binary(["load_", integer_to_list(N)]) || N <- lists:seq(1, Queues)],

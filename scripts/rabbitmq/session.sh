@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs a private RabbitMQ, optionally with a load, until standard input closes: so it never outlives its parent process.
+# Runs a private RabbitMQ, optionally with a load, until standard input closes. So it never outlives its parent process.
 #
 #   scripts/rabbitmq/session.sh FOLDER NAME PORT [SECONDS QUEUES PUBLISHERS RATE BYTES CONSUMERS WORK_MS]
 #

@@ -1,5 +1,5 @@
-%% Echoes each line after summing LIST numbers (default 300). If PULSES is set, four processes also use PULSES ms of CPU time
-%% each, every 300 ms at the same moment.
+%% Echoes each line after summing LIST numbers (default 300). If PULSES is set, four additional processes use PULSES ms of CPU time each,
+%% all at the same moment, every 300 ms.
 -module(echo).
 
 -export([start/0]).
@@ -39,7 +39,7 @@ pulse(Steps) ->
     compute(Steps),
     pulse(Steps).
 
-%% A process cannot read its CPU time, so work is measured in steps, which are calibrated before anything else runs.
+%% A process cannot read its own CPU time, so work is measured in steps, which are calibrated before anything else runs.
 steps_per_ms() ->
     {Us, ok} = timer:tc(fun() -> compute(1000000) end),
     1000000000 div Us.

@@ -1,4 +1,4 @@
-%% A job: processes that write to one ETS table. An environment variable selects its options, so that two variants can be
+%% A job for comparisons: processes write to one ETS table. An environment variable selects the table's options, so that two variants can be
 %% compared.
 -module(table).
 

@@ -1,8 +1,8 @@
 //! `cargo run --release -p xtask -- bench BINARY`: measures beamtune's overhead and speed.
 //!
-//! Writes docs/benchmarks.md, one section per group of figures; `--only` writes one section. Comparisons alternate between
-//! the variants in windows of random order, and give an interval. The page also reports the CPU that other processes used.
-//! A figure that cannot be measured says why.
+//! Writes docs/benchmarks.md, one section per group of figures; `--only` writes one section. Comparisons alternate between the variants in
+//! windows of random order, and report an interval. The page also reports the CPU time that other processes used. If a figure cannot be
+//! measured, the page says why.
 
 mod cost;
 mod day;
@@ -45,13 +45,13 @@ const CONFIDENCE: f64 = 0.95;
 struct Group {
     name: &'static str,
     measure: fn(&Bench) -> Result<Vec<Figure>>,
-    /// Describes the method on the page.
+    /// Returns the description of the method for the page.
     method: fn() -> String,
     /// Folders of the measured code.
     code: &'static [&'static str],
 }
 
-/// In the order of the page; `--only` counts from 1.
+/// The groups, in the order of the page; `--only` counts from 1.
 const GROUPS: [Group; 14] = [
     Group {
         name: "list of nodes",
@@ -129,15 +129,15 @@ const GROUPS: [Group; 14] = [
     Group { name: "crash dump", measure: dump::measure, method: dump::method, code: &["crates/import/src"] },
 ];
 
-/// What all measurements share.
+/// The data that all measurements share.
 pub struct Bench {
     /// The beamtune binary.
     beamtune: PathBuf,
     /// Root of the repository.
     repository: PathBuf,
-    /// OTP installations; the host's own is the first.
+    /// OTP installations; the first one belongs to the host.
     otps: Vec<Otp>,
-    /// For recordings; removed at the end.
+    /// Folder for recordings; removed at the end.
     folder: TempDir,
     /// Seed of the order of windows.
     seed: u64,
@@ -146,12 +146,12 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// The host's own OTP.
+    /// Returns the host's OTP.
     fn own_otp(&self) -> Result<&Otp> {
         self.otps.first().context("Erlang is not installed")
     }
 
-    /// The random generator of one measurement.
+    /// Returns the random number generator of a measurement.
     fn random(&self, number: u32) -> fastrand::Rng {
         fastrand::Rng::with_seed(self.seed.wrapping_add(number.into()))
     }
@@ -160,7 +160,7 @@ impl Bench {
 /// Options of the subcommand.
 struct Options {
     beamtune: PathBuf,
-    /// A group of `GROUPS`, from 1; 0: none, only outdated sections are marked.
+    /// Number of a group in `GROUPS`, from 1; 0: no group, only outdated sections are marked.
     only: Option<usize>,
     pairs: Option<usize>,
 }
@@ -182,7 +182,7 @@ impl Options {
     }
 }
 
-/// Runs the subcommand. It fails if a limit is missed or a figure could not be measured.
+/// Runs the subcommand. It fails if a figure misses its limit or could not be measured.
 pub fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
     let Some(options) = Options::parse(arguments) else {
         eprintln!("usage: {USAGE}");
@@ -225,7 +225,7 @@ fn measure(options: Options) -> Result<Vec<Figure>> {
         let minutes = begin.elapsed().as_secs_f64() / 60.0;
         measured.push(Measured { name: group.name, figures, interference: meter.end()?, minutes });
     }
-    // A run with another number of pairs is a trial run.
+    // A run with a different number of pairs is only a test.
     if options.pairs.is_none() {
         let path = bench.repository.join("docs/benchmarks.md");
         let before = std::fs::read_to_string(&path).unwrap_or_default();
@@ -237,7 +237,7 @@ fn measure(options: Options) -> Result<Vec<Figure>> {
     Ok(measured.into_iter().flat_map(|measured| measured.figures).collect())
 }
 
-/// The day of the last commit to the code that a group measures, as `2026-11-27`; `None` outside a git clone.
+/// Returns the date of the last commit to the code that a group measures, such as `2026-11-27`; `None` outside a git clone.
 fn last_change(repository: &Path, group: &Group) -> Option<String> {
     let log = Command::new("git")
         .current_dir(repository)
@@ -248,7 +248,7 @@ fn last_change(repository: &Path, group: &Group) -> Option<String> {
     Some(String::from_utf8_lossy(&log.stdout).trim().to_owned()).filter(|day| !day.is_empty())
 }
 
-/// Turns an error into a row of the table, except after Ctrl-C.
+/// Converts an error to a row of the table, except after Ctrl-C.
 fn or_not_measured(what: &str, figures: Result<Vec<Figure>>) -> Result<Vec<Figure>> {
     match figures {
         Err(error) if !process::is_interrupted() => {

@@ -1,10 +1,9 @@
 //! `cargo run -p xtask -- check-flags`: compares the data of the crate `flags` with real VMs.
 //!
-//! VMs of each installed release are started with every flag and variable: with values at and just beyond its bounds,
-//! with each of its words, with wrong words, and on releases that do not have it. The prediction ([`Entry::judge`]) is
-//! compared with the VM: whether it starts, which value is in effect, and what `emu_args` lists. Options of tables,
-//! processes and sockets, and settings that can change at run time, are set in a running VM. Where they differ, the data
-//! is wrong. Writes docs/vm-checks.md if nothing differs.
+//! VMs of each installed release are started with every flag and variable: with values at and just beyond its bounds, with each accepted
+//! word, with wrong words, and on releases that do not have the flag. The prediction ([`Entry::judge`]) is compared with the VM: whether it
+//! starts, which value is in effect, and what `emu_args` lists. Options of tables, processes and sockets, and settings that can change at
+//! run time, are set in a running VM. If prediction and VM differ, the data is wrong. Writes docs/vm-checks.md if nothing differs.
 
 mod batches;
 pub mod cases;
@@ -27,10 +26,10 @@ use crate::{repository, workers};
 /// Command line of the subcommand.
 pub const USAGE: &str = "cargo run -p xtask -- check-flags [--only FLAG] [--release N]";
 
-/// Expressions that one VM evaluates: Linux limits an argument of a program to 128 KiB.
+/// Maximum number of expressions that one VM evaluates: Linux limits an argument of a program to 128 KiB.
 const MAX_EXPRESSIONS: usize = 150;
 
-/// The releases of a full check.
+/// The releases that a full check covers.
 const RELEASES: [u32; 4] = [23, 25, 27, 29];
 
 /// Options of the subcommand.
@@ -83,20 +82,20 @@ pub fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
     }
 }
 
-/// What one VM is started for.
+/// What a VM is started to check.
 enum Work {
-    /// Cases that share the VM.
+    /// Cases that are started together in one VM.
     Cases(Vec<Case>),
-    /// Settings of a running VM.
+    /// Settings that are changed in a running VM.
     Questions(Vec<Question>),
-    /// All defaults.
+    /// All default values.
     Defaults,
 }
 
-/// Work for a VM.
+/// A VM to start, and what to check with it.
 struct Task<'v> {
     vm: &'v Vm,
-    /// Index of the tally that gets the results.
+    /// Index of the tally to which the results are added.
     tally: usize,
     work: Work,
 }
@@ -181,7 +180,7 @@ impl Task<'_> {
         }
     }
 
-    /// Starts cases in one VM; if one of them differs, starts each alone.
+    /// Starts all cases in one VM; if one of them differs, starts each of them alone.
     fn start(&self, cases: &[Case], report: &mut Tally) -> Result<()> {
         if let [case] = cases {
             return self.start_one(case, report);
@@ -226,7 +225,7 @@ impl Task<'_> {
         Ok(())
     }
 
-    /// Compares a started VM with a case that it should accept.
+    /// Compares a started VM with a case that the VM should accept.
     fn compare(&self, case: &Case, value: Option<&str>, args: &[String], report: &mut Tally) {
         report.accepted += 1;
         report.entries.insert(&case.entry.id);
@@ -309,7 +308,7 @@ impl Task<'_> {
         Ok(())
     }
 
-    /// The values of expressions in a VM without flags.
+    /// Returns the values of expressions in a VM without flags.
     fn evaluate(&self, expressions: &[String], report: &mut Tally) -> Result<Vec<String>> {
         report.starts += 1;
         match self.vm.start(&Given::default(), expressions, false)? {

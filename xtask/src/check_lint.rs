@@ -1,12 +1,10 @@
 //! `cargo run -p xtask -- check-lint [FOLDER…]`: compares the linter's findings with real VMs.
 //!
-//! Every file in the folders (default: fixtures/args) is linted for each installed release, and a VM of that release is
-//! started with its flags. The VM must start if the linter reports no error, and must not if it does. Where they
-//! differ, the linter is wrong.
+//! Every file in the folders (default: fixtures/args) is linted for each installed release, and a VM of that release is started with the
+//! file's flags. The VM must start if the linter reports no error, and must not start if it does. Otherwise the linter is wrong.
 //!
-//! Some flags are left out of the starts: those that need the rest of a release (`-boot`, `-config`, `-s` …), those that
-//! leave processes behind (`-detached`, `-heart`), the node's name, and flags with a template or variable in them, whose
-//! value is unknown.
+//! Some flags are not passed to the VM: those that need the rest of a release (`-boot`, `-config`, `-s` …), those that leave processes
+//! behind (`-detached`, `-heart`), the node's name, and flags with a template or variable, whose value is unknown.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -22,7 +20,7 @@ use crate::{repository, workers};
 /// Command line of the subcommand.
 pub const USAGE: &str = "cargo run --release -p xtask -- check-lint [FOLDER…]";
 
-/// Flags that are left out of the starts, with their values.
+/// Flags that are not passed to the VM, nor their values.
 const LEFT_OUT: &[&str] = &[
     "-args_file",
     "-boot",
@@ -35,7 +33,7 @@ const LEFT_OUT: &[&str] = &[
     "-init_debug",
     "-mode",
     "-name",
-    // Rejected without -proto_dist.
+    // This flag is rejected without -proto_dist.
     "-no_epmd",
     "-proto_dist",
     "-remsh",
@@ -57,7 +55,7 @@ struct FlagFile {
 struct Tally {
     started: usize,
     not_started: usize,
-    /// Files on which the linter was wrong.
+    /// Files for which the linter was wrong.
     wrong: Vec<String>,
 }
 
@@ -115,7 +113,7 @@ fn check(folders: &[PathBuf]) -> Result<bool> {
     Ok(tallies.iter().all(|tally| tally.wrong.is_empty()))
 }
 
-/// Paths of the files with flags in a folder and its subfolders, sorted.
+/// Returns the paths of the files with flags in a folder and its subfolders, sorted.
 pub fn files_with_flags(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     collect(folder, &mut files, &mut 0)?;
@@ -148,7 +146,7 @@ fn collect(folder: &Path, files: &mut Vec<FlagFile>, unread: &mut usize) -> Resu
     Ok(())
 }
 
-/// Whether the VM started, and how the linter was wrong about it.
+/// Returns whether the VM started and, if the linter was wrong, how.
 fn judge(file: &FlagFile, vm: &Vm) -> Result<(bool, Option<String>)> {
     let target = Target { releases: vec![vm.release], machine: Some(vm.machine) };
     let findings = lint(&[File { fragments: &file.fragments }], &target);
@@ -166,7 +164,7 @@ fn judge(file: &FlagFile, vm: &Vm) -> Result<(bool, Option<String>)> {
     Ok((started, wrong))
 }
 
-/// Arguments and environment as the launcher would build them from the fragments, in its order.
+/// Returns the arguments and the environment that the launcher would build from the fragments, in the launcher's order.
 fn given(fragments: &[Fragment]) -> Given {
     let mut given = Given::default();
     let mut ordered: Vec<&Fragment> = fragments.iter().collect();
@@ -202,8 +200,8 @@ fn given(fragments: &[Fragment]) -> Given {
     given
 }
 
-/// The words without flags that are left out, up to `-extra` or `--`: the arguments that a start appends would be plain
-/// arguments behind either.
+/// Returns the words without the flags that are not passed, up to `-extra` or `--`: after these, the arguments that each start appends
+/// would be plain arguments.
 fn startable(words: &[Word]) -> Vec<String> {
     let words = words.split(|word| word.text == "-extra" || word.text == "--").next().unwrap_or_default();
     let is_flag = |word: &Word| word.text.starts_with('-') || word.text.starts_with('+');

@@ -1,11 +1,11 @@
-//! The crate table: which of our crates each may use, and where some external crates are allowed.
+//! Checks which of our crates each crate may use, and where some external crates are allowed.
 
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-/// Each crate with those of ours that it may use. ARCHITECTURE.md has the same table.
+/// Each crate, with those of our crates that it may use. ARCHITECTURE.md has the same table.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("model", &[]),
     ("flags", &[]),
@@ -44,7 +44,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// External crates, the crates that may use them, and why.
+/// External crates, with the crates that may use them, and the reason.
 const KEPT_IN: &[(&str, &[&str], &str)] = &[
     ("rusqlite", &["recording", "store"], "only recording and store use databases"),
     ("clap", &["cli"], "only the binary has a command line"),
@@ -52,7 +52,7 @@ const KEPT_IN: &[(&str, &[&str], &str)] = &[
     ("indicatif", &["cli"], "only cli prints"),
 ];
 
-/// Faults in `cargo metadata`.
+/// Returns the faults in the output of `cargo metadata`.
 pub fn check() -> Result<Vec<String>> {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version=1", "--no-deps"])
@@ -81,7 +81,7 @@ pub fn check() -> Result<Vec<String>> {
         };
         seen.push(part.to_owned());
         for dependency in package["dependencies"].as_array().into_iter().flatten() {
-            // Dependencies of tests are not shipped.
+            // Dependencies of tests are not part of the program.
             if dependency["kind"].as_str() == Some("dev") {
                 continue;
             }

@@ -1,8 +1,8 @@
 //! Development tasks: `cargo run -p xtask -- TASK`.
 //!
-//! `tidy` checks the repository's rules: the crate table of ARCHITECTURE.md against `cargo metadata`, what source files
-//! may contain, and the phrases that docs/glossary.md replaces. `picture` makes the pictures of docs/images. `bench`,
-//! `safety`, `check-flags` and `check-lint` test beamtune on real VMs; the first three write a page of docs/.
+//! `tidy` checks the repository's rules: the crate table of ARCHITECTURE.md against `cargo metadata`, the permitted content of source
+//! files, and the phrases that docs/glossary.md replaces. `picture` creates the pictures of docs/images. `bench`, `safety`, `check-flags`
+//! and `check-lint` test beamtune on real VMs; the first three write a page of docs/.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a tool for the terminal")]
 
 mod bench;

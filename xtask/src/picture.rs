@@ -1,6 +1,6 @@
-//! `cargo run -p xtask -- picture`: turns the output of a terminal into an SVG picture for docs/images.
+//! `cargo run -p xtask -- picture`: converts the output of a terminal to an SVG picture for docs/images.
 //!
-//! The picture is dark, and light where the page around it is light (`prefers-color-scheme`). scripts/screenshots.sh uses it.
+//! The picture is dark, or light if the page around it is light (`prefers-color-scheme`). scripts/screenshots.sh uses this command.
 
 use std::io::Read;
 use std::process::ExitCode;
@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 /// Command line of the subcommand.
 pub const USAGE: &str = "cargo run -p xtask -- picture <OUTPUT >PICTURE.svg";
 
-/// Largest picture, in bytes: it is reviewed as text, and loaded with the README.
+/// Maximum size of a picture, in bytes: it is reviewed as text, and loaded with the README.
 const MAX_BYTES: usize = 60_000;
 
 /// Opacity of dim text. The 0.4 of `anstyle-svg` has too little contrast on a light page (judgement, by eye).
@@ -22,7 +22,7 @@ const DIM: &str = ".dimmed { opacity: 0.7; }";
 struct Theme {
     foreground: RgbColor,
     background: RgbColor,
-    /// Black, red, green, yellow, blue, magenta, cyan, white; the bright ones are the same.
+    /// Black, red, green, yellow, blue, magenta, cyan, white; bright colours are the same.
     colours: [RgbColor; 8],
 }
 
@@ -96,7 +96,7 @@ pub fn run() -> ExitCode {
     }
 }
 
-/// The picture of an output.
+/// Creates the picture of an output.
 fn picture_of(output: &str) -> Result<String> {
     let output = output.trim_end();
     ensure!(!output.is_empty(), "nothing on standard input");
@@ -116,7 +116,7 @@ fn picture_of(output: &str) -> Result<String> {
     Ok(picture)
 }
 
-/// The rules of the style that set colours: `.fg-red { fill: #CF222E }`.
+/// Returns the style rules that set colours: `.fg-red { fill: #CF222E }`.
 fn colour_rules(picture: &str) -> impl Iterator<Item = &str> {
     picture.lines().take_while(|line| !line.contains("</style>")).filter(|line| {
         let line = line.trim();
@@ -124,7 +124,7 @@ fn colour_rules(picture: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Lets the picture shrink with its page: without a `viewBox` it would be cut.
+/// Lets the picture shrink with its page: without a `viewBox` it would be cropped.
 fn with_view_box(picture: &str) -> Option<String> {
     let number = |name: &str| {
         let (_, rest) = picture.split_once(&format!("{name}=\""))?;
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_and_too_much_are_refused() {
+    fn empty_and_too_long_output_are_refused() {
         assert!(picture_of("\n").is_err());
         assert!(picture_of(&"a line\n".repeat(5_000)).is_err());
     }

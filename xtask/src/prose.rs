@@ -1,8 +1,8 @@
-//! Phrases that docs/glossary.md replaces, found in comments, strings, names and docs.
+//! Finds phrases that docs/glossary.md replaces, in comments, strings, names and docs.
 //!
-//! `tidy` reports each one as `file:line: phrase; use X`. A folder that still holds many has a ceiling in
-//! xtask/prose-exceptions.txt, which must equal the number found there, so that it can only fall. The same file lists the
-//! lines that keep a phrase, each with a reason. `prose` lists the findings of some paths and lowers the ceilings.
+//! `tidy` reports each phrase as `file:line: phrase; use X`. A folder that still contains many has a ceiling in xtask/prose-exceptions.txt.
+//! The ceiling must equal the number of phrases found there, so that it can only decrease. The same file lists the lines that keep a
+//! phrase, each with a reason. `prose` lists the findings in some paths and lowers the ceilings.
 
 mod exceptions;
 mod phrases;
@@ -20,27 +20,27 @@ use exceptions::Exceptions;
 /// Command line of the subcommand.
 pub const USAGE: &str = "cargo run -p xtask -- prose [--lower] [--base REV] [PATH…]";
 
-/// Exceptions and ceilings, relative to the root of the repository.
+/// File of exceptions and ceilings, relative to the root of the repository.
 const EXCEPTIONS: &str = "xtask/prose-exceptions.txt";
 
-/// Endings of the files that are checked.
+/// Endings of the names of files that are checked.
 const CHECKED: [&str; 9] = [".rs", ".erl", ".ex", ".md", ".toml", ".sh", ".escript", ".eval", "Makefile"];
 
 /// Folders of test data and build output, at any depth.
 const SKIPPED_FOLDERS: [&str; 5] = ["fixtures", "corpus", "heldout", "target", "prebuilt"];
 
-/// A phrase at a place.
+/// A phrase that was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// Relative to the root of the repository.
+    /// Path of the file, relative to the root of the repository.
     path: String,
-    /// From 1.
+    /// Line number, from 1.
     line: usize,
-    /// The whole line, which exceptions are compared with.
+    /// The whole line; exceptions are compared with it.
     text: String,
-    /// As it is written there.
+    /// The phrase, as written in the file.
     phrase: String,
-    /// What to write.
+    /// What to write instead.
     instead: &'static str,
 }
 
@@ -54,11 +54,11 @@ impl fmt::Display for Finding {
 /// Options of the subcommand.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Options {
-    /// Write lower ceilings where fewer phrases are found.
+    /// Lower the ceilings if fewer phrases are found.
     lower: bool,
     /// Report only lines that were added since this commit.
     base: Option<String>,
-    /// Files and folders, relative to the root; none: all.
+    /// Files and folders, relative to the root; empty: all.
     paths: Vec<String>,
 }
 
@@ -82,7 +82,7 @@ impl Options {
     }
 }
 
-/// Faults for `tidy`.
+/// Returns the faults for `tidy`.
 pub fn check() -> Result<Vec<String>> {
     let root = repository::root()?;
     Ok(exceptions(root)?.faults(findings(root)?))
@@ -104,7 +104,7 @@ pub fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
     }
 }
 
-/// Prints the findings without an exception, and returns their number.
+/// Prints the findings that no exception covers, and returns their number.
 fn list(options: &Options) -> Result<usize> {
     let root = repository::root()?;
     let exceptions = exceptions(root)?;
@@ -128,7 +128,7 @@ fn list(options: &Options) -> Result<usize> {
     Ok(findings.len())
 }
 
-/// All findings of the repository, those with an exception among them.
+/// Returns all findings in the repository, including those that an exception covers.
 fn findings(root: &Path) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     for path in repository::files()? {
@@ -156,7 +156,7 @@ fn is_checked(path: &str) -> bool {
     !is_skipped && CHECKED.iter().any(|ending| path.ends_with(ending))
 }
 
-/// File and number of each line that a diff without context and prefixes adds.
+/// Returns file and number of each line that a diff adds. The diff must have no context and no prefixes.
 fn added_lines(diff: &str) -> HashSet<(&str, usize)> {
     let mut added = HashSet::new();
     let (mut path, mut number, mut is_header) = ("", 0, true);
@@ -166,7 +166,7 @@ fn added_lines(diff: &str) -> HashSet<(&str, usize)> {
         } else if is_header && let Some(name) = line.strip_prefix("+++ ") {
             path = name;
         } else if let Some(range) = line.strip_prefix("@@ -") {
-            // `12,3 +14,2 @@ …`: behind the `+` is the number of the first line added.
+            // `12,3 +14,2 @@ …`: the number after the `+` is that of the first added line.
             let start = range.split_once(" +").map_or("", |(_, rest)| rest);
             let digits = start.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
             number = digits.parse().unwrap_or(0);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_diff_gives_the_lines_that_it_adds() {
+    fn the_lines_that_a_diff_adds_are_found() {
         let diff = "diff --git a.rs a.rs\n--- a.rs\n+++ a.rs\n@@ -3,0 +4,2 @@ fn x()\n+one\n+++ two\n@@ -9 +11 @@\n-old\n\
                     +new\ndiff --git b.md b.md\n--- b.md\n+++ b.md\n@@ -1 +1 @@\n-x\n+y\n";
         let mut added: Vec<_> = added_lines(diff).into_iter().collect();
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn the_exceptions_of_the_repository_are_understood() {
+    fn the_exceptions_of_the_repository_can_be_parsed() {
         let root = repository::root().expect("a root");
         exceptions(root).expect("exceptions that parse");
     }

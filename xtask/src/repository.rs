@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-/// The root folder.
+/// Returns the root folder.
 pub fn root() -> Result<&'static Path> {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask has no parent folder")
 }
@@ -23,13 +23,13 @@ pub fn git(arguments: &[&str]) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Files that git tracks, and new ones that it does not ignore, relative to the root.
+/// Returns the files that git tracks, and new files that it does not ignore, relative to the root.
 pub fn files() -> Result<Vec<String>> {
     let listing = git(&["ls-files", "--cached", "--others", "--exclude-standard"])?;
     Ok(listing.lines().map(str::to_owned).collect())
 }
 
-/// OTP releases in chroots, with their folders.
+/// Returns the OTP releases in chroots, with their folders.
 pub fn chroots() -> Result<Vec<(u32, PathBuf)>> {
     let listed = Command::new(root()?.join("scripts/otp.sh"))
         .arg("list")

@@ -1,9 +1,9 @@
-//! `cargo run -p xtask -- safety BINARY`: runs the safety tests at their full counts, and writes the tables of
+//! `cargo run -p xtask -- safety BINARY`: runs the safety tests with their full numbers of repetitions, and writes the tables of
 //! docs/safety.md.
 //!
-//! The tests in `crates/cli/tests/safety` assert the same with small counts in `make test`. They append lines of
-//! `case TAB what TAB release TAB value` to a file; each case becomes a table with a column per release. The text around
-//! the tables is written by hand.
+//! The tests in `crates/cli/tests/safety` assert the same with fewer repetitions in `make test`. They append lines of the form `case TAB
+//! what TAB release TAB value` to a file. Each case becomes a table with a column per release. The text around the tables is written by
+//! hand.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -17,15 +17,15 @@ use crate::repository;
 /// Command line of the subcommand.
 pub const USAGE: &str = "cargo run -p xtask -- safety BINARY [TEST]";
 
-/// Environment variable with the file of figures. If it is set the file is kept, so that tests run one by one fill the
-/// same page.
+/// Environment variable with the path of the file of figures. If it is set, the file is kept, so that tests that are run one by one write
+/// to the same page.
 const FIGURES: &str = "BEAMTUNE_SAFETY";
 
-/// Marks around the generated part of the page.
+/// Markers around the generated part of the page.
 const BEGIN: &str = "<!-- `make safety` writes from here ... -->\n";
 const END: &str = "<!-- ... to here -->\n";
 
-/// Runs the subcommand. If a test fails, so does the subcommand, and the page is not written.
+/// Runs the subcommand. If a test fails, the subcommand fails, and the page is not written.
 pub fn run(mut arguments: impl Iterator<Item = String>) -> ExitCode {
     let (Some(binary), only, None) = (arguments.next(), arguments.next(), arguments.next()) else {
         eprintln!("usage: {USAGE}");
@@ -78,7 +78,7 @@ fn measure(binary: PathBuf, only: Option<String>) -> Result<()> {
     Ok(())
 }
 
-/// The page with new text between the marks.
+/// Replaces the text between the markers.
 fn replaced(page: &str, text: &str) -> Result<String> {
     let (before, rest) =
         page.split_once(BEGIN).with_context(|| format!("docs/safety.md has no line {BEGIN:?}"))?;
@@ -86,7 +86,7 @@ fn replaced(page: &str, text: &str) -> Result<String> {
     Ok(format!("{before}{BEGIN}\n{text}{END}{after}"))
 }
 
-/// A table per case, its rows in the order of their first figures.
+/// Creates a table per case, with rows in the order of their first figures.
 fn tables(figures: &str) -> Result<String> {
     let mut rows: Vec<[&str; 4]> = Vec::new();
     for line in figures.lines() {
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_text_between_the_marks_is_replaced() {
+    fn only_the_text_between_the_markers_is_replaced() {
         let page = format!("before\n{BEGIN}old\n{END}after\n");
         assert_eq!(replaced(&page, "new\n").expect("marks"), format!("before\n{BEGIN}\nnew\n{END}after\n"));
         assert!(replaced("no marks", "new").is_err());

@@ -1,37 +1,37 @@
-//! Rules for the content of files.
+//! Checks the content of files.
 
 use anyhow::Result;
 
 use crate::repository;
 
-/// Maximum length of a source file.
+/// Maximum length of a source file, in lines.
 const MAX_LINES: usize = 700;
 
-/// Crates that may read neither files nor clocks (ARCHITECTURE.md).
+/// Crates that must not read files or clocks (ARCHITECTURE.md).
 const PURE: &[&str] = &["model", "flags", "stats", "rules", "report"];
 
-/// Signs of I/O or of a clock in a pure crate.
+/// Uses of I/O or clocks, which pure crates must not contain.
 const IMPURE: &[&str] =
     &["std::fs", "std::net", "std::process", "std::thread", "SystemTime", "Instant::now", "std::env::"];
 
-/// The only file of a pure crate that may use threads: it gives rules a deadline.
+/// The only file of a pure crate that may use threads: it enforces the deadline of rules.
 const DEADLINE: (&str, &str) = ("crates/rules/src/guard.rs", "std::thread");
 
-/// Faults in the files of the repository.
+/// Returns the faults in the files of the repository.
 pub fn check() -> Result<Vec<String>> {
     let root = repository::root()?;
     let files = repository::files()?;
     let labs = lab_names(&files);
     let mut faults = Vec::new();
     for path in &files {
-        // A deleted file is listed until the deletion is committed; a binary file holds no text to check.
+        // A deleted file is listed until the deletion is committed; a binary file contains no text to check.
         let Ok(text) = std::fs::read_to_string(root.join(path)) else { continue };
         faults.extend(check_file(path, &text, &labs));
     }
     Ok(faults)
 }
 
-/// Names of the labs: folders in `lab/` with a manifest.
+/// Returns the names of the labs: folders in `lab/` with a manifest.
 fn lab_names(files: &[String]) -> Vec<String> {
     let names = files
         .iter()
@@ -79,7 +79,7 @@ fn check_file(path: &str, text: &str, labs: &[String]) -> Vec<String> {
         }
         if in_source && part == "rules" {
             for lab in labs {
-                // Only names in quotes: a rule and a lab may share a name.
+                // Only quoted names are checked: a rule and a lab may have the same name.
                 if line.contains(&format!("\"lab_{}", lab.replace('-', "_"))) {
                     faults.push(format!("{at}: a rule must not name the lab {lab}"));
                 }
@@ -89,7 +89,7 @@ fn check_file(path: &str, text: &str, labs: &[String]) -> Vec<String> {
     faults
 }
 
-/// Faults of the crate `rules`: rules that import rules, and decisions by a finding's text.
+/// Returns faults of the crate `rules`: rules that import rules, and decisions based on a finding's text.
 fn rule_faults(path: &str, line: &str) -> Option<&'static str> {
     let is_rule = path.contains("/rules/src/rules/");
     let is_below = is_rule || path.contains("/rules/src/signals/") || path.contains("/rules/src/account");
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn pure_crates_may_not_read_clocks_or_files() {
+    fn pure_crates_must_not_read_clocks_or_files() {
         assert_eq!(faults("crates/rules/src/rules/x.rs", "let t = Instant::now();"), 1);
         assert_eq!(faults("crates/host/src/x.rs", "let t = Instant::now();"), 0);
         assert_eq!(faults("crates/rules/src/guard.rs", "use std::thread::Builder;"), 0);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_may_not_name_labs() {
+    fn rules_must_not_name_labs() {
         assert_eq!(faults("crates/rules/src/rules/x.rs", "if name == \"lab_gc_share_worker\" {}"), 1);
         assert_eq!(faults("crates/rules/src/rules/x.rs", "name: \"gc-share\","), 0);
     }

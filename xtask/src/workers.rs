@@ -4,16 +4,16 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::Result;
 
-/// Parallel tasks: the CPUs of the smallest machine that the checks are planned for.
+/// Number of parallel tasks: the CPUs of the smallest host that the checks are designed for.
 const MAX_PARALLEL: usize = 2;
 
 /// Runs the tasks and returns their results, in the order of the tasks.
 ///
 /// # Errors
-/// The error of a task that failed; no task is started after it.
+/// The error of a task that failed; no further task is started.
 pub fn run<T: Send, R: Send>(tasks: Vec<T>, work: impl Fn(T) -> Result<R> + Sync) -> Result<Vec<R>> {
     let tasks = Mutex::new(tasks.into_iter().enumerate());
-    // Releases the lock before the work starts.
+    // This releases the lock before the work starts.
     let next = || tasks.lock().unwrap_or_else(PoisonError::into_inner).next();
     let worker = || {
         let mut results = Vec::new();

@@ -6,12 +6,12 @@ use rustix::time::{ClockId, clock_gettime};
 /// One second, in nanoseconds.
 pub const SECOND_NS: u64 = 1_000_000_000;
 
-/// The present instant.
+/// Returns the current instant.
 pub fn now_ns() -> u64 {
     read(ClockId::Monotonic)
 }
 
-/// CPU time of the calling thread.
+/// Returns the CPU time of the calling thread.
 pub fn thread_cpu_ns() -> u64 {
     read(ClockId::ThreadCPUTime)
 }

@@ -1,7 +1,7 @@
-//! Adds up the tallies of all threads, second by second, and finds the seconds in which the generator itself was the limit.
+//! Adds up the tallies of all threads, second by second, and finds the seconds in which the generator itself was the bottleneck.
 //!
-//! Times of such generator-bound seconds say little about the target, so the times of a run are those of its other seconds. Counts
-//! and errors are those of all seconds.
+//! Times from such generator-bound seconds say little about the target, so a run's times are taken from its other seconds. Counts and
+//! errors are taken from all seconds.
 
 use std::collections::BTreeMap;
 
@@ -15,11 +15,11 @@ use crate::program::{Model, Op, Plan};
 use crate::tally::Tally;
 use crate::times::Times;
 
-/// A thread that uses a larger share of a core is saturated, and delays what it serves.
+/// A thread that uses a larger share of a core is saturated, and delays its devices.
 const MAX_CPU_SHARE: f64 = 0.95;
-/// Lag of the generator that is always accepted: somewhat more than the latency of timers on a quiet Linux.
+/// Lag of the generator that is always accepted: somewhat more than the latency of timers on a quiet Linux host.
 const ACCEPTED_LAG_NS: u64 = 1_000_000;
-/// Lag up to this fraction of the target's p99 is accepted too; the p99 is then correct to a tenth.
+/// Lag up to this fraction of the target's p99 is accepted, too; the p99 is then wrong by at most a tenth.
 const LAG_FRACTION: u64 = 10;
 /// A thread that ran this much later than planned was stalled. The longest iteration of its loop, with 512 readable sockets, takes some
 /// milliseconds (more if all of them are in a TLS handshake, which delays the other devices as well).
@@ -39,7 +39,7 @@ const PERCENTILES: [(&str, f64, u64); 6] = [
 struct MergedSecond {
     tally: Tally,
     longest_ns: u64,
-    /// The highest CPU share of a thread, in cores.
+    /// The highest CPU use of a single thread, in cores.
     max_cpu_share: f64,
 }
 
@@ -53,7 +53,7 @@ impl MergedSecond {
 /// Called for each finished second, with its tally.
 pub type OnSecond<'a> = dyn FnMut(&LoadSecond, &Tally) + 'a;
 
-/// How a step counts in rates.
+/// Whether a step is counted in rates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StepKind {
     /// Only connects; not counted.
@@ -64,7 +64,7 @@ enum StepKind {
     Counts,
 }
 
-/// The kind of each step of a plan. Steps that only send count if no step of the plan has an answer.
+/// Returns the kind of each step of a plan. Steps that only send are counted only if no step of the plan has an answer.
 fn step_kinds(plan: &Plan) -> Vec<StepKind> {
     let sends = |op: &Op| matches!(op, Op::Send { message, .. } if !message.is_answered());
     let answers = |op: &Op| matches!(op, Op::Expect { .. } | Op::Send { .. }) && !sends(op);
@@ -87,15 +87,15 @@ pub struct Collector {
     reported: Vec<Option<i64>>,
     open: BTreeMap<i64, MergedSecond>,
     all: Tally,
-    /// Without generator-bound seconds.
+    /// All seconds that are not generator-bound.
     clean: Tally,
-    /// Without the seconds in which a thread was stalled. These distort times more than lag or saturation do.
+    /// All seconds in which no thread was stalled. Stalls distort times more than lag or saturation do.
     awake: Tally,
     seconds: Vec<LoadSecond>,
 }
 
 impl Collector {
-    /// A collector for this number of threads.
+    /// Creates a collector for this number of threads.
     pub fn new(plan: &Plan, threads: usize) -> Self {
         let tally = Tally::new(plan.steps.len());
         Self {
@@ -133,7 +133,7 @@ impl Collector {
         self.close(on_second);
     }
 
-    /// Judges the seconds that all threads have reported. A thread reports its seconds in order.
+    /// Evaluates the seconds that all threads have reported. A thread reports its seconds in order.
     fn close(&mut self, on_second: &mut OnSecond<'_>) {
         let Some(until) = self.reported.iter().copied().min().flatten() else { return };
         while let Some(entry) = self.open.first_entry() {
@@ -184,13 +184,13 @@ impl Collector {
         self.seconds.push(judged);
     }
 
-    /// Number of correct answers of the steps that count.
+    /// Returns the number of correct answers to counted steps.
     fn answers(&self, tally: &Tally) -> u64 {
         let steps = tally.steps.iter().zip(&self.kinds).filter(|(_, kind)| **kind == StepKind::Counts);
         steps.filter_map(|(step, _)| step.as_ref()).map(|step| step.done()).sum()
     }
 
-    /// The result, after all threads have ended.
+    /// Returns the result, after all threads have ended.
     pub fn finish(self, plan: &Plan, run: &Run) -> LoadResult {
         let bound_seconds = self.seconds.iter().filter(|second| second.bound.is_some()).count();
         let mut remarks = Vec::new();
@@ -246,12 +246,12 @@ impl Collector {
     }
 }
 
-/// Facts about a run that its result repeats.
+/// Facts about a run that are part of its result.
 #[derive(Debug, Clone, Default)]
 pub struct Run {
     /// The generator and its version.
     pub tool: String,
-    /// The targets, as the user named them.
+    /// The targets, as the user wrote them.
     pub targets: Vec<String>,
     /// Start of the schedule, in seconds since 1970.
     pub began_unix_s: Option<f64>,
@@ -263,7 +263,7 @@ pub struct Run {
     pub threads: u32,
 }
 
-/// Why the generator was the limit in a second, if it was.
+/// Returns why the generator was the limit in a second; `None` if it was not.
 fn bound(merged: &MergedSecond, service: &Times) -> Option<String> {
     let milliseconds = |nanoseconds: u64| nanoseconds as f64 / 1e6;
     if merged.stall_ns() > STALL_NS {
@@ -306,7 +306,7 @@ fn step(name: &str, kind: StepKind, index: usize, all: &Tally, times: &Tally) ->
     }
 }
 
-/// A histogram in the form of results; `None` without values.
+/// Converts a histogram to the form used in results; `None` if it has no values.
 pub fn latency(times: &Times) -> Option<Latency> {
     let histogram = times.histogram();
     if histogram.is_empty() {
@@ -358,7 +358,7 @@ mod tests {
         }
     }
 
-    /// A second of a thread with 100 answers after 2 ms each, all served `late_ns` late.
+    /// A second of a thread with 100 answers after 2 ms each, all of which were served `late_ns` too late.
     fn second(second: i64, length_ns: u64, cpu_ns: u64, late_ns: u64) -> ThreadSecond {
         let mut tally = Tally::new(2);
         for _ in 0..100 {
@@ -441,7 +441,7 @@ mod tests {
         assert!(result.remarks[0].ends_with("the times are from all seconds."), "{:?}", result.remarks);
     }
 
-    /// The kinds of the steps of a device that connects (step 0) and has these operations in each turn.
+    /// Returns the kinds of the steps of a device that connects (step 0) and has these operations in each turn.
     fn kinds_of(turn: Vec<Op>) -> Vec<StepKind> {
         let mut plan = plan();
         plan.steps = vec![String::new(); 3];
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_that_only_send_count_if_no_step_has_an_answer() {
+    fn steps_that_only_send_are_counted_if_no_step_has_an_answer() {
         use StepKind::{Connect, Counts, Send};
         let op = |step, message| Op::Send { step, message, checks: Box::default() };
         let payload = || Template::literal("x");
@@ -481,7 +481,7 @@ mod tests {
         collector.add(1, second(0, SECOND_NS, 0, 0), &mut on_second);
         collector.end(0, &mut on_second);
         collector.end(1, &mut on_second);
-        // The tally includes connecting; rates do not.
+        // The tally includes connects; rates do not.
         assert_eq!(finished, [(200, 202), (100, 101)]);
     }
 }

@@ -1,9 +1,8 @@
 //! One thread of the generator: its share of the devices, on one epoll instance.
 //!
-//! Times are measured from the schedule. A step is due at an instant that is fixed before it is sent (by the arrival schedule, or by the
-//! answer to the step before and the sleep after it), and the time until it is sent counts as lag. How late the thread itself served what
-//! was due is recorded separately ([`Tally::own_lag`]): that is caused by the generator, while waiting for a free device is caused by the
-//! target.
+//! Times are measured from the schedule. A step's due time is fixed before the step is sent: by the arrival schedule, or by the previous
+//! answer and the sleep after it. The time from then until the step is sent is its lag. Delays in the thread itself are recorded separately
+//! ([`Tally::own_lag`]): they are caused by the generator, whereas waiting for a free device is caused by the target.
 //!
 //! In the steady state a request costs one read, one write and one clock reading, and allocates nothing.
 
@@ -45,7 +44,7 @@ const MAX_WAITING: usize = 1_000_000;
 /// Event data of the timer.
 const TIMER: u64 = u64::MAX;
 
-/// The devices and arrivals of a thread: those whose number is `index` modulo `of`.
+/// The devices and arrivals of a thread: those whose number modulo `of` is `index`.
 #[derive(Debug, Clone, Copy)]
 pub struct Share {
     /// Number of the thread, from 0.
@@ -54,7 +53,7 @@ pub struct Share {
     pub of: u64,
 }
 
-/// The report of a thread: once a second and at its end.
+/// The report that a thread makes once a second and at its end.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ThreadSecond {
     /// The second of the run in which the interval began, counted from the start of the schedule.
@@ -65,7 +64,7 @@ pub struct ThreadSecond {
     pub tally: Tally,
 }
 
-/// Runs a share of the plan in this thread, until its time is over or `stop` is set. Calls `sink` for each second.
+/// Runs a share of the plan in this thread, until the plan's time is over or `stop` is set. Calls `sink` for each second.
 pub fn run(
     plan: &Plan,
     share: Share,
@@ -79,7 +78,7 @@ struct Engine<'p> {
     plan: &'p Plan,
     devices: Vec<Device>,
     wheel: Wheel,
-    /// Devices with more to read that are continued in the next iteration: index and generation.
+    /// Devices that have more to read, which continues in the next iteration: index and generation.
     deferred: Vec<(u32, u32)>,
     /// The devices that are being continued. Swapped with `deferred` to reuse its memory.
     continued: Vec<(u32, u32)>,
@@ -90,13 +89,13 @@ struct Engine<'p> {
     /// The arrivals after `next_arrival`.
     arrivals: Option<Schedule>,
     next_arrival: Option<Arrival>,
-    /// Free devices of an open model, the one that has been free for longest first.
+    /// Free devices of an open model; the first one has been free for longest.
     free: VecDeque<u32>,
     /// Due times of the arrivals that wait for a free device.
     waiting: VecDeque<u64>,
-    /// No turn starts from this instant on, CLOCK_MONOTONIC.
+    /// From this instant on (CLOCK_MONOTONIC), no turn starts.
     end_ns: u64,
-    /// Number of devices in a turn, or before their first one.
+    /// Number of devices that are in a turn, or before their first turn.
     active: usize,
     connected: u64,
     tally: Tally,
@@ -118,7 +117,7 @@ impl<'p> Engine<'p> {
         .map_err(system("timerfd_create"))?;
         epoll::add(&poll, &timer, epoll::EventData::new_u64(TIMER), EventFlags::IN | EventFlags::ET)
             .map_err(system("epoll_ctl"))?;
-        // The default timer slack is 50 µs (prctl(2), PR_SET_TIMERSLACK). A failure only makes timers later.
+        // The default timer slack is 50 µs (prctl(2), PR_SET_TIMERSLACK). If this fails, the only effect is that timers fire later.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
 
         let mut devices = Vec::new();
@@ -241,7 +240,7 @@ impl<'p> Engine<'p> {
                 self.wait(&mut events, None)?;
                 next.max(now)
             };
-            // Time beyond `next` is a stall: what these events belong to has waited for it.
+            // Time beyond `next` is a stall: the devices of these events had to wait for the thread.
             resumed_ns = now_ns();
             self.tally.stall_ns = self.tally.stall_ns.max(resumed_ns.saturating_sub(next));
             for event in &events {
@@ -264,7 +263,7 @@ impl<'p> Engine<'p> {
         (now_ns as i64 - self.plan.start_ns as i64).div_euclid(SECOND_NS as i64)
     }
 
-    /// The end of a second, CLOCK_MONOTONIC.
+    /// Returns the end of a second, as an instant of CLOCK_MONOTONIC.
     fn boundary_ns(&self, second: i64) -> u64 {
         (self.plan.start_ns as i64 + (second + 1) * SECOND_NS as i64) as u64
     }
@@ -276,7 +275,7 @@ impl<'p> Engine<'p> {
         is_closed_by_turns || (now >= self.end_ns && (is_idle || now >= self.end_ns + self.plan.rundown_ns))
     }
 
-    /// Reports the present interval and starts a new tally.
+    /// Reports the current interval and starts a new tally.
     fn report(&mut self, length_ns: u64, sink: &mut dyn FnMut(ThreadSecond)) {
         let cpu_ns = thread_cpu_ns();
         self.tally.cpu_ns = cpu_ns - self.cpu_ns;
@@ -373,7 +372,7 @@ impl<'p> Engine<'p> {
         self.wheel.set(index, device.next_ns());
     }
 
-    /// Handles a device's timer: its start, the end of a sleep or pause, its turn after yielding, or keep-alive of its connection.
+    /// Handles a device's timer: the device starts, ends a sleep or pause, continues after yielding, or its connection needs a keep-alive.
     fn on_timer(&mut self, index: u32, due_ns: u64, now: u64) {
         let device = &mut self.devices[index as usize];
         if device.wake_ns <= due_ns {

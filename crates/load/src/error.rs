@@ -4,21 +4,21 @@ use thiserror::Error;
 
 use crate::scenario::Faults;
 
-/// Why a load cannot run.
+/// Why a load test cannot run.
 #[derive(Debug, Error)]
 pub enum LoadError {
     /// A system call failed.
     #[error("{what}: {cause}")]
     System {
-        /// The call.
+        /// The system call, or what could not be done.
         what: &'static str,
         /// The reason. Not named `source`, because the message includes it.
         cause: io::Error,
     },
-    /// A thread or process of the load failed.
+    /// A thread or process of the load generator failed.
     #[error("{words}")]
     Part {
-        /// Its error message.
+        /// Error message of the thread or process.
         words: String,
     },
     /// Too few file descriptors for the devices.
@@ -30,10 +30,10 @@ pub enum LoadError {
         devices: u64,
         /// Descriptors that each process needs.
         needed: u64,
-        /// Limit of descriptors per process.
+        /// Limit on descriptors per process.
         limit: u64,
     },
-    /// The system-wide limit of open files is too low.
+    /// The system-wide limit on open files is too low.
     #[error(
         "{devices} connections are {devices} open files, and {open} of {max} files are already open on this system: raise the limit (`sysctl fs.file-max={needed}`), or use fewer"
     )]
@@ -59,7 +59,7 @@ pub enum LoadError {
         /// Number of addresses that would suffice.
         sources: u64,
     },
-    /// A scenario has faults.
+    /// The scenario is invalid.
     #[error("{0}")]
     Scenario(#[from] Faults),
     /// An argument of a load without a scenario is wrong.
@@ -67,31 +67,31 @@ pub enum LoadError {
     Quick {
         /// The argument: `target`, `rate`, ….
         what: &'static str,
-        /// The value that was given.
+        /// The given value.
         given: String,
-        /// What is wrong, and what would be right.
+        /// What is wrong with it, and what would be correct.
         why: String,
     },
-    /// A source address has another IP version than the target.
+    /// A source address and the target have different IP versions.
     #[error(
         "devices.{kind}: {source_ip} cannot connect to {address}; give sources of the target's IP version"
     )]
     SourceFamily {
-        /// The kind of devices.
+        /// Name of the group of devices.
         kind: String,
         /// The source address.
         source_ip: std::net::IpAddr,
         /// The target's address.
         address: std::net::SocketAddr,
     },
-    /// A step or a protocol option cannot be used.
+    /// A step or a protocol option is not possible here.
     #[error("devices.{kind}: {what}: {why}")]
     Unfit {
-        /// The kind of devices.
+        /// Name of the group of devices.
         kind: String,
         /// The step's name, or the option.
         what: String,
-        /// The reason; completes the message.
+        /// The reason, which completes the message.
         why: String,
     },
 }

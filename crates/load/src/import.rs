@@ -1,11 +1,11 @@
 //! Imports results of other load generators, and stored results of beamtune, as a [`LoadResult`].
 //!
-//! No other tool measures everything that beamtune does. Each reader assigns the tool's times to their kind (see
-//! [`beamtune_model::load`]), and its remarks say what the tool does not measure. None of the tools separates its own lag from the
-//! target's slowness. Percentiles are taken over as printed, or computed from values; they are never averaged.
+//! No other tool measures everything that beamtune measures. Each reader assigns the tool's times to their kind (see
+//! [`beamtune_model::load`]), and adds remarks about what the tool does not measure. None of the tools separates its own lag from the
+//! target's slowness. Percentiles are imported as printed, or calculated from values; they are never averaged.
 //!
-//! Files with a line per request may be of any size: they are read line by line into histograms. All other files are limited in size.
-//! Names and texts are kept as in the file; the code that prints them must sanitize them.
+//! Files with a line per request may have any size: they are read line by line into histograms. All other files are limited in size. Names
+//! and texts are kept as in the file; the code that prints them must sanitize them.
 
 mod convert;
 mod document;
@@ -33,7 +33,7 @@ use document::Json;
 use lines::Lines;
 pub use merge::merge;
 
-/// The format is detected from this number of bytes at the beginning of a file.
+/// Number of bytes at the beginning of a file from which its format is detected.
 const HEAD_BYTES: usize = 64 * 1024;
 /// Maximum size of a document that is read as a whole. A summary of a thousand steps has less than 1 MiB.
 const MAX_DOCUMENT_BYTES: u64 = 64 * 1024 * 1024;
@@ -53,7 +53,7 @@ pub enum Tool {
     Gatling,
     /// wrk.
     Wrk,
-    /// wrk2, which measures times from the due time of a request.
+    /// wrk2, which measures times from the due time of each request.
     Wrk2,
     /// nghttp2's h2load.
     H2load,
@@ -81,7 +81,7 @@ impl Tool {
         Self::PerfTest,
     ];
 
-    /// The name of the tool, in options and results.
+    /// Returns the name of the tool, as in options and results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Beamtune => "beamtune",
@@ -98,12 +98,12 @@ impl Tool {
         }
     }
 
-    /// The tool with this name.
+    /// Returns the tool with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|tool| tool.name() == name)
     }
 
-    /// The supported files of the tool.
+    /// Returns which files of the tool are supported.
     fn files(self) -> &'static str {
         match self {
             Self::Beamtune => "JSON of --json or --output",
@@ -144,7 +144,7 @@ pub enum ImportError {
         /// File name.
         name: String,
     },
-    /// The file is of another tool than the caller named.
+    /// The file was written by a tool other than the one that the caller named.
     #[error("{name}: a result of {found}, not of {tool}; supported files of {tool}: {}", tool.files())]
     OfAnother {
         /// File name.
@@ -154,7 +154,7 @@ pub enum ImportError {
         /// The tool that wrote the file.
         found: Tool,
     },
-    /// A known format that is not supported, but for which there is an alternative.
+    /// A known but unsupported format for which there is an alternative.
     #[error("{name}: {what} is not supported: {instead}")]
     Unsupported {
         /// File name.
@@ -164,7 +164,7 @@ pub enum ImportError {
         /// What to do.
         instead: &'static str,
     },
-    /// The content is not in the format of its tool.
+    /// The content does not match the tool's format.
     #[error("{name}, line {line}: expected {expected} ({tool}), found {found}")]
     Malformed {
         /// File name.
@@ -199,12 +199,12 @@ pub enum ImportError {
     /// The results cannot be merged.
     #[error("cannot be merged: {reason}")]
     Merge {
-        /// Why not, and what to do.
+        /// Why they cannot be merged, and what to do.
         reason: String,
     },
 }
 
-/// Maximum number of characters of a file in an error.
+/// Maximum length of a quotation from a file in an error, in characters.
 pub const FOUND_CHARS: usize = 80;
 
 fn known() -> String {
@@ -220,11 +220,11 @@ pub fn read(name: &str, bytes: &[u8]) -> Result<LoadResult, ImportError> {
     read_from(name, bytes, None)
 }
 
-/// As [`read`], from a file of any size, optionally with the name of the tool. Without --latency the output of wrk2 is that of wrk, so
-/// wrk2 must be named.
+/// Like [`read`], for a file of any size, optionally with the name of the tool. wrk2 must be named, because without --latency its output is
+/// the same as wrk's.
 ///
 /// # Errors
-/// As [`read`].
+/// As for [`read`].
 pub fn read_from(name: &str, mut input: impl Read, tool: Option<Tool>) -> Result<LoadResult, ImportError> {
     let mut head = Vec::new();
     let read_error = |source| ImportError::Read { name: name.to_owned(), source };
@@ -299,7 +299,7 @@ enum Document {
     K6Summary,
     Locust,
     GatlingStats,
-    /// The statistics as a script in the report.
+    /// The statistics in the form of a script, as in the report.
     GatlingScript,
     Oha,
 }
@@ -346,7 +346,7 @@ impl Format {
         if head.starts_with(b"\x1f\x8b") {
             return unsupported("a compressed file", "unpack it (gunzip)");
         }
-        // Gatling 3.13's record of a run: kind 0, then the version's length and text.
+        // Gatling 3.13 writes a run record first: kind 0, then the length and text of the version.
         if head.starts_with(b"\0\0\0\0") && head.get(5).is_some_and(u8::is_ascii_digit) {
             return unsupported("Gatling's binary simulation.log", "import js/stats.js of its report");
         }
@@ -362,7 +362,7 @@ impl Format {
         format.ok_or_else(|| ImportError::Unknown { name: name.to_owned() })
     }
 
-    /// Detects a JSON document by keys that no other tool has. Searches the head only, because the document may be large.
+    /// Detects a JSON document by keys that no other tool uses. Only the head is searched, because the document may be large.
     fn detect_object(text: &str) -> Option<Self> {
         let has = |key: &str| text.contains(&format!("\"{key}\""));
         if has("began_monotonic_ns") {

@@ -1,8 +1,8 @@
-//! The load generator: devices that send HTTP and other protocols to a target on a fixed schedule, which the target cannot delay, and
-//! the measured results.
+//! The load generator. Devices send requests of HTTP and other protocols to a target on a fixed schedule, which the target cannot delay.
+//! Results are measured against this schedule.
 //!
-//! Users write a [`scenario::Scenario`]. It is compiled into a [`program::Plan`], which holds what the devices do and when. [`engine`]
-//! runs a share of the plan in one thread and counts into a [`tally`]; [`collect`] adds up the threads' tallies second by second.
+//! Users write a [`scenario::Scenario`]. It is compiled into a [`program::Plan`], which defines what the devices do and when. Each thread
+//! runs its share of the plan in an [`engine`], which counts into a [`tally`]. [`collect`] adds up the threads' tallies, second by second.
 
 pub mod clock;
 pub mod collect;

@@ -27,7 +27,7 @@ pub struct Division {
 }
 
 /// Divides a run into the fewest processes that have enough descriptors, and into as many threads as the work needs. `threads` is the
-/// requested number over all processes. `arrivals` is per second; `None` if the devices set the pace.
+/// requested total for all processes. `arrivals` is the rate per second; `None` if the devices set the pace.
 pub fn divide(
     devices: u64,
     arrivals: Option<f64>,
@@ -47,7 +47,7 @@ pub fn divide(
     Division { processes, threads: threads.div_ceil(processes) }
 }
 
-/// The soft limit of descriptors (RLIMIT_NOFILE); `None` if unlimited.
+/// Returns the soft limit on descriptors (RLIMIT_NOFILE); `None` if unlimited.
 pub fn descriptors() -> Option<u64> {
     getrlimit(Resource::Nofile).current
 }
@@ -58,7 +58,7 @@ pub fn lower_descriptors(to: u64) -> std::io::Result<()> {
     Ok(setrlimit(Resource::Nofile, Rlimit { current: Some(to), maximum: limit.maximum })?)
 }
 
-/// Raises the soft limit of descriptors to the hard limit; returns the new soft limit.
+/// Raises the soft limit on descriptors to the hard limit; returns the new soft limit.
 pub fn raise_descriptors() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let wanted = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -77,7 +77,7 @@ pub fn check_descriptors(devices: u64, limit: u64) -> Result<(), LoadError> {
     if needed > limit { Err(LoadError::Descriptors { devices, needed, limit }) } else { Ok(()) }
 }
 
-/// Checks that the system-wide limit of open files allows all connections. `file_nr` is the text of /proc/sys/fs/file-nr
+/// Checks that the system-wide limit on open files allows all connections. `file_nr` is the text of /proc/sys/fs/file-nr
 /// (proc_sys_fs(5)): open files, a zero, the limit.
 ///
 /// # Errors
@@ -89,8 +89,8 @@ pub fn check_open_files(devices: u64, file_nr: &str) -> Result<(), LoadError> {
     if needed > max { Err(LoadError::OpenFiles { devices, open, max, needed }) } else { Ok(()) }
 }
 
-/// The source addresses that give all connections a local port: the given ones, or for a loopback target as many of 127.0.0.0/8 as
-/// needed. Empty if the system's default address suffices.
+/// Returns source addresses that have enough local ports for all connections: the given ones, or for a loopback target as many addresses of
+/// 127.0.0.0/8 as needed. Returns none if the system's default address suffices.
 ///
 /// # Errors
 /// [`LoadError::Ports`].
@@ -103,7 +103,7 @@ pub fn sources(
     let each = ports.len() as u64;
     // Loopback addresses are free to use, so half of their ports may stay unused.
     let is_plenty = given.is_empty() && matches!(target, SocketAddr::V4(target) if target.ip().is_loopback());
-    // Some ports are always in use by others, or in TIME_WAIT.
+    // Some ports are always in use by other programs, or in TIME_WAIT.
     let usable = if is_plenty { each / 2 } else { each - each / 10 }.max(1);
     let needed = devices.div_ceil(usable).max(1);
     if !given.is_empty() && (given.len() as u64) < needed {
@@ -121,7 +121,7 @@ pub fn sources(
     }
 }
 
-/// The ephemeral ports, from the text of net.ipv4.ip_local_port_range; Linux' default (ip(7)) if the text cannot be parsed.
+/// Returns the ephemeral ports, from the text of net.ipv4.ip_local_port_range; Linux' default (ip(7)) if the text cannot be parsed.
 pub fn local_ports(range: &str) -> RangeInclusive<u16> {
     let mut bounds = range.split_whitespace().filter_map(|bound| bound.parse().ok());
     match (bounds.next(), bounds.next()) {
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn source_addresses_are_added_where_ports_do_not_suffice() {
+    fn source_addresses_are_added_if_ports_do_not_suffice() {
         let loopback: SocketAddr = "127.0.0.1:80".parse().unwrap();
         let far: SocketAddr = "192.0.2.1:80".parse().unwrap();
         let ports = local_ports("32768\t60999\n");

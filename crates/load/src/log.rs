@@ -1,4 +1,4 @@
-//! The histograms of a run, second by second, as a log for HdrHistogram's tools.
+//! Writes the histograms of a run, second by second, as a log for HdrHistogram's tools.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Interv
 use crate::tally::{StepTally, Tally};
 use crate::times::Times;
 
-/// The tag of the generator's own lag. Tags of steps contain a point.
+/// The tag of the generator's own lag. It cannot collide with the tags of steps, which contain a dot.
 const OWN_LAG: &str = "own_lag";
 
 /// A time that a step measures, with its name in tags.
@@ -32,7 +32,7 @@ pub struct HistogramLog<W> {
 }
 
 impl<W: Write> HistogramLog<W> {
-    /// Writes the head of a log; `steps` are the names of the steps, `began` is the start of the schedule since 1970.
+    /// Writes the header of a log; `steps` are the names of the steps, `began` is the start of the schedule since 1970.
     ///
     /// # Errors
     /// If the log cannot be written.
@@ -40,21 +40,22 @@ impl<W: Write> HistogramLog<W> {
         let mut serializer = V2DeflateSerializer::new();
         IntervalLogWriterBuilder::new()
             .add_comment("[Histogram log format version 1.3]")
-            .add_comment("Nanoseconds, maxima too, of a load by beamtune; tags are STEP.KIND, and own_lag for the generator's own.")
+            .add_comment("All values in nanoseconds, maxima too. Tags: STEP.KIND, and own_lag for the generator's own lag.")
             .with_start_time(std::time::UNIX_EPOCH + began)
             .begin_log_with(&mut output, &mut serializer)?;
         let tags = steps.iter().map(|step| KINDS.map(|(kind, _)| format!("{}.{kind}", escaped(step))));
         Ok(Self { tags: tags.collect(), output, serializer, began })
     }
 
-    /// Adds the histograms of a second. `bound` is the reason if the generator was the limit in it, written as a comment.
+    /// Adds the histograms of a second. If the generator was the bottleneck in this second, `bound` is the reason, which is written as
+    /// a comment.
     ///
     /// # Errors
     /// If the log cannot be written.
     pub fn add(&mut self, second: i64, bound: Option<&str>, tally: &Tally) -> io::Result<()> {
         let since = Duration::from_secs(second.unsigned_abs());
         let begin = if second < 0 { self.began.saturating_sub(since) } else { self.began + since };
-        // An empty builder writes no second head.
+        // An empty builder does not write the header again.
         let mut log =
             IntervalLogWriterBuilder::new().begin_log_with(&mut self.output, &mut self.serializer)?;
         if let Some(bound) = bound {
@@ -78,7 +79,7 @@ impl<W: Write> HistogramLog<W> {
     }
 }
 
-/// A name with the characters that tags cannot contain percent-encoded.
+/// Percent-encodes the characters of a name that tags cannot contain.
 fn escaped(name: &str) -> String {
     name.chars().fold(String::new(), |mut out, char| {
         if matches!(char, ',' | '%' | ' ') || char.is_control() {

@@ -8,7 +8,7 @@ use crate::clock::SECOND_NS;
 use crate::protocol::{Checks, Message, Protocol};
 use crate::schedule::{Profile, Spacing};
 
-/// Maximum nesting of repetitions.
+/// Maximum nesting of loops.
 pub const MAX_NESTED_REPEATS: usize = 4;
 
 /// The plan of a whole run.
@@ -42,7 +42,7 @@ pub enum Model {
         /// Turns per device; `None`: until the time is over.
         turns: Option<u64>,
     },
-    /// Each arrival takes a free device through its steps once.
+    /// Each arrival makes a free device run its steps once.
     Open {
         /// The rate of arrivals.
         profile: Profile,
@@ -52,7 +52,7 @@ pub enum Model {
 }
 
 impl Model {
-    /// Time from the start in which turns may start.
+    /// Returns the time, from the start, during which turns may start.
     pub fn length_ns(&self) -> u64 {
         match self {
             Self::Closed { ramp_ns, sustain_ns, .. } => ramp_ns + sustain_ns,
@@ -61,24 +61,24 @@ impl Model {
     }
 }
 
-/// A kind of devices that do the same.
+/// A group of devices with the same steps and settings.
 #[derive(Debug, Clone)]
 pub struct Kind {
-    /// Name of the kind.
+    /// Name of the group.
     pub name: String,
     /// Number of devices.
     pub devices: u64,
-    /// Where they connect to.
+    /// Where the devices connect to.
     pub endpoint: Endpoint,
-    /// The protocol that they speak.
+    /// The protocol that the devices speak.
     pub protocol: Protocol,
-    /// Their operations in order, the last of which is [`Op::Next`].
+    /// The operations of the devices in order; the last one is [`Op::Next`].
     pub ops: Vec<Op>,
     /// Index of the first operation of a turn. The operations before it run once per connection.
     pub body: usize,
-    /// Timeout of connecting.
+    /// Timeout for connecting.
     pub connect_timeout_ns: u64,
-    /// Timeout of an answer.
+    /// Timeout for an answer.
     pub timeout_ns: u64,
     /// Pause after an error, before the device starts over.
     pub pause_ns: u64,
@@ -100,17 +100,17 @@ pub struct Endpoint {
 pub struct Source {
     /// The address.
     pub address: IpAddr,
-    /// Ports that are assigned to devices by number. `None`: the system chooses; once half of the ports are in use that takes a
-    /// millisecond per connection, because the kernel first tries every other port.
+    /// Ports that are assigned to devices by number. With `None`, the system chooses. Once half of the ports are in use, that takes a
+    /// millisecond per connection, because the kernel first tries only every second port.
     pub ports: Option<RangeInclusive<u16>>,
 }
 
 /// TLS settings of an endpoint.
 #[derive(Debug, Clone)]
 pub struct Tls {
-    /// Trusted certificates and the client's own.
+    /// Trusted certificates, and the client's own certificate.
     pub config: Arc<rustls::ClientConfig>,
-    /// The name that the peer's certificate must be for.
+    /// The name for which the peer's certificate must be valid.
     pub name: rustls::pki_types::ServerName<'static>,
 }
 
@@ -131,25 +131,25 @@ pub enum Op {
         /// Conditions for the answer.
         checks: Box<Checks>,
     },
-    /// Waits for a message of the peer. A message that arrived during the [`Op::Send`] directly before counts.
+    /// Waits for a message from the peer. A message that arrived during the directly preceding [`Op::Send`] is accepted.
     Expect {
         /// Index of the step.
         step: usize,
         /// What the message must contain; other messages are ignored.
         checks: Box<Checks>,
     },
-    /// Waits for a time.
+    /// Sleeps.
     Sleep(Delay),
-    /// Begins a repetition.
+    /// Begins a loop.
     Begin {
         /// Index of the device's loop counter.
         counter: usize,
     },
-    /// Ends a repetition: jumps back until it has run the given number of times.
+    /// Ends a loop: jumps back until the loop has run the given number of times.
     Repeat {
         /// Index of the device's loop counter.
         counter: usize,
-        /// Number of times, at least 1.
+        /// Number of iterations, at least 1.
         times: u32,
         /// Index of the operation after its [`Op::Begin`].
         back_to: usize,

@@ -1,7 +1,7 @@
 //! The protocols that devices speak: state machines over bytes, without sockets or clocks.
 //!
-//! A [`Session`] is the protocol state of one connection. The engine passes it the bytes from the socket and sends the bytes that it
-//! writes. The session reports what they mean to the device: ready, an answer, a message.
+//! A [`Session`] is the protocol state of one connection. The engine passes it the bytes from the socket, and sends the bytes that the
+//! session writes. The session reports what the received bytes mean to the device: ready, an answer, a message.
 
 pub mod http;
 pub mod mqtt;
@@ -19,15 +19,15 @@ use mqtt::{MqttConnect, MqttFault, MqttMessage};
 use raw::{RawFault, RawMessage};
 use websocket::{CloseFrame, WebSocketFault};
 
-/// Checks examine this number of bytes at the beginning of a body or message.
+/// Number of bytes at the beginning of a body or message that checks examine.
 const CHECKED_BYTES: usize = 64 * 1024;
 
-/// A message of a device, in the protocol of its kind.
+/// A message of a device, in the device's protocol.
 #[derive(Debug, Clone)]
 pub enum Message {
     /// An HTTP/1.1 request; its answer is the reply.
     Http(Box<HttpRequest>),
-    /// A WebSocket message. It has no answer; what the server sends is a message of its own.
+    /// A WebSocket message. It has no answer; messages from the server are independent of it.
     WebSocket {
         /// Whether it is a text message, with a UTF-8 payload.
         is_text: bool,
@@ -45,7 +45,7 @@ pub enum Message {
 }
 
 impl Message {
-    /// Whether it has an answer. Otherwise it is done when it is sent.
+    /// Whether the message has an answer. Otherwise it is done once it is sent.
     pub fn is_answered(&self) -> bool {
         match self {
             Self::Http(_) | Self::WebSocketPing | Self::WebSocketClose(_) => true,
@@ -85,7 +85,7 @@ pub enum Heard<'a> {
     Ready,
     /// The answer to the last message.
     Answer(Answer),
-    /// The payload of a message that is no answer.
+    /// The payload of a message that is not an answer.
     Message(&'a [u8]),
 }
 
@@ -96,7 +96,7 @@ pub struct Answer {
     pub bytes: u64,
     /// Whether the connection can be used again.
     pub keeps_alive: bool,
-    /// Why it fails its checks; `None` if it passes.
+    /// Why the answer fails its checks; `None` if it passes.
     pub wrong: Option<(ErrorKind, Cow<'static, str>)>,
 }
 
@@ -111,12 +111,12 @@ pub enum Fault {
     Raw(RawFault),
     /// In MQTT.
     Mqtt(MqttFault),
-    /// The message belongs to another protocol than the session.
+    /// Message and session belong to different protocols.
     Foreign,
 }
 
 impl Fault {
-    /// The kind of error that it counts as.
+    /// Returns the kind of error under which the fault is counted.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Http(HttpFault::Unanswered | HttpFault::Cut) => ErrorKind::Closed,
@@ -136,7 +136,7 @@ impl fmt::Display for Fault {
             Self::WebSocket(fault) => fault.fmt(f),
             Self::Raw(fault) => fault.fmt(f),
             Self::Mqtt(fault) => fault.fmt(f),
-            Self::Foreign => f.write_str("the message is of another protocol than the device"),
+            Self::Foreign => f.write_str("the message and the device use different protocols"),
         }
     }
 }
@@ -154,7 +154,7 @@ pub enum Session {
     Mqtt(mqtt::Client),
 }
 
-/// The protocol of a kind of devices, with what opens a session.
+/// The protocol of a group of devices, with the data that opens a session.
 #[derive(Debug, Clone)]
 pub enum Protocol {
     /// HTTP/1.1.
@@ -168,7 +168,7 @@ pub enum Protocol {
 }
 
 impl Session {
-    /// The state before the first connection.
+    /// Creates the state before the first connection.
     pub fn new(protocol: &Protocol) -> Self {
         match protocol {
             Protocol::Http => Self::Http(http::Reader::default()),
@@ -178,7 +178,7 @@ impl Session {
         }
     }
 
-    /// Resets the state for a new connection, except for what outlives a connection.
+    /// Resets the state for a new connection, except for state that outlives a connection.
     pub fn reset(&mut self, protocol: &Protocol) {
         match (&mut *self, protocol) {
             (Self::Mqtt(client), Protocol::Mqtt(connect)) => client.reset(connect),
@@ -186,12 +186,12 @@ impl Session {
         }
     }
 
-    /// Whether the end of an idle connection is an error, because state is lost with it: subscriptions, a place in a conversation.
+    /// Whether the end of an idle connection is an error, because state is lost with it: subscriptions, the position in a conversation.
     pub fn is_long_lived(&self) -> bool {
         !matches!(self, Self::Http(_))
     }
 
-    /// Writes to `out` what opens the session. Returns whether the session is ready at once, in which case it never reports
+    /// Writes the bytes that open the session to `out`. Returns whether the session is ready immediately, in which case it never reports
     /// [`Heard::Ready`].
     pub fn open(
         &mut self,
@@ -251,9 +251,9 @@ impl Session {
         }
     }
 
-    /// Reads until the first event. Returns the event and the number of bytes used, which may be 0; the caller passes the unused bytes
-    /// again, with more after them. `checks` are those of the last message. `out` receives automatic replies (a pong, an
-    /// acknowledgement), and with a fault the closing message.
+    /// Reads until the first event. Returns the event and the number of bytes used, which may be 0. The caller passes the unused bytes
+    /// again, followed by more. `checks` are those of the last message. `out` receives automatic replies (a pong, an acknowledgement) and,
+    /// after a fault, the closing message.
     pub fn read<'a>(
         &'a mut self,
         input: &'a [u8],
@@ -289,7 +289,8 @@ impl Session {
         }
     }
 
-    /// Handles the end of the connection by the peer; `unread` are the unused bytes. [`Heard::Nothing`] if nothing was pending.
+    /// Handles the closing of the connection by the peer; `unread` contains the unused bytes. Returns [`Heard::Nothing`] if nothing was
+    /// pending.
     pub fn end(&mut self, unread: &[u8], checks: &Checks) -> Result<Heard<'_>, Fault> {
         match self {
             Self::Http(reader) => match reader.end(unread).map_err(Fault::Http)? {
@@ -304,7 +305,7 @@ impl Session {
         }
     }
 
-    /// When [`Self::keep_alive`] is due, if the last bytes were sent at `last_sent_ns`. `None` without keep-alive.
+    /// Returns when [`Self::keep_alive`] is due, if the last bytes were sent at `last_sent_ns`. `None` without keep-alive.
     pub fn keep_alive_due(&self, last_sent_ns: u64) -> Option<u64> {
         match self {
             Self::Mqtt(client) => client.keep_alive_due(last_sent_ns),
@@ -325,7 +326,7 @@ impl Session {
     }
 }
 
-/// The bytes of a message that never changes and can be sent without rendering.
+/// Returns the bytes of a message that never changes and can be sent without rendering.
 pub fn fixed<'m>(
     session: &mut Session,
     message: &'m Message,
@@ -351,7 +352,7 @@ pub(crate) fn contains(text: &[u8], part: &[u8]) -> bool {
     part.is_empty() || text.windows(part.len()).any(|window| window == part)
 }
 
-/// The first text of the checks that the beginning of the payload does not contain.
+/// Returns the first text of the checks that is missing at the beginning of the payload.
 pub(crate) fn missing_part<'c>(checks: &'c Checks, payload: &[u8]) -> Option<&'c str> {
     let payload = &payload[..payload.len().min(CHECKED_BYTES)];
     checks.body.iter().map(String::as_str).find(|part| !contains(payload, part.as_bytes()))

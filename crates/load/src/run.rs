@@ -1,7 +1,7 @@
-//! Runs a plan: in threads of this process, or in several processes if one has too few descriptors.
+//! Runs a plan in threads of this process, or in several processes if one process has too few descriptors.
 //!
-//! A worker process reads its order from standard input and writes a JSON line per report to standard output. It ends at the end of
-//! its input, so no worker survives this process, however it ends.
+//! A worker process reads its instructions from standard input and writes one JSON line per report to standard output. It ends when its
+//! input ends, so no worker survives this process, however this process ends.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -20,9 +20,9 @@ use crate::program::Plan;
 /// A report of a thread. Threads are numbered over all processes.
 #[derive(Serialize, Deserialize)]
 enum Report {
-    /// A second of this thread.
+    /// The results of one second of this thread.
     Second(usize, Box<ThreadSecond>),
-    /// This thread has ended, with its error if it failed.
+    /// This thread has ended. Contains its error if it failed.
     End(usize, Option<String>),
 }
 
@@ -37,7 +37,7 @@ pub struct Part {
     pub of: usize,
 }
 
-/// Runs a plan in threads of this process, until its time is over or `stop` is set. Calls `on_second` for each second that all
+/// Runs a plan in threads of this process, until the plan's time is over or `stop` is set. Calls `on_second` for each second that all
 /// threads have finished.
 ///
 /// # Errors
@@ -58,7 +58,7 @@ pub fn run(
 /// Runs one part of a plan in a worker process, until `stop` is set. Writes reports to `output`.
 ///
 /// # Errors
-/// As [`run`], and if a report cannot be written.
+/// As for [`run`], and if a report cannot be written.
 pub fn serve(plan: &Plan, part: Part, stop: &AtomicBool, output: &mut dyn Write) -> Result<(), LoadError> {
     let mut failure = None;
     run_part(plan, part, stop, &mut |report| {
@@ -75,11 +75,11 @@ pub fn serve(plan: &Plan, part: Part, stop: &AtomicBool, output: &mut dyn Write)
     failure.map_or(Ok(()), Err)
 }
 
-/// Runs a plan in worker processes. Each command gets its order as the first line of its standard input, and must then call
+/// Runs a plan in worker processes. Each command gets its instructions as the first line of its standard input, and must then call
 /// [`serve`].
 ///
 /// # Errors
-/// As [`run`], and if a process cannot be started or ends too early.
+/// As for [`run`], and if a process cannot be started or ends too early.
 pub fn lead(
     plan: &Plan,
     parts: Vec<(Command, Part, String)>,
@@ -113,7 +113,7 @@ pub fn lead(
 /// Interval at which `stop` is checked.
 const STOP_POLL_INTERVAL: std::time::Duration = std::time::Duration::from_millis(100);
 
-/// The reports so far.
+/// The reports received so far.
 struct Gathered {
     collector: Collector,
     error: Option<LoadError>,
@@ -163,7 +163,7 @@ fn run_part(
                 thread::Builder::new().name(format!("load {index}")).spawn_scoped(scope, move || {
                     let share = Share { index: index as u64, of: part.of as u64 };
                     let outcome = engine::run(plan, share, stop, &mut |second| {
-                        // Cannot fail: the receiver outlives all senders.
+                        // This cannot fail: the receiver outlives all senders.
                         let _ = sender.send(Report::Second(index, Box::new(second)));
                     });
                     let _ = sender.send(Report::End(index, outcome.err().map(|error| error.to_string())));
@@ -196,7 +196,7 @@ impl Worker {
         let error = |cause| LoadError::System { what: "cannot start a process of the load", cause };
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(error)?;
         let (mut input, output) = (child.stdin.take(), child.stdout.take());
-        // From here on `drop` ends the process, also after an error.
+        // From here on, `drop` ends the process, even after an error.
         let mut worker = Self { child, input: None };
         if let Some(input) = &mut input {
             writeln!(input, "{order}").and_then(|()| input.flush()).map_err(error)?;
@@ -211,7 +211,7 @@ impl Worker {
         Ok(worker)
     }
 
-    /// Closes the process's input, on which it reports what it has and ends.
+    /// Closes the input of the process, which then reports its last results and ends.
     fn stop(&mut self) {
         self.input = None;
     }
@@ -220,7 +220,7 @@ impl Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         self.stop();
-        // Its output has ended, or its start failed: killing it loses nothing.
+        // The output of the process has ended, or its start failed: killing it loses nothing.
         if !matches!(self.child.try_wait(), Ok(Some(_))) {
             let _ = self.child.kill();
             let _ = self.child.wait();
@@ -228,7 +228,7 @@ impl Drop for Worker {
     }
 }
 
-/// Forwards the reports of a process. Threads that have not reported their end when the output ends have failed.
+/// Forwards the reports of a process. If the output ends before a thread has reported its end, that thread has failed.
 fn read_worker(output: impl BufRead, part: Part, sender: &mpsc::Sender<Report>) {
     let mut running: Vec<usize> = (part.first..part.first + part.threads).collect();
     let mut words = "a process of the load ended too early".to_owned();

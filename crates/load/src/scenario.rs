@@ -1,8 +1,8 @@
-//! The description of a load: a TOML file that is parsed into a [`Scenario`] and compiled into a [`Plan`](crate::program::Plan).
+//! The description of a load: a TOML file, which is parsed into a [`Scenario`] and compiled into a [`Plan`](crate::program::Plan).
 //!
-//! Parsing reports all faults at once, with line and column ([`Faults`]). It reads no files and resolves no names: a closure supplies
-//! the files that a scenario names, and the caller supplies addresses for compiling. The reference is `docs/load-scenarios.md`, the
-//! schema for editors `docs/load-scenario.schema.json`; tests compare both with [`keys`].
+//! Parsing reports all faults together, with line and column ([`Faults`]). It reads no files and resolves no host names: a closure supplies
+//! the files that a scenario names, and the caller supplies the addresses for compiling. `docs/load-scenarios.md` is the reference, and
+//! `docs/load-scenario.schema.json` is the schema for editors; tests compare both with [`keys`].
 
 mod compile;
 mod devices;
@@ -36,11 +36,11 @@ use crate::template::Template;
 use reader::{Document, Keys, Value};
 use units::MAX_DURATION_NS;
 
-/// Maximum rate of arrivals: more than any machine can serve.
+/// Maximum rate of arrivals: more than any host can serve.
 const MAX_RATE_PER_S: f64 = 1e7;
-/// Default time for finishing pending turns after the end.
+/// Default time for finishing pending turns after the end of the schedule.
 const RUNDOWN_NS: u64 = 10 * SECOND_NS;
-/// Default rate at which the devices of an open load connect. A server with the usual accept queue of 1,024 connections can take it.
+/// Default rate at which the devices of an open load connect. A server with the usual accept queue of 1,024 connections can handle it.
 const CONNECTIONS_PER_S: u64 = 2000;
 
 /// A parsed scenario.
@@ -48,7 +48,7 @@ const CONNECTIONS_PER_S: u64 = 2000;
 pub struct Scenario {
     /// The schedule.
     pub load: Load,
-    /// The kinds of devices, in the order of the file; at least one.
+    /// The groups of devices, in the order of the file; at least one.
     pub kinds: Vec<Devices>,
 }
 
@@ -65,26 +65,26 @@ pub struct Load {
     pub seed: u64,
 }
 
-/// A kind of devices that do the same.
+/// A group of devices with the same steps and settings.
 #[derive(Debug, Clone)]
 pub struct Devices {
-    /// Name of the kind.
+    /// Name of the group.
     pub name: String,
     /// Number of devices.
     pub count: u64,
-    /// Where they connect to.
+    /// Where the devices connect to.
     pub target: Target,
-    /// Their protocol.
+    /// The protocol of the devices.
     pub protocol: ProtocolOptions,
-    /// TLS options; `None` if the target's scheme is without TLS.
+    /// TLS options; `None` if the target's scheme does not use TLS.
     pub tls: Option<Tls>,
-    /// Addresses of this host to connect from, in turn; empty: the system's choice.
+    /// Addresses of this host to connect from, used in turn; empty: the system's choice.
     pub sources: Vec<IpAddr>,
-    /// Timeout of connecting.
+    /// Timeout for connecting.
     pub connect_timeout_ns: u64,
-    /// Timeout of an answer.
+    /// Timeout for an answer.
     pub timeout_ns: u64,
-    /// Pause after an error, before the device starts over.
+    /// Pause after an error, before the device restarts.
     pub pause_ns: u64,
     /// Steps after each connect.
     pub on_connect: Vec<Step>,
@@ -120,16 +120,16 @@ pub enum ProtocolOptions {
 pub enum Framing {
     /// No framing: the bytes of one read are a message.
     None,
-    /// Messages end with LF, which is appended when sending.
+    /// Messages end with LF, which is appended to sent messages.
     Line,
-    /// Messages begin with their length, not counting the prefix, which is added when sending.
+    /// Messages begin with their length, not counting the prefix. The prefix is added to sent messages.
     Prefix {
         /// 1, 2 or 4.
         bytes: u8,
         /// The byte order.
         is_little_endian: bool,
     },
-    /// Received messages have this size; sent ones are not framed.
+    /// Received messages have this size; sent messages are not framed.
     Fixed {
         /// At least 1.
         bytes: u32,
@@ -141,11 +141,11 @@ pub enum Framing {
 pub struct Tls {
     /// Whether to check the target's certificate.
     pub verify: bool,
-    /// Trusted certificates; `None`: those of the system.
+    /// Trusted certificates; `None`: the system's.
     pub ca: Option<Pem>,
     /// The devices' own certificate chain, and its private key.
     pub identity: Option<(Pem, Pem)>,
-    /// The name that is sent (SNI) and checked; by default the target's host.
+    /// The host name that is sent (SNI) and verified; by default the target's host.
     pub server_name: String,
 }
 
@@ -185,23 +185,23 @@ pub enum Action {
     Send {
         /// The payload.
         payload: Template,
-        /// WebSocket: whether it is a text message or a binary one.
+        /// Whether a WebSocket message is text; otherwise it is binary.
         is_text: bool,
     },
     /// Waits for a message.
     Expect {
-        /// What it must contain.
+        /// What the message must contain.
         checks: Checks,
     },
     /// Publishes, subscribes or unsubscribes over MQTT, and waits for the acknowledgement if there is one.
     Mqtt(Box<MqttMessage>),
     /// Sends a WebSocket or MQTT ping and waits for its answer.
     Ping,
-    /// Waits for a time.
+    /// Sleeps.
     Sleep(Delay),
     /// Repeats steps.
     Repeat {
-        /// Number of times, at least 1.
+        /// Number of iterations, at least 1.
         times: u32,
         /// The steps.
         steps: Vec<Step>,
@@ -217,7 +217,7 @@ pub struct Request {
     pub method: String,
     /// Path with query, beginning with `/`.
     pub path: Template,
-    /// Header fields, in addition to those of its kind of devices.
+    /// Header fields, in addition to the fields that all requests of the devices have.
     pub fields: Vec<(String, Template)>,
     /// Body.
     pub body: Option<Template>,
@@ -226,8 +226,8 @@ pub struct Request {
 }
 
 impl Scenario {
-    /// Parses a scenario. `file` is the file name in faults; `files` returns the content of the tables and certificates that the
-    /// scenario names.
+    /// Parses a scenario. `file` is the file name in faults; `files` returns the content of the tables and certificates that the scenario
+    /// names.
     pub fn parse(file: &str, text: &str, files: Files<'_>) -> Result<Self, Faults> {
         let document = Document::new(text, files);
         let (root, errors) = DeTable::parse_recoverable(text);
@@ -240,14 +240,14 @@ impl Scenario {
         match (document.faults(file), scenario) {
             (None, Some(scenario)) => Ok(scenario),
             (Some(faults), _) => Err(faults),
-            // Cannot happen, because each missing part has a fault; but an error is better than a panic.
+            // Cannot happen, because each missing part adds a fault; but an error is better than a panic.
             (None, None) => {
                 Err(Faults::new(file, text, vec![(0..0, "the scenario cannot be read".to_owned())]))
             }
         }
     }
 
-    /// The distinct targets of its devices, which must be resolved before compiling.
+    /// Returns the distinct targets of the devices, which must be resolved before compiling.
     pub fn targets(&self) -> Vec<&Target> {
         let mut targets: Vec<&Target> = Vec::new();
         for kind in &self.kinds {
@@ -280,7 +280,7 @@ fn scenario(document: &Document<'_>, table: &DeTable<'_>, at: std::ops::Range<us
     Some(Scenario { load, kinds })
 }
 
-/// The load, and its `connect_within` if it has one.
+/// Parses the load; also returns its `connect_within`, if any.
 fn read_load(keys: &Keys<'_>) -> Option<(Load, Option<u64>)> {
     let ramp_ns = keys.get("ramp").map_or(Some(0), |value| value.duration_ns());
     let length = keys.get("for");
@@ -322,7 +322,7 @@ fn read_kinds(value: &Value<'_>, turns: Option<Option<u64>>, is_open: bool) -> O
     if entries.is_empty() {
         value.fault("there are no devices: add `[devices.NAME]`");
     }
-    // An arrival takes any free device, so the share of each kind would be random.
+    // An arrival takes any free device, so the proportion of several groups would be random.
     if let [_, (at, second), ..] = entries.as_slice()
         && is_open
     {
@@ -333,5 +333,5 @@ fn read_kinds(value: &Value<'_>, turns: Option<Option<u64>>, is_open: bool) -> O
     kinds.into_iter().collect()
 }
 
-/// The table of a kind of devices, if it has one; shared by all its templates.
+/// The table of a group of devices, if it has one; shared by all templates of the group.
 type SharedTable = Option<Arc<crate::template::Table>>;

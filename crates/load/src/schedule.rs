@@ -9,7 +9,7 @@ use crate::clock::SECOND_NS;
 /// The distribution of the time between arrivals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Spacing {
-    /// A Poisson process: independent arrivals, as of many users.
+    /// A Poisson process: independent arrivals, as from many users.
     #[default]
     Poisson,
     /// Equal intervals.
@@ -28,7 +28,7 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// The time after the start at which this number of arrivals is expected to have come.
+    /// Returns the time after the start by which this many arrivals are expected.
     fn instant_ns(&self, arrivals: f64) -> f64 {
         let ramp_s = self.ramp_ns as f64 / SECOND_NS as f64;
         let in_ramp = self.per_second * ramp_s / 2.0;
@@ -41,14 +41,14 @@ impl Profile {
     }
 }
 
-/// The arrivals of a run that one thread takes: every n-th. Each thread generates all arrivals, so the schedule does not depend on the
-/// number of threads.
+/// The arrivals that one thread serves: every n-th arrival of the run. Each thread generates all arrivals, so the schedule does not depend
+/// on the number of threads.
 #[derive(Debug, Clone)]
 pub struct Schedule {
     profile: Profile,
     spacing: Spacing,
     random: Xoshiro256PlusPlus,
-    /// Expected number of arrivals up to the last one. On this scale arrivals have rate 1.
+    /// Expected number of arrivals up to the latest one. On this scale arrivals have rate 1.
     expected: f64,
     number: u64,
     share: u64,
@@ -65,7 +65,7 @@ pub struct Arrival {
 }
 
 impl Schedule {
-    /// The arrivals whose number is `share` modulo `shares`.
+    /// Generates the arrivals whose number modulo `shares` is `share`.
     pub fn new(profile: Profile, spacing: Spacing, seed: u64, share: u64, shares: u64) -> Self {
         let random = Xoshiro256PlusPlus::seed_from_u64(seed);
         // With equal intervals the first arrival comes half an interval after the start, so that the total matches the rate.
@@ -96,12 +96,12 @@ impl Iterator for Schedule {
     }
 }
 
-/// A random number of the exponential distribution with mean 1.
+/// Draws a random number from the exponential distribution with mean 1.
 pub fn exponential(random: &mut impl Rng) -> f64 {
     -(1.0 - unit(random)).ln()
 }
 
-/// A random number in [0, 1), with 53 bits.
+/// Draws a random number from [0, 1), with 53 bits.
 pub fn unit(random: &mut impl Rng) -> f64 {
     (random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
 }
@@ -136,7 +136,7 @@ mod tests {
         assert!(arrivals.windows(2).all(|pair| (pair[1].due_ns - pair[0].due_ns).abs_diff(1_000_000) <= 1));
     }
 
-    /// Counts of a Poisson process in equal intervals have a variance equal to their mean: (n - 1) times the quotient has a
+    /// Counts of a Poisson process in equal intervals have a variance equal to their mean: (n - 1) times the ratio of the two has a
     /// chi-squared distribution with n - 1 degrees of freedom (the dispersion test, Cox & Lewis 1966).
     #[test]
     fn poisson_arrivals_pass_the_dispersion_test_and_fixed_ones_do_not() {
@@ -152,7 +152,7 @@ mod tests {
             // Two-sided at 1 %: chi-squared with 1999 degrees of freedom is nearly normal.
             (statistic - (n - 1.0)).abs() < 2.576 * (2.0 * (n - 1.0)).sqrt()
         };
-        // One of 100 seeds is expected to fail; more than 5 have a probability below 0.001.
+        // One of 100 seeds is expected to fail; more than 5 failures have a probability below 0.001.
         let failed = (0..100).filter(|seed| !passes(Spacing::Poisson, *seed)).count();
         assert!(failed <= 5, "{failed} of 100");
         assert!(!passes(Spacing::Fixed, 0));

@@ -1,4 +1,4 @@
-//! Counters and histograms of a running load: per second and thread, added up afterwards. No list of requests is kept.
+//! Counters and histograms of a running load, kept per second and thread and added up afterwards. No list of requests is kept.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,11 +21,11 @@ pub enum ErrorKind {
     Timeout,
     /// The peer reset the connection.
     Reset,
-    /// The peer closed the connection before it had answered.
+    /// The peer closed the connection before it answered.
     Closed,
     /// The peer violated the protocol.
     Protocol,
-    /// The peer refused by a status or reason code of its protocol.
+    /// The peer answered with an error status or an error reason code.
     Status,
     /// The answer failed a check of the step.
     Check,
@@ -53,7 +53,7 @@ impl ErrorKind {
         Self::Unsendable,
     ];
 
-    /// The name in results. Never changes once released.
+    /// Returns the name used in results. It never changes once released.
     pub fn text(self) -> &'static str {
         match self {
             Self::Refused => "refused",
@@ -73,7 +73,7 @@ impl ErrorKind {
     }
 }
 
-/// Errors of a step: the number of each kind, and the text of its first one.
+/// Errors of a step: the number of each kind, and the text of the first error of that kind.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Errors {
     counts: [u64; ErrorKind::ALL.len()],
@@ -98,12 +98,12 @@ impl Errors {
         }
     }
 
-    /// Total number of errors.
+    /// Returns the total number of errors.
     pub fn total(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// The kinds that occurred: kind, count and the text of the first one.
+    /// Returns the kinds that occurred, each with its count and the text of its first error.
     pub fn iter(&self) -> impl Iterator<Item = (ErrorKind, u64, &str)> {
         ErrorKind::ALL.into_iter().filter_map(|kind| {
             let count = self.counts[kind as usize];
@@ -125,7 +125,7 @@ pub struct StepTally {
     pub first_byte: Times,
     /// Errors.
     pub errors: Errors,
-    /// Received bytes of bodies or payloads.
+    /// Bytes received in bodies or payloads.
     pub received_bytes: u64,
 }
 
@@ -140,18 +140,18 @@ impl StepTally {
         self.received_bytes += other.received_bytes;
     }
 
-    /// Number of correct answers.
+    /// Returns the number of correct answers.
     pub fn done(&self) -> u64 {
         self.service.count()
     }
 }
 
-/// What one thread counted in an interval, usually a second.
+/// The counts of one thread in an interval, usually a second.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tally {
     /// Indexed by step; steps without events may be missing.
     pub steps: Vec<Option<Box<StepTally>>>,
-    /// How late the generator served what was due. Caused by the generator, never by the target.
+    /// How late the generator served timers and arrivals that were due. This lag is caused by the generator, never by the target.
     pub own_lag: Times,
     /// Arrivals that were due by the schedule.
     pub asked: u64,
@@ -159,11 +159,11 @@ pub struct Tally {
     pub connected: u64,
     /// Arrivals waiting for a free device at the end of the interval.
     pub waiting: u64,
-    /// Received messages that were no answers.
+    /// Received messages that were not answers.
     pub messages: u64,
-    /// Reconnects within a turn, after the peer had closed.
+    /// Reconnects within a turn, after the peer had closed the connection.
     pub reconnects: u64,
-    /// Devices that were waiting when the run ended.
+    /// Devices and arrivals that were still waiting when the run ended.
     pub unfinished: u64,
     /// CPU time of the thread, in nanoseconds.
     pub cpu_ns: u64,
@@ -176,12 +176,12 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// An empty tally for this number of steps.
+    /// Creates an empty tally for this number of steps.
     pub fn new(steps: usize) -> Self {
         Self { steps: vec![None; steps], ..Self::default() }
     }
 
-    /// The tally of a step, created on first use.
+    /// Returns the tally of a step, which is created on first use.
     pub fn step(&mut self, step: usize) -> &mut StepTally {
         if step >= self.steps.len() {
             self.steps.resize(step + 1, None);
@@ -189,7 +189,7 @@ impl Tally {
         self.steps[step].get_or_insert_default()
     }
 
-    /// Adds the tally of another thread or interval. Gauges are summed, which is right for threads but not for intervals of one thread.
+    /// Adds the tally of another thread or interval. Gauges are summed, which is correct for threads but not for intervals of one thread.
     pub fn add(&mut self, other: &Self) {
         for (index, step) in other.steps.iter().enumerate() {
             if let Some(step) = step {
@@ -209,12 +209,12 @@ impl Tally {
         self.written_bytes += other.written_bytes;
     }
 
-    /// Number of correct answers.
+    /// Returns the number of correct answers.
     pub fn done(&self) -> u64 {
         self.steps.iter().flatten().map(|step| step.done()).sum()
     }
 
-    /// Number of errors.
+    /// Returns the number of errors.
     pub fn errors(&self) -> u64 {
         self.steps.iter().flatten().map(|step| step.errors.total()).sum()
     }
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn all_holds_every_kind_at_its_discriminant() {
+    fn all_contains_every_kind_in_the_order_of_discriminants() {
         for (index, kind) in ErrorKind::ALL.into_iter().enumerate() {
             assert_eq!(kind as usize, index);
         }

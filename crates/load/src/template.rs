@@ -1,7 +1,7 @@
 //! Text with placeholders: `/device/${device}?n=${count}`.
 //!
-//! A placeholder's value depends on the device and its present turn, and comes from counters, a seeded generator or a table. The same
-//! seed gives the same text. Rendering allocates nothing but the output buffer.
+//! A placeholder's value depends on the device and its current turn, and comes from counters, a seeded generator or a table. The same seed
+//! gives the same text. Rendering allocates only the output buffer.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub enum Value {
     Device,
     /// `turn`: the number of the device's turn, from 0.
     Turn,
-    /// `count`: the number of messages with a count that the device has sent before.
+    /// `count`: how many messages with a count the device has sent before this one.
     Count,
     /// `random:LOW..HIGH`: a random integer, both ends included.
     Random {
@@ -63,25 +63,25 @@ pub struct Table {
 pub struct Values<'a> {
     /// Number of the device.
     pub device: u64,
-    /// Its turn.
+    /// Current turn of the device.
     pub turn: u64,
-    /// Its count of messages.
+    /// Message count of the device.
     pub count: &'a mut u64,
-    /// Its random number generator.
+    /// Random number generator of the device.
     pub random: &'a mut Xoroshiro128PlusPlus,
-    /// The present instant, CLOCK_MONOTONIC.
+    /// The current instant, CLOCK_MONOTONIC.
     pub now_ns: u64,
 }
 
 impl Template {
-    /// A text without placeholders.
+    /// Creates a template from a text without placeholders.
     pub fn literal(text: impl Into<Vec<u8>>) -> Self {
         let mut template = Self::default();
         template.push_literal(&text.into());
         template
     }
 
-    /// Parses a text with placeholders; `$${` is a literal `${`. The error names the placeholder and is the end of a sentence.
+    /// Parses a text with placeholders; `$${` is a literal `${`. The error names the placeholder and completes a sentence.
     pub fn parse(text: &str, table: Option<&Arc<Table>>) -> Result<Self, String> {
         let mut template = Self::default();
         let mut rest = text;
@@ -122,7 +122,7 @@ impl Template {
         }
     }
 
-    /// The text, if it has no placeholders.
+    /// Returns the text if it has no placeholders.
     pub fn fixed(&self) -> Option<&[u8]> {
         match self.parts.as_slice() {
             [] => Some(&[]),
@@ -131,7 +131,7 @@ impl Template {
         }
     }
 
-    /// Upper bound of the rendered length, in bytes.
+    /// Returns an upper bound of the rendered length, in bytes.
     pub fn max_bytes(&self) -> usize {
         let max = |part: &Part| match part {
             Part::Literal(text) => text.len(),
@@ -147,7 +147,7 @@ impl Template {
         self.parts.iter().map(max).sum()
     }
 
-    /// Appends the text to `out`.
+    /// Appends the rendered text to `out`.
     pub fn render(&self, values: &mut Values<'_>, out: &mut Vec<u8>) {
         let mut counted = false;
         for part in &self.parts {

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 const DIGITS: u8 = 3;
 /// Resolution, in nanoseconds.
 const RESOLUTION_NS: u64 = 128;
-/// Longest time that is recorded, in nanoseconds: an hour. Longer times count as an hour.
+/// Longest time that is recorded, in nanoseconds: an hour. Longer times are recorded as an hour.
 const MAX_RECORDED_NS: u64 = 3_600_000_000_000;
 
 /// A histogram of times in nanoseconds.
@@ -60,7 +60,7 @@ impl Times {
         }
     }
 
-    /// Encodes it as a compressed HdrHistogram (V2) in base64.
+    /// Encodes the histogram as a compressed HdrHistogram (V2) in base64.
     pub fn to_base64(&self) -> String {
         let mut bytes = Vec::new();
         // Writing to a vector fails only if the histogram does not fit into memory.
@@ -90,17 +90,17 @@ impl Times {
         Ok(times)
     }
 
-    /// The underlying histogram.
+    /// Returns the underlying histogram.
     pub fn histogram(&self) -> &Histogram<u64> {
         &self.0
     }
 
-    /// Number of recorded times.
+    /// Returns the number of recorded times.
     pub fn count(&self) -> u64 {
         self.0.len()
     }
 
-    /// The time at a percentile (0 to 100); 0 if nothing was recorded.
+    /// Returns the time at a percentile (0 to 100); 0 if nothing was recorded.
     pub fn percentile_ns(&self, percentile: f64) -> u64 {
         self.0.value_at_percentile(percentile)
     }
@@ -120,22 +120,22 @@ impl TryFrom<String> for Times {
     }
 }
 
-/// First bytes of an encoded histogram (HdrHistogram's EncodableHistogram, V2).
+/// The first bytes of an encoded histogram (HdrHistogram's EncodableHistogram, V2).
 const COOKIE: u32 = 0x1c84_9313;
-/// First bytes of a compressed histogram.
+/// The first bytes of a compressed histogram.
 const COMPRESSED_COOKIE: u32 = 0x1c84_9314;
-/// Bytes before the counts.
+/// Number of bytes before the counts.
 const HEADER_BYTES: usize = 40;
 /// Maximum encoded size: with three digits up to [`MAX_ENCODED_NS`] there are at most 47,000 counts of 9 bytes.
 const MAX_ENCODED_BYTES: u64 = 512 * 1024;
 /// Longest time in an encoded histogram: a hundred days.
 const MAX_ENCODED_NS: u64 = 1 << 53;
-/// Maximum number of values. No run has more, and sums stay within 64 bits.
+/// Maximum number of values. No run exceeds it, and sums stay within 64 bits.
 const MAX_VALUES: i64 = 1_000_000_000_000_000;
 
 /// Decompresses a histogram.
 fn inflated(bytes: &[u8]) -> Result<Vec<u8>, String> {
-    // A cookie and a length, then a zlib stream that marks its own end.
+    // The format is a cookie and a length, then a zlib stream, which marks its own end.
     let stream = match bytes.split_first_chunk::<8>() {
         Some((head, stream)) if word(head, 0) == Some(COMPRESSED_COOKIE) => stream,
         _ => return Err("not a compressed HdrHistogram V2".to_owned()),
@@ -180,7 +180,7 @@ fn check(encoded: &[u8]) -> Result<(), String> {
     if sum > MAX_VALUES { Err("a histogram with too many values".to_owned()) } else { Ok(()) }
 }
 
-/// Four bytes as a big-endian number.
+/// Reads four bytes as a big-endian number.
 fn word(bytes: &[u8], at: usize) -> Option<u32> {
     let bytes = bytes.get(at..)?.first_chunk::<4>()?;
     Some(u32::from_be_bytes(*bytes))

@@ -1,4 +1,4 @@
-//! A TLS handshake with the target before the start, and readable texts for TLS errors.
+//! Performs a TLS handshake with the target before the start, and formats TLS errors as readable text.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -8,7 +8,7 @@ use rustls::{CertificateError, ClientConnection, Error, InvalidMessage};
 
 use crate::program::Tls;
 
-/// Makes one TLS handshake, as the devices will. The error is the end of a sentence and says what to do.
+/// Makes one TLS handshake, as the devices will. The error completes a sentence and says what to do.
 ///
 /// # Errors
 /// If the target cannot be reached or does not answer in time, or if the handshake fails.
@@ -31,11 +31,11 @@ pub fn greet(address: SocketAddr, tls: &Tls, timeout: Duration) -> Result<(), St
     })
 }
 
-/// What is wrong and what to do, as the end of a sentence.
+/// Describes what is wrong and what to do, as text that completes a sentence.
 pub fn describe(error: &Error) -> String {
     match error {
         Error::InvalidCertificate(CertificateError::UnknownIssuer) => untrusted(),
-        // A self-signed certificate, as made by `openssl req -x509`. The type of the cause is private to rustls.
+        // This is a self-signed certificate, as created by `openssl req -x509`. The type of the cause is private to rustls.
         Error::InvalidCertificate(CertificateError::Other(cause))
             if format!("{cause:?}").contains("CaUsedAsEndEntity") =>
         {

@@ -1,6 +1,6 @@
 //! Timers of devices: at most one per device, exact to the nanosecond, in constant time for any number of devices.
 //!
-//! A hierarchical timing wheel (Varghese & Lauck, SOSP 1987) sorts timers by millisecond; a heap orders those of the present
+//! A hierarchical timing wheel (Varghese & Lauck, SOSP 1987) sorts timers by millisecond; a heap orders the timers of the current
 //! millisecond. The lists of all slots share one vector, so setting and cancelling a timer allocates nothing.
 
 use std::cmp::Reverse;
@@ -13,10 +13,10 @@ const SLOT_BITS: u32 = 8;
 const SLOTS: usize = 1 << SLOT_BITS;
 /// The levels span 0.27 s, 69 s, 4.9 hours and 52 days.
 const LEVELS: usize = 4;
-/// List heads, one per slot, which come before the devices' nodes.
+/// Number of list heads, one per slot; they come before the devices' nodes.
 const HEADS: usize = LEVELS * SLOTS;
 
-/// Maximum distance of a timer in ticks. A later timer is placed there, and placed again when that tick comes.
+/// Maximum distance of a timer in ticks. A timer further away is placed at this distance, and placed again when that tick comes.
 const MAX_TICKS: u64 = (1 << (SLOT_BITS * LEVELS as u32)) - 1;
 
 #[derive(Clone, Copy)]
@@ -40,7 +40,7 @@ pub struct Wheel {
 }
 
 impl Wheel {
-    /// A wheel without timers. Timers set before `now_ns` are due at once.
+    /// Creates a wheel without timers. Timers set before `now_ns` are due immediately.
     pub fn new(devices: usize, now_ns: u64) -> Self {
         let nodes = (0..HEADS + devices)
             .map(|index| Node { next: index as u32, previous: index as u32, due_ns: UNSET })
@@ -68,13 +68,13 @@ impl Wheel {
         self.nodes[index].due_ns = UNSET;
     }
 
-    /// The due time of a device's timer; `None` if it is not set.
+    /// Returns the due time of a device's timer; `None` if it is not set.
     pub fn due_ns(&self, device: u32) -> Option<u64> {
         let due_ns = self.nodes[HEADS + device as usize].due_ns;
         (due_ns != UNSET).then_some(due_ns)
     }
 
-    /// Takes the earliest timer that is due at `now_ns`: the device and its due time.
+    /// Removes the earliest timer that is due at `now_ns`, and returns its device and due time.
     pub fn pop(&mut self, now_ns: u64) -> Option<(u32, u64)> {
         self.advance(now_ns >> TICK_BITS);
         while let Some(&Reverse((due_ns, device))) = self.near.peek() {
@@ -93,7 +93,7 @@ impl Wheel {
         None
     }
 
-    /// When to call [`Self::pop`] again: at or before the due time of the earliest timer. `None` without timers.
+    /// Returns when to call [`Self::pop`] again: at or before the due time of the earliest timer. `None` without timers.
     pub fn next_ns(&mut self) -> Option<u64> {
         while let Some(&Reverse((due_ns, device))) = self.near.peek() {
             if self.nodes[HEADS + device as usize].due_ns == due_ns {
@@ -104,7 +104,7 @@ impl Wheel {
         self.next_tick().map(|tick| tick << TICK_BITS)
     }
 
-    /// The first tick after the present one at which a slot may have to be emptied.
+    /// Returns the first tick after the current one at which a slot may have to be emptied.
     fn next_tick(&self) -> Option<u64> {
         (0..LEVELS)
             .filter_map(|level| {
@@ -116,13 +116,13 @@ impl Wheel {
             .min()
     }
 
-    /// Distance from a slot to the next occupied one, 1 to [`SLOTS`]. Scans word by word, because the engine calls it in each iteration
-    /// of its loop.
+    /// Returns the distance from a slot to the next occupied one, 1 to [`SLOTS`]. Scans word by word, because the engine calls it in each
+    /// iteration of its loop.
     fn distance(&self, level: usize, slot: usize) -> Option<usize> {
         let words = &self.occupied[level];
         let first = (slot + 1) % SLOTS;
         let (word, bit) = (first / 64, first % 64);
-        // The first word is scanned twice: from the starting bit on, and at the end up to that bit.
+        // The first word is scanned twice: at the beginning from the starting bit on, and at the end up to that bit.
         (0..=words.len()).find_map(|step| {
             let at = (word + step) % words.len();
             let mask = match step {
@@ -149,7 +149,7 @@ impl Wheel {
         }
     }
 
-    /// Moves the timers of a slot to their places relative to the present tick.
+    /// Moves the timers of a slot to their places relative to the current tick.
     fn empty(&mut self, level: usize, slot: usize) {
         if !self.is_occupied(level, slot) {
             return;
@@ -176,7 +176,7 @@ impl Wheel {
             return;
         }
         let tick = tick.min(self.tick + MAX_TICKS);
-        // The level of the highest bit in which the ticks differ: there, the slot is less than a full turn ahead.
+        // The level of the highest bit in which the ticks differ: there, the slot is less than a full revolution ahead.
         let level = ((63 - (tick ^ self.tick).leading_zeros()) / SLOT_BITS).min(LEVELS as u32 - 1);
         let slot = (tick >> (SLOT_BITS * level)) as usize % SLOTS;
         let (level, index) = (level as usize, HEADS + device as usize);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     fn operation() -> impl Strategy<Value = Operation> {
-        // From within a tick to beyond the highest level.
+        // Spans from less than a tick to beyond the highest level.
         let span = (0_u32..54, any::<u64>()).prop_map(|(bits, any)| any & ((1 << bits) - 1));
         prop_oneof![
             4 => (0_u32..20, span.clone()).prop_map(|(device, span)| Operation::Set(device, span)),

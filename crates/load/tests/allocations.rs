@@ -1,7 +1,7 @@
-//! Requests do not allocate: 20,000 requests cause as many allocations as 10,000, in every protocol.
+//! Tests that requests do not allocate: in every protocol, 20,000 requests cause as many allocations as 10,000.
 //!
-//! Counts the allocations of the generator's thread. A thread allocates a new report every second, so a longer run has some more. TLS is
-//! not tested, because rustls allocates for each record.
+//! The allocations of the generator's thread are counted. A thread allocates a new report every second, so a longer run has a few more. TLS
+//! is not tested, because rustls allocates memory for each record.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, missing_docs, reason = "tests")]
 
@@ -25,7 +25,7 @@ use beamtune_load::schedule::{Profile, Spacing};
 use beamtune_load::template::Template;
 
 thread_local! {
-    /// Allocations of this thread. Needs neither an allocation nor a destructor, so the allocator may use it at any time.
+    /// Allocations of this thread. The cell needs neither an allocation nor a destructor, so the allocator may use it at any time.
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -37,7 +37,7 @@ struct Counting;
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: the caller fulfils the contract of the same function.
+        // SAFETY: the caller fulfils the contract, which is the same as that of the called function.
         unsafe { System.alloc(layout) }
     }
 
@@ -68,13 +68,13 @@ static ALLOCATOR: Counting = Counting;
 
 const DEVICES: u64 = 10;
 const REQUESTS: u64 = 10_000;
-/// Maximum allocations for the report of one second: a tally with histograms for every step. The number of additional reports of a run
-/// that is twice as long depends on the host.
+/// Maximum allocations for the report of one second: a tally with histograms for every step. The number of additional
+/// reports of a run twice as long depends on the host.
 const MAX_PER_REPORT: u64 = 30;
-/// Maximum additional allocations of the longer run: buffers that grow by doubling do so once more.
+/// Maximum additional allocations of the longer run: buffers that grow by doubling do so one more time.
 const MAX_ADDITIONAL: u64 = 30;
 
-/// Starts a server that calls `serve` for each connection, in a thread of its own.
+/// Starts a server that calls `serve` for each connection in a separate thread.
 fn server(serve: fn(TcpStream)) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -130,7 +130,7 @@ fn websocket(stream: TcpStream) {
     }
 }
 
-/// A broker for one device that sends each of its messages back. Packets are short, so their length is one byte.
+/// A broker for one device, which sends each message of the device back. Packets are short, so their length field has one byte.
 fn mqtt(mut stream: TcpStream) {
     let mut head = [0; 2];
     while stream.read_exact(&mut head).is_ok() {
@@ -214,7 +214,8 @@ fn run(address: SocketAddr, protocol: &Protocol, ops: &[Op], once: usize, model:
     (allocations, done, reports)
 }
 
-/// Compares a run with one of twice as many requests. Step 2 is the request of a turn; the first `once` operations run once per connection.
+/// Compares a run with a run of twice as many requests. Step 2 is the request of a turn; the first `once` operations run once per
+/// connection.
 fn check(serve: fn(TcpStream), protocol: &Protocol, ops: &[Op], once: usize, model: fn(u64) -> Model) {
     let address = server(serve);
     let (short, done, short_reports) = run(address, protocol, ops, once, model(REQUESTS));

@@ -59,7 +59,7 @@ impl<T: Send + 'static> Server<T> {
     }
 }
 
-/// Devices that connect and then do turns of `ops`.
+/// Devices that connect and then execute turns of `ops`.
 fn kind(address: SocketAddr, protocol: Protocol, devices: u64, ops: Vec<Op>) -> Kind {
     Kind {
         name: "device".to_owned(),
@@ -111,7 +111,7 @@ fn containing(part: &str) -> Box<Checks> {
     Box::new(Checks { body: vec![part.to_owned()], ..Checks::default() })
 }
 
-/// How often each step was done. Panics if there were errors.
+/// Returns how often each step was done. Panics if there were errors.
 fn done(steps: &[StepTally]) -> Vec<u64> {
     for step in steps {
         assert_eq!(step.errors.iter().collect::<Vec<_>>(), []);
@@ -128,7 +128,7 @@ fn websocket() -> Protocol {
 /// Echoes WebSocket messages. Returns the path, the number of messages, and the code of the client's Close frame.
 fn echo(stream: TcpStream) -> (String, u64, Option<u16>) {
     let (mut path, mut messages, mut code) = (String::new(), 0, None);
-    // The library defines the signature.
+    // The library defines this signature.
     #[allow(clippy::result_large_err)]
     let on_request = |request: &Request, mut response: Response| -> Result<Response, ErrorResponse> {
         path = request.uri().path().to_owned();
@@ -141,7 +141,7 @@ fn echo(stream: TcpStream) -> (String, u64, Option<u16>) {
             Frame::Close(close) => code = close.map(|close| close.code.into()),
             Frame::Text(_) | Frame::Binary(_) => {
                 messages += 1;
-                // Fails if the device has closed.
+                // This fails if the device has closed the connection.
                 let _ = socket.send(frame);
             }
             _ => {}
@@ -157,7 +157,7 @@ fn each_websocket_message_is_counted_once() {
         Op::Connect { step: 0 },
         send_websocket(1, true, "number ${device}, κόσμε"),
         Op::Expect { step: 2, checks: containing("κόσμε") },
-        // Larger than one read.
+        // This message is larger than one read.
         send_websocket(3, false, "${hex:300000}"),
         Op::Expect { step: 4, checks: Box::default() },
         send(5, Message::WebSocketPing),
@@ -240,7 +240,7 @@ fn raw(step: usize, framing: &Arc<Framing>, payload: &str, is_answered: bool) ->
     send(step, Message::Raw(Box::new(RawMessage::new(text(payload), framing, is_answered).unwrap())))
 }
 
-/// Echoes lines, the line `twice` two times. Returns the number of lines.
+/// Echoes lines, and the line `twice` two times. Returns the number of lines.
 fn echo_lines(mut stream: TcpStream) -> u64 {
     stream.set_nodelay(true).unwrap();
     let mut count = 0;
@@ -254,7 +254,7 @@ fn echo_lines(mut stream: TcpStream) -> u64 {
 }
 
 #[test]
-fn frames_on_tcp_are_checked_as_answers_and_as_messages() {
+fn answers_and_other_messages_on_tcp_are_checked() {
     let server = Server::start(echo_lines);
     let framing = lines();
     let checked = |step, payload, part| match raw(step, &framing, payload, true) {
@@ -265,7 +265,7 @@ fn frames_on_tcp_are_checked_as_answers_and_as_messages() {
         Op::Connect { step: 0 },
         checked(1, "number ${device}", "number"),
         checked(2, "always the same", "something else"),
-        // The first echo is the answer, the second a message.
+        // The first echo is the answer; the second is a message.
         raw(3, &framing, "twice", true),
         Op::Expect { step: 4, checks: containing("twice") },
         raw(5, &framing, "unanswered ${count}", false),
@@ -283,8 +283,8 @@ fn frames_on_tcp_are_checked_as_answers_and_as_messages() {
 }
 
 #[test]
-fn an_expect_step_is_due_with_the_send_before_it() {
-    // 20 ms per line and one device: 50 per second, with 100 due.
+fn an_expect_step_is_due_together_with_the_send_before_it() {
+    // At 20 ms per line, one device can send 50 lines per second, but 100 are due.
     let server = Server::start(|mut stream| {
         for line in BufReader::new(stream.try_clone().unwrap()).lines() {
             let Ok(line) = line else { break };
@@ -321,12 +321,12 @@ fn a_device_that_never_waits_does_not_starve_others() {
     let polite = vec![Op::Connect { step: 2 }, raw(3, &framing, "and me?", true), Op::Next];
     let kinds =
         vec![kind(server.address, protocol.clone(), 1, greedy), kind(server.address, protocol, 1, polite)];
-    // The number of turns is unlimited, so the run ends by its time.
+    // The number of turns is unlimited, so the run ends when its time is over.
     let counts = done(&run(kinds, SECOND_NS / 2, None));
     assert!(counts[1] > 64 && counts[3] > 1, "{counts:?}");
     let received = server.stop();
     assert!(received.contains(&counts[3]), "{received:?} {counts:?}");
-    // Lines in the socket buffer when the device closed may not have arrived.
+    // Lines in the socket buffer may be lost when the device closes the connection.
     assert!(received.iter().all(|count| *count <= counts[1].max(counts[3])), "{received:?} {counts:?}");
 }
 
@@ -351,7 +351,7 @@ fn a_large_message_is_done_when_it_is_sent_completely() {
 
 #[test]
 fn a_peer_that_does_not_read_causes_a_timeout() {
-    // The kernel accepts connections, and nobody reads.
+    // The kernel accepts connections, but no process reads from them.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let framing = Arc::new(Framing::length_prefix(4, false).unwrap());
     let ops = vec![Op::Connect { step: 0 }, raw(1, &framing, &"x".repeat(15 << 20), false), Op::Next];
@@ -385,7 +385,7 @@ fn a_server_that_pings_forever_and_never_reads_is_dropped() {
     let errors: Vec<_> = steps[1].errors.iter().collect();
     let message = "the peer keeps sending requests (such as pings) and reads no replies";
     assert_eq!(errors, [(ErrorKind::Unsendable, 1, message)]);
-    // Plus the socket buffers.
+    // The rest is in socket buffers.
     let sent = server.stop()[0];
     assert!((16 << 20..64 << 20).contains(&sent), "{sent}");
 }

@@ -54,14 +54,14 @@ fn closed_connections_are_opened_again() {
 }
 
 #[test]
-fn closing_an_idle_connection_is_no_error() {
+fn closing_an_idle_connection_is_not_an_error() {
     let server = Server::start(|mut stream| {
         read_head(&mut stream);
         let _ = stream.write_all(OK);
     });
     let ops = vec![
         Op::Send { step: 1, message: get("/"), checks: Box::default() },
-        // The server closes during the sleep.
+        // The server closes the connection during the sleep.
         Op::Sleep(Delay::Uniform { nanoseconds: SECOND_NS / 5, jitter: 0.0 }),
     ];
     let result = run_plan(&plan(server.address, ops, 1, 3));
@@ -88,7 +88,7 @@ fn devices_connect_before_the_first_arrival() {
 
 #[test]
 fn a_slow_target_delays_arrivals_and_is_not_the_generators_own_lag() {
-    // 20 ms per request and one connection: 50 per second, with 100 requested.
+    // At 20 ms per request, one connection can handle 50 per second, but 100 are requested.
     let server = Server::start(|mut stream| {
         while read_head(&mut stream) {
             std::thread::sleep(Duration::from_millis(20));
@@ -104,7 +104,7 @@ fn a_slow_target_delays_arrivals_and_is_not_the_generators_own_lag() {
     let result = run_plan(&plan);
     let step = &result.steps[1];
     assert_eq!((step.done, result.errors()), (200, 0), "{:?}", errors_of(&result, 1));
-    // A busy host may make some seconds generator-bound, but the target's slowness does not.
+    // On a busy host some seconds may be generator-bound, but not because of the slow target.
     let all = result.seconds.iter().filter(|second| second.p99_ns.is_some());
     assert!(all.clone().count() > 3);
     assert!(all.filter_map(|second| second.waiting).max().unwrap() >= 50);
@@ -146,13 +146,13 @@ fn answers_are_checked() {
     assert_eq!(wrong.as_deref(), Some("check 1: the body does not contain \"bye\""));
 }
 
-/// Runs one device for one turn and returns its only error.
+/// Runs one device for one turn. Returns its only error.
 fn error_with(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> String {
     let server = Server::start(serve);
     only_error(&get_plan(server.address, 1, 1))
 }
 
-/// As [`error_with`], with a short timeout.
+/// Like [`error_with`], with a short timeout.
 fn timeout_error_with(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> String {
     let server = Server::start(serve);
     let mut plan = get_plan(server.address, 1, 1);
@@ -179,7 +179,7 @@ fn misbehaving_targets_have_distinct_errors() {
     });
     assert_eq!(error, "closed: closed within the reply");
     let error = error_with(|stream| {
-        // Closing a socket with unread bytes resets the connection.
+        // Closing a socket that has unread bytes resets the connection.
         let mut stream = stream;
         let mut byte = [0];
         let _ = std::io::Read::read(&mut stream, &mut byte);
@@ -215,7 +215,7 @@ fn an_endless_answer_times_out() {
 
 #[test]
 fn a_refused_connection_is_retried_after_a_pause() {
-    // Bound, so that no other process gets the port, but not listening.
+    // The port is bound, so that no other process gets it, but it is not listening.
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     rustix::net::bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = SocketAddr::try_from(rustix::net::getsockname(&socket).unwrap()).unwrap();
@@ -270,7 +270,7 @@ fn a_stall_of_the_generator_makes_its_second_generator_bound() {
         let is_first = second.second == 0;
         collector.add(0, second, &mut |_, _| {});
         if is_first {
-            // The generator's thread calls this closure, so it stalls early in the next second.
+            // The generator's thread calls this closure, so the thread stalls early in the next second.
             std::thread::sleep(Duration::from_millis(STALL_MS));
         }
     })

@@ -21,7 +21,7 @@ fn imported(name: &str) -> LoadResult {
     read(name, &bytes(name)).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// All supported result files, without the README and the file that is refused.
+/// All supported result files, without the README and the file that must be refused.
 fn fixtures() -> Vec<String> {
     let mut names = Vec::new();
     for tool in std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path()) {
@@ -47,7 +47,7 @@ fn errors(step: &LoadStep) -> Vec<(&str, u64)> {
     step.errors.iter().map(|(kind, errors)| (kind.as_str(), errors.count)).collect()
 }
 
-/// Percentiles: names and nanoseconds.
+/// Percentiles: names and times in nanoseconds.
 fn percentiles(latency: &Option<Latency>) -> Vec<(&str, u64)> {
     let latency = latency.as_ref().expect("times");
     latency.percentiles_ns.iter().map(|(name, nanoseconds)| (name.as_str(), *nanoseconds)).collect()
@@ -157,7 +157,7 @@ fn only_the_log_of_h2load_has_percentiles() {
 }
 
 #[test]
-fn h2load_statuses_are_errors_and_its_warm_up_is_left_out() {
+fn h2load_statuses_are_errors_and_the_warm_up_is_excluded() {
     let result = imported("h2load/duration.txt");
     assert!((result.length_s - 3.0).abs() < 0.01, "{}", result.length_s);
     let request = step(&result, "request");
@@ -330,7 +330,7 @@ fn imported_results_have_no_own_lag_and_say_so() {
 }
 
 #[test]
-fn an_unknown_format_is_refused_with_the_supported_ones() {
+fn the_error_for_an_unknown_format_lists_the_supported_ones() {
     let refused = read("notes.txt", b"dear diary").unwrap_err().to_string();
     assert!(
         refused.starts_with("notes.txt: not recognised as a load result; supported are beamtune ("),
@@ -362,8 +362,8 @@ fn truncated_files_are_refused_or_have_a_remark() {
         for part in 1..20 {
             let cut = &whole[..whole.len() * part / 20];
             if let Ok(partial) = read(&name, cut) {
-                // Not detectable: a file with a line per request that ends between two lines, and stats.js that ends in the functions
-                // after its numbers. A file with totals at its end must not pass as complete.
+                // Two cases cannot be detected: a file with a line per request that ends between two lines, and a stats.js that ends in the
+                // functions after its numbers. A file with totals at its end must not be treated as complete.
                 let is_by_line =
                     ["k6/out", "stats_history", "tsung", "simulation", "log.tsv", "emqtt-bench", "stats.js"];
                 let has_remark = partial.remarks.iter().any(|remark| {
@@ -453,7 +453,7 @@ fn assert_fits(schema: &jsonschema::Validator, name: &str, result: &LoadResult) 
 }
 
 #[test]
-fn every_imported_result_fits_the_schema() {
+fn every_imported_result_matches_the_schema() {
     let schema = schema();
     for name in fixtures() {
         assert_fits(&schema, &name, &imported(&name));
@@ -461,7 +461,7 @@ fn every_imported_result_fits_the_schema() {
 }
 
 #[test]
-fn a_result_of_beamtune_fits_the_schema_and_an_invalid_one_does_not() {
+fn a_result_of_beamtune_matches_the_schema_and_an_invalid_one_does_not() {
     let latency = Some(Latency {
         count: 3,
         min_ns: Some(1),
@@ -534,7 +534,7 @@ fn a_result_of_beamtune_fits_the_schema_and_an_invalid_one_does_not() {
     }
 }
 
-/// Bytes of a fixture with some bytes changed, deleted or repeated.
+/// The bytes of a fixture, some of them changed, deleted or repeated.
 fn damaged() -> impl Strategy<Value = Vec<u8>> {
     let names = fixtures();
     let change = (any::<prop::sample::Index>(), 0..4_u8, any::<u8>(), 1..40_usize);
@@ -553,7 +553,7 @@ fn damaged() -> impl Strategy<Value = Vec<u8>> {
                     let again = bytes[at..end].to_vec();
                     bytes.splice(at..at, again);
                 }
-                // Makes numbers large.
+                // This makes numbers large.
                 _ => bytes[at..end]
                     .iter_mut()
                     .filter(|byte| byte.is_ascii_digit())
@@ -564,7 +564,7 @@ fn damaged() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// Checks the invariants of every result and error.
+/// Checks conditions that every result and every error must meet.
 fn check_invariants(bytes: &[u8]) {
     for tool in [None, Some(Tool::Wrk2)] {
         match read_from("x", bytes, tool) {

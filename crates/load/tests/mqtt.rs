@@ -34,7 +34,7 @@ const MILLISECOND_NS: u64 = SECOND_NS / 1000;
 /// Time limit for everything that a test expects to happen.
 const MAX_WAIT_NS: u64 = 20 * SECOND_NS;
 
-/// A mosquitto broker; stops when dropped.
+/// A mosquitto broker; it stops when dropped.
 struct Mosquitto {
     child: Child,
     address: SocketAddr,
@@ -86,12 +86,12 @@ impl Drop for Mosquitto {
     }
 }
 
-/// Below the kernel's ephemeral ports, so that no connection gets one of them.
+/// These ports are below the kernel's ephemeral ports, so that no connection gets one of them.
 const PORTS: std::ops::Range<u32> = 27_000..29_900;
 /// Distance between the first ports of two test processes: more than any process needs.
 const PORTS_PER_PROCESS: u32 = 101;
 
-/// An address that no process listens on and no other test gets.
+/// Returns an address on which no process listens and which no other test uses.
 fn free_address() -> SocketAddr {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let first = std::process::id().wrapping_mul(PORTS_PER_PROCESS) % PORTS.len() as u32;
@@ -132,7 +132,7 @@ fn subscribe(filter: &str, qos: Qos) -> MqttMessage {
     MqttMessage::Subscribe(vec![(text(filter), qos)])
 }
 
-/// A script for devices. Step 0 is the connection; each added step gets the next number.
+/// The operations of devices. Step 0 is the connect; each added step gets the next number.
 struct Script {
     connect: MqttConnect,
     devices: u64,
@@ -210,7 +210,7 @@ impl Script {
     }
 }
 
-/// Errors: step, kind and first text.
+/// Errors: step, kind and text of the first one.
 fn errors(tally: &Tally) -> Vec<(usize, ErrorKind, String)> {
     let steps = tally.steps.iter().enumerate();
     steps
@@ -256,7 +256,7 @@ fn a_large_message_is_delivered() {
     for version in VERSIONS {
         let payload = "0123456789abcdef".repeat(200_000);
         let large = publish("large", &payload, Qos::ExactlyOnce);
-        // Larger than the socket buffer, without an answer.
+        // This message is larger than the socket buffer, and has no answer.
         let larger = publish("nobody", &payload.repeat(5), Qos::AtMostOnce);
         let script = Script::new(connect(version, "large")).send(subscribe("large", Qos::ExactlyOnce));
         let script = script.send(large).expect("0123456789abcdef").send(larger).send(MqttMessage::Ping);
@@ -302,7 +302,7 @@ fn a_will_is_delivered_only_if_the_device_failed() {
         };
         let tally = Script::new(watcher()).send(subscribe(&topic, Qos::AtLeastOnce)).run(broker.address);
         assert_eq!(errors(&tally), []);
-        // Closed by a step, and by the end of the run.
+        // One connection is closed by a step, the other by the end of the run.
         let closed = Script::new(with_will("closed")).send(MqttMessage::Ping).op(Op::Close);
         assert_eq!(errors(&closed.run(broker.address)), []);
         let ended = Script::new(with_will("ended")).send(MqttMessage::Ping);
@@ -410,7 +410,7 @@ fn silent_broker(reply: &'static [u8]) -> (SocketAddr, JoinHandle<Vec<u8>>) {
 }
 
 #[test]
-fn a_broker_that_answers_no_ping_is_dropped() {
+fn a_connection_is_dropped_if_the_broker_answers_no_ping() {
     for model in [
         Model::Closed { ramp_ns: 0, sustain_ns: MAX_WAIT_NS, turns: Some(1) },
         Model::Open {
@@ -424,7 +424,7 @@ fn a_broker_that_answers_no_ping_is_dropped() {
         script.model = model;
         let is_open = matches!(model, Model::Open { .. });
         if is_open {
-            // The device is free and drops the connection before an arrival.
+            // The device is free and drops the connection before it gets an arrival.
             script.connect_ns = 1_500 * MILLISECOND_NS;
             script = script.send(publish("a", "x", Qos::AtMostOnce));
         } else {
@@ -432,7 +432,7 @@ fn a_broker_that_answers_no_ping_is_dropped() {
         }
         let tally = script.run(address);
         let message = "no answer to a ping in time".to_owned();
-        // The arrival comes after the broker has stopped.
+        // The arrival is due after the broker has stopped.
         let errors = errors(&tally);
         assert!(errors.contains(&(0, ErrorKind::Timeout, message)), "{is_open}: {errors:?}");
         let received = broker.join().unwrap();
@@ -441,7 +441,7 @@ fn a_broker_that_answers_no_ping_is_dropped() {
 }
 
 #[test]
-fn a_device_stops_at_a_broker_that_reads_nothing() {
+fn a_device_stops_sending_if_the_broker_reads_nothing() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
     let (stop, stopped) = mpsc::channel::<()>();

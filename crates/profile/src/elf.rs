@@ -1,12 +1,13 @@
-//! The parts of a program's or library's file that are needed to name functions and to unwind: symbols, load addresses, unwind tables
+//! Reads from a program or library file what is needed to name functions and to unwind: symbols, load addresses, unwind tables
 //! (`.eh_frame`).
 //!
-//! A distribution's VM is stripped, but linked with `-rdynamic` for NIFs and drivers: OTP 25 has about 4,400 names of functions and data in its
-//! dynamic symbols, all but the static ones. A static function must not be named after the function before it: an address beyond the size of
-//! every symbol has no name. OTP 29 is built with `-fvisibility=hidden` and exports only the 330 documented names of the NIF and driver API:
-//! there an unstripped VM is needed, or the distribution's debug file, which is found by the build id.
+//! Distributions strip the VM, but link it with `-rdynamic` for NIFs and drivers. OTP 25 therefore has about 4,400 names of functions and
+//! data in its dynamic symbols: all except the static ones. An address beyond the end of every symbol has no name, so a static function is
+//! never named after the function before it. OTP 29 is built with `-fvisibility=hidden` and exports only the 330 documented names of the
+//! NIF and driver API. There, names need an unstripped VM, or the distribution's debug file, which is found by its build id.
 //!
-//! The files belong to the VM's user and are untrusted. The crate `object` parses any bytes without a panic, and all that is kept is bounded.
+//! The files belong to the VM's user and are untrusted. The crate `object` parses any bytes without a panic, and everything that is kept is
+//! bounded.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,20 +19,20 @@ use crate::error::ProfileError;
 use crate::names;
 use crate::tail_calls;
 
-/// Limit of named functions of a file; a browser engine has as many. The names together are no longer than the file.
+/// Maximum number of named functions in a file; a browser engine has that many. The names together are no longer than the file.
 const MAX_SYMBOLS: usize = 1_000_000;
 /// Longer names come from templates and are ignored.
 const MAX_NAME_BYTES: usize = 500;
 
-/// `pause`.
+/// The instruction `pause`.
 #[cfg(target_arch = "x86_64")]
 const SPIN_HINT: &[u8] = &[0xf3, 0x90];
-/// `yield`.
+/// The instruction `yield`.
 #[cfg(target_arch = "aarch64")]
 const SPIN_HINT: &[u8] = &[0x3f, 0x20, 0x03, 0xd5];
-/// How far before an address this instruction may start.
+/// The spin hint may start up to this many bytes before an address …
 const SPIN_BEFORE: usize = 34;
-/// How far behind the address it may end.
+/// … and end up to this many bytes after it.
 const SPIN_AFTER: usize = 16;
 
 /// A section of a file.
@@ -39,7 +40,7 @@ const SPIN_AFTER: usize = 16;
 pub struct Section {
     /// Addresses as in the file, before relocation.
     pub range: Range<u64>,
-    /// Its content.
+    /// Content of the section.
     pub data: Arc<[u8]>,
 }
 
@@ -59,7 +60,7 @@ struct Load {
     address: u64,
 }
 
-/// A parsed file. All addresses are those in the file.
+/// A parsed program or library. All addresses are as in the file.
 #[derive(Debug, Clone, Default)]
 pub struct Elf {
     /// Sorted by start, without duplicates.
@@ -73,12 +74,12 @@ pub struct Elf {
     pub eh_frame: Option<Section>,
     /// `.eh_frame_hdr`: their index, if it has the usual format ([`tail_calls::entries`]).
     pub eh_frame_hdr: Option<Section>,
-    /// The build id in hexadecimal digits; debug files are named by it.
+    /// The build id in hexadecimal digits; it is part of the path of the debug file.
     pub build_id: Option<String>,
 }
 
 impl Elf {
-    /// Parses a file's content; `path` is for messages.
+    /// Parses a file's content; `path` is used in error messages.
     pub fn parse(path: &str, content: &[u8]) -> Result<Elf, ProfileError> {
         let file = ElfFile64::<Endianness>::parse(content)
             .map_err(|error| ProfileError::NotElf { path: path.to_owned(), why: error.to_string() })?;
@@ -130,19 +131,19 @@ impl Elf {
         })
     }
 
-    /// Uses the names of a debug file, if its build id is the same and it has more.
+    /// Replaces the function names with those of a debug file if the build ids match and it has more names.
     pub fn take_names(&mut self, debug: Elf) {
         if debug.build_id == self.build_id && debug.functions.len() > self.functions.len() {
             self.functions = debug.functions;
         }
     }
 
-    /// The number of named functions.
+    /// Returns the number of named functions.
     pub fn named(&self) -> usize {
         self.functions.len()
     }
 
-    /// The name of the function at an address, as [`names::plain`] gives it.
+    /// Returns the name of the function at an address, simplified by [`names::plain`].
     pub fn name_at(&self, address: u64) -> Option<String> {
         let after = self.functions.partition_point(|function| function.start <= address);
         let function = self.functions.get(after.checked_sub(1)?)?;
@@ -150,12 +151,12 @@ impl Elf {
         Some(name).filter(|name| !name.is_empty())
     }
 
-    /// The file offset of a function's code.
+    /// Returns the file offset of a function's code.
     pub fn offset_of(&self, name: &str) -> Option<u64> {
         self.offset_at(self.functions.iter().find(|function| *function.name == *name)?.start)
     }
 
-    /// The file offset of an address.
+    /// Returns the file offset of an address.
     pub fn offset_at(&self, address: u64) -> Option<u64> {
         self.loads.iter().find_map(|load| {
             let within = address.checked_sub(load.address)?;
@@ -163,8 +164,9 @@ impl Elf {
         })
     }
 
-    /// Whether an address is in a spin loop: near a spin hint (`pause` on x86-64, `yield` on ARM64), which occurs nowhere else. Such loops have
-    /// about 40 bytes, and samples mostly hit the instruction after the hint, since the hint takes as long as a hundred others.
+    /// Whether an address is in a spin loop: near a spin hint (`pause` on x86-64, `yield` on ARM64), which occurs nowhere else. Such loops
+    /// are about 40 bytes long. Most samples hit the instruction after the hint, since the hint takes as long as a hundred other
+    /// instructions.
     pub fn is_spinning(&self, address: u64) -> bool {
         let around = || {
             let text = self.text.as_ref()?;
@@ -174,8 +176,8 @@ impl Elf {
         around().is_some_and(|code| code.windows(SPIN_HINT.len()).any(|bytes| bytes == SPIN_HINT))
     }
 
-    /// The difference between addresses in a process and in the file, from one mapping: its start address, and the part of the file that it
-    /// maps. `None` if the mapping contains no loaded segment.
+    /// Returns the difference between addresses in a process and addresses in the file. `start` is the start address of one mapping,
+    /// `offsets` the part of the file that it maps. `None` if the mapping contains no loaded segment.
     pub fn bias(&self, start: u64, offsets: Range<u64>) -> Option<u64> {
         // Mappings consist of whole pages, so the last page of one segment may contain the start of the next.
         let overlap = |load: &&Load| {
@@ -200,7 +202,7 @@ mod tests {
 
     use super::*;
 
-    /// Content and parsed file of this program, which is not stripped.
+    /// Content and parsed form of this program, which is not stripped.
     fn own() -> (Vec<u8>, Elf) {
         let content = std::fs::read("/proc/self/exe").unwrap();
         let elf = Elf::parse("/proc/self/exe", &content).unwrap();
@@ -213,7 +215,7 @@ mod tests {
         assert!(elf.named() > 100, "{} functions", elf.named());
         let main = elf.offset_of("main").unwrap();
         assert!(main > 0 && main < content.len() as u64);
-        // The offset converted to an address has the name again.
+        // Converted to an address, the offset leads back to the name.
         let load = elf
             .loads
             .iter()
@@ -245,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn bias_follows_from_the_largest_segment_in_a_mapping() {
+    fn bias_is_calculated_from_the_largest_segment_in_a_mapping() {
         let load = |offset, file_size, address| Load { offset, file_size, address };
         let check = |loads: Vec<Load>, start, offsets: Range<u64>, expect: Option<u64>| {
             let elf = Elf { loads, ..Elf::default() };

@@ -1,8 +1,8 @@
 //! Code that a process has mapped: its program and libraries, their addresses, and their function names.
 //!
-//! Files are read as the process sees them, not by their paths: a container has another root, and an upgrade may have replaced a file that is
-//! still running. So the program is `/proc/PID/exe`, and libraries are `/proc/PID/map_files`, which needs root, or else the path below
-//! `/proc/PID/root`.
+//! Files are read as the process sees them, not by their paths: a container has a different root, and an upgrade may have replaced a file
+//! that is still running. So the program is read from `/proc/PID/exe`. Libraries are read from `/proc/PID/map_files`, which needs root, or
+//! otherwise from their path below `/proc/PID/root`.
 //!
 //! Reading takes about 20 ms for a VM with OpenSSL; the process is not stopped.
 
@@ -17,15 +17,15 @@ use crate::elf::Elf;
 use crate::error::ProfileError;
 use crate::tail_calls;
 
-/// A VM has a few hundred mappings, one with many carriers about ten thousand, of 100 bytes each.
+/// Maximum size of `/proc/PID/maps`. A VM has a few hundred lines of 100 bytes each, or about ten thousand with many carriers.
 const MAX_MAPS_BYTES: usize = 64 << 20;
-/// Limit of a program's size: a VM with debug information has 30 MB.
+/// Maximum size of a program; a VM with debug information is 30 MB in size.
 const MAX_PROGRAM_BYTES: usize = 512 << 20;
-/// Limit of a library's size; RocksDB has 20 MB.
+/// Maximum size of a library; that of RocksDB is 20 MB in size.
 const MAX_LIBRARY_BYTES: usize = 128 << 20;
-/// Limit of all libraries together.
+/// Maximum size of all libraries together.
 const MAX_LIBRARIES_BYTES: usize = 512 << 20;
-/// Limit of the number of programs and libraries.
+/// Maximum number of programs and libraries.
 const MAX_MODULES: usize = 256;
 
 /// A line of `/proc/PID/maps`.
@@ -38,7 +38,7 @@ struct Mapping {
 }
 
 impl Mapping {
-    /// `55d0-7ffd r-xp 00066000 fe:00 4711    /usr/lib/x.so (deleted)`.
+    /// Parses `55d0-7ffd r-xp 00066000 fe:00 4711    /usr/lib/x.so (deleted)`.
     fn parse(line: &str) -> Option<Mapping> {
         let mut fields = line.splitn(6, ' ');
         let (range, rights, offset) = (fields.next()?, fields.next()?, fields.next()?);
@@ -54,12 +54,12 @@ impl Mapping {
         })
     }
 
-    /// The mapped part of the file.
+    /// Returns the mapped part of the file.
     fn offsets(&self) -> Range<u64> {
         self.offset..self.offset.saturating_add(self.range.end - self.range.start)
     }
 
-    /// Whether a file of a program or library is mapped. The JIT maps anonymous memory, or a memfd.
+    /// Whether the mapping belongs to the file of a program or library. The JIT maps anonymous memory, or a memfd.
     fn is_of_a_file(&self) -> bool {
         self.path.starts_with('/') && !self.path.starts_with("/memfd:") && !self.path.starts_with("/dev/")
     }
@@ -68,18 +68,18 @@ impl Mapping {
 /// A mapped program or library.
 #[derive(Debug, Clone)]
 pub struct Module {
-    /// Its path, as the kernel reports it.
+    /// Path, as the kernel reports it.
     pub path: String,
-    /// From its first mapping to the end of its last one.
+    /// Addresses from the first to the last mapping.
     pub range: Range<u64>,
-    /// Difference between its addresses in memory and those in the file.
+    /// Difference between the addresses in memory and those in the file.
     pub bias: u64,
     /// The parsed file.
     pub elf: Arc<Elf>,
 }
 
 impl Module {
-    /// The file name.
+    /// Returns the file name.
     pub fn name(&self) -> &str {
         self.path.strip_suffix(" (deleted)").unwrap_or(&self.path).rsplit('/').next().unwrap_or_default()
     }
@@ -88,9 +88,9 @@ impl Module {
 /// The code at an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
-    /// The function; `None` if its file has no name for it.
+    /// The function; `None` if the file has no name for it.
     pub function: Option<String>,
-    /// The file name of the module; `None` outside of all modules, in generated code.
+    /// The file name of the module; `None` for generated code, which belongs to no module.
     pub module: Option<String>,
     /// Whether the module is the program itself.
     pub is_program: bool,
@@ -172,22 +172,22 @@ impl Image {
         self.modules.push(Module { path: code.path.clone(), range: start..end, bias, elf: Arc::new(elf) });
     }
 
-    /// The process id.
+    /// Returns the process id.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// The program and libraries, by address.
+    /// Returns the program and the libraries, sorted by address.
     pub fn modules(&self) -> &[Module] {
         &self.modules
     }
 
-    /// The program.
+    /// Returns the program.
     pub fn program(&self) -> Option<&Module> {
         self.modules.get(self.program)
     }
 
-    /// Offsets of functions in the program's file; an error lists those without symbols.
+    /// Returns the offsets of functions in the program's file. The error lists the functions that have no symbol.
     pub fn offsets_of(&self, functions: &[&str]) -> Result<Vec<u64>, ProfileError> {
         let program = self.program().ok_or(ProfileError::NoProgram { pid: self.pid })?;
         let found = |name: &&str| program.elf.offset_of(name);
@@ -199,14 +199,15 @@ impl Image {
         }
     }
 
-    /// The address in the program's file at which the function around an address starts, even one without a name; `None` if unknown.
+    /// Returns the start address, in the program's file, of the function that contains `address`, even if it has no name. `None` if
+    /// unknown.
     pub fn function_at(&self, address: u64) -> Option<u64> {
         let program = self.program().filter(|program| program.range.contains(&address))?;
         tail_calls::start_of(program.elf.eh_frame_hdr.as_ref()?, address.wrapping_sub(program.bias))
     }
 
-    /// The names of the program's functions that make a tail call to the function that starts there ([`Self::function_at`]). It takes
-    /// milliseconds, since all of the code is searched.
+    /// Returns the names of the program's functions that make a tail call to the function that starts at this address
+    /// ([`Self::function_at`]). Takes milliseconds, since all of the code is searched.
     pub fn tail_callers(&self, function: u64) -> Option<String> {
         tail_calls::caller_names(&self.program()?.elf, function)
     }
@@ -217,7 +218,7 @@ impl Image {
         program.is_some_and(|program| program.elf.is_spinning(address.wrapping_sub(program.bias)))
     }
 
-    /// The code at an address.
+    /// Returns the code at an address.
     pub fn frame(&self, address: u64) -> Frame {
         let after = self.modules.partition_point(|module| module.range.start <= address);
         let found = after.checked_sub(1).and_then(|index| Some((index, self.modules.get(index)?)));
@@ -232,8 +233,8 @@ impl Image {
     }
 }
 
-/// The error for a file of the process itself. A missing one means that the process has ended. For a denied one the usual advice, to run as
-/// the process's user, does not help, since that user may not watch all of its threads.
+/// Converts an error that concerns a file of the process itself. A missing file means that the process has ended. If access is denied, the
+/// usual advice (run as the process's user) does not help, since that user may not watch all threads.
 fn of_process(error: HostError, pid: u32) -> ProfileError {
     match error {
         HostError::Missing { .. } => ProfileError::Host(HostError::Ended { pid }),
@@ -242,7 +243,7 @@ fn of_process(error: HostError, pid: u32) -> ProfileError {
     }
 }
 
-/// The content of a mapped library, even if its path now holds another file.
+/// Reads a mapped library, even if its path now leads to another file.
 fn library(
     tree: &impl FileTree,
     pid: u32,
@@ -258,7 +259,7 @@ fn library(
     Ok(content)
 }
 
-/// A program's debug file, at the path that distributions use: in the VM's container, or on this host.
+/// Reads a program's debug file from the path that distributions use, in the VM's container or on this host.
 fn debug_file(tree: &impl FileTree, pid: u32, elf: &Elf) -> Option<Elf> {
     let (folder, rest) = elf.build_id.as_ref()?.split_at_checked(2)?;
     let path = format!("/usr/lib/debug/.build-id/{folder}/{rest}.debug");

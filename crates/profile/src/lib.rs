@@ -1,4 +1,4 @@
-//! Samples the threads of a VM from outside, without its help: where they are on-CPU, and what they wait for.
+//! Samples the threads of a VM from outside, without its cooperation: what they execute, and what they wait for.
 //!
 //! ```text
 //! threads (/proc): how threads spend their time                         no probes
@@ -7,10 +7,10 @@
 //!                 image, elf (names, unwind tables) ─────────┘
 //! ```
 //!
-//! A stock VM does not count lock contention. But the kernel knows how long each thread ran and was runnable, and the VM how long it had work;
-//! the rest is waiting (`rules` draws the conclusions). Call stacks show where a thread waits ([`watch`]): the CPU clock samples threads that
-//! yield or spin, uprobes or context switches show threads that go to sleep. The node is neither restarted nor attached to. Stacks name the
-//! operation that takes a lock (`ets_update_counter_3`), but not the table.
+//! A stock VM does not count lock contention. But the kernel reports how long each thread ran and was runnable, and the VM reports how long
+//! it had work. The rest of that time it waited; `rules` draws the conclusions. Call stacks show where a thread waits ([`watch`]). The CPU
+//! clock samples threads that yield or spin; uprobes or context switches show threads that go to sleep. The node is neither restarted nor
+//! attached to. Stacks name the operation that takes a lock (`ets_update_counter_3`), but not the table.
 //!
 //! Everything that belongs to the VM is untrusted: its files and its stacks may hold any bytes. All reads are bounded.
 

@@ -1,9 +1,10 @@
-//! Function names as in the source, without what compiler and linker add.
+//! Restores function names as they are in the source, without the additions of compiler and linker.
 //!
-//! Nearly all of a VM is C. For the C++ of the JIT only names are needed, without argument types, so this parses the few forms of mangled names
-//! that occur there; other forms are left as they are.
+//! Nearly all of a VM is C. For the C++ of the JIT only names are needed, without argument types. So this module parses the few forms of
+//! mangled names that occur there, and leaves other forms as they are.
 
-/// The name without symbol version and without suffixes of cloned and split functions (`.isra.0`, `.cold` …); for C++ the qualified name.
+/// Returns the name without symbol version and without suffixes of cloned and split functions (`.isra.0`, `.cold` …); for C++, the
+/// qualified name.
 pub fn plain(name: &str) -> String {
     let name = name.split('@').next().unwrap_or(name);
     // A leading dot belongs to the name, as in section names.
@@ -12,12 +13,12 @@ pub fn plain(name: &str) -> String {
     name.strip_prefix("_Z").and_then(path).unwrap_or_else(|| name.to_owned())
 }
 
-/// The name without the underscores that a C library puts in front of internal names.
+/// Returns the name without the underscores that a C library puts in front of internal names.
 pub(crate) fn without_underscores(name: &str) -> &str {
     name.strip_prefix("__GI_").unwrap_or(name).trim_start_matches('_')
 }
 
-/// The part after `_Z` as `a::b`; `None` for unsupported forms.
+/// Converts the part after `_Z` to `a::b`; `None` for unsupported forms.
 fn path(mangled: &str) -> Option<String> {
     let (mut rest, is_nested) = match mangled.strip_prefix('N') {
         // Qualifiers of the object: const, volatile, restrict, & and &&.
@@ -51,7 +52,7 @@ fn path(mangled: &str) -> Option<String> {
     is_read.then(|| parts.join("::"))
 }
 
-/// The name of a constructor or destructor of the class in front of it.
+/// Returns the name of a constructor or destructor; `class` is the name before it.
 fn structor(rest: &str, class: Option<&String>) -> Option<String> {
     let class = class?;
     match rest.as_bytes() {

@@ -1,14 +1,15 @@
 //! Uprobes on the functions that sleep, and the cost of watching.
 //!
-//! `ethr_event_wait` and `ethr_event_swait` are called by a thread that did not get a lock while spinning, and by threads without work. Uprobes
-//! there had no measurable effect on a loop with a contended lock. **The entries of locks themselves are never probed**: a uprobe on
-//! `ethr_rwmutex_rlock` slowed a loop over an uncontended ETS table from 10–13 million operations per second to 2 million.
+//! A thread calls `ethr_event_wait` or `ethr_event_swait` if it did not get a lock while spinning, or if it has no work. Uprobes there had
+//! no measurable effect on a loop with a contended lock. **Functions that take a lock are never probed**: a uprobe on `ethr_rwmutex_rlock`
+//! slowed a loop over an uncontended ETS table from 10–13 million operations per second to 2 million.
 //!
-//! The kernel puts a breakpoint into the watched process only, as long as the events are open; other processes with the same file are not
-//! affected, and if beamtune is killed, the kernel removes it.
+//! The kernel inserts a breakpoint into the watched process only, and only while the events are open. Other processes with the same file
+//! are not affected. If beamtune is killed, the kernel removes the breakpoint.
 //!
-//! On a virtual machine with two cores a trap took 10 µs, and removing one uprobe of one thread 90 ms, sequentially (the kernel waits until no
-//! CPU can be in it any more; Linux 6.18). So only a few threads are probed, and only while they rarely hit a uprobe.
+//! On a virtual machine with two cores, a trap took 10 µs. Removing one uprobe from one thread took 90 ms, and removals are sequential: the
+//! kernel waits until no CPU can still be executing the uprobe (Linux 6.18). So only a few threads are probed, and only as long as they hit
+//! uprobes rarely.
 
 use std::ffi::CString;
 
@@ -22,25 +23,25 @@ use crate::stream::{Count, Event, MIN_RING_BYTES, Options, ProbePoint, Refusal, 
 /// The probed functions.
 pub const FUNCTIONS: &[&str] = &["ethr_event_wait", "ethr_event_swait"];
 
-/// The file with the type of uprobe events.
+/// The file that contains the type number of uprobe events.
 const SOURCE: &str = "/sys/bus/event_source/devices/uprobe/type";
-/// Calls to measure the cost of a trap; 2,000 take some milliseconds.
+/// Number of calls that measure the cost of a trap; 2,000 take some milliseconds.
 const CALLS: u32 = 2_000;
 
-/// CPU time between two samples while their cost is measured. The kernel samples at most every 10 µs.
+/// CPU time between two samples while their cost is measured. The kernel takes at most one sample per 10 µs.
 const SAMPLE_PERIOD_NS: u64 = 100_000;
-/// Iterations of the work in that measurement; about 2 ms.
+/// Iterations of the loop that measures the cost of a sample; they take about 2 ms.
 const ROUNDS: u64 = 2_000_000;
-/// Repetitions with and without samples, alternating. The minimum counts, since other processes disturb the caches, too.
+/// Minimum repetitions with and without samples, alternating. The shortest time is used, since other processes disturb the caches.
 const MIN_REPETITIONS: usize = 5;
-/// Repetitions after which the measurement is given up if sampling still does not seem to cost anything.
+/// Repetitions after which the measurement is abandoned if samples still seem to cost nothing.
 const MAX_REPETITIONS: usize = 4 * MIN_REPETITIONS;
 
-/// The points to probe in a process.
+/// Returns the points to probe in a process.
 pub fn points(tree: &impl FileTree, image: &Image) -> Result<Vec<ProbePoint>, ProfileError> {
     let offsets = image.offsets_of(FUNCTIONS)?;
     let source = source(tree)?;
-    // The running program, even if its path now holds another file, and in any root.
+    // This path leads to the running program in any root, even if another file has replaced it.
     let path = CString::new(format!("/proc/{}/exe", image.pid())).unwrap_or_default();
     Ok(offsets.into_iter().map(|offset| ProbePoint { source, path: path.clone(), offset }).collect())
 }
@@ -51,13 +52,13 @@ fn source(tree: &impl FileTree) -> Result<u32, ProfileError> {
     std::str::from_utf8(&content).ok().and_then(|text| text.trim().parse().ok()).ok_or_else(none)
 }
 
-/// The sampling period that yields at most `max_per_second` samples. It is odd: for a thread that alternates between two things (waiting for a
-/// lock, then for work) an even period would always show the same one.
+/// Returns the sampling period that yields at most `max_per_second` samples. It is odd: if a thread alternates between two kinds of wait
+/// (for a lock, then for work), an even period would always sample the same kind.
 pub fn period(per_second: f64, max_per_second: u32) -> u64 {
     (per_second / f64::from(max_per_second.max(1))).ceil().max(1.0) as u64 | 1
 }
 
-/// CPU time that a uprobe hit costs a thread, measured on a function of our own. Takes about 100 ms.
+/// Measures the CPU time that a uprobe hit costs a thread, on a function of this program. Takes about 100 ms.
 pub fn trap_cost() -> Result<Nanos, ProfileError> {
     let tree = LocalTree::default();
     let own = Image::read(&tree, std::process::id())?;
@@ -76,7 +77,7 @@ pub fn trap_cost() -> Result<Nanos, ProfileError> {
     Ok(trapped.saturating_sub(plain).max(0) / i64::from(CALLS))
 }
 
-/// CPU time that a sample costs a thread: an interrupt, and the copy of the stack. `None` if it is not measurable.
+/// Measures the CPU time that a sample costs a thread: an interrupt, and the copy of the stack. `None` if it is not measurable.
 pub fn sample_cost() -> Option<Nanos> {
     let options = Options {
         period: SAMPLE_PERIOD_NS,
@@ -93,7 +94,7 @@ pub fn sample_cost() -> Option<Nanos> {
         stream.start();
         sampled = sampled.min(work());
         drop(stream);
-        // On a busy host it takes longer until both have run undisturbed.
+        // On a busy host it takes more repetitions until both have run undisturbed.
         if repetition >= MIN_REPETITIONS && sampled > plain {
             let samples = (sampled / i64::try_from(SAMPLE_PERIOD_NS).ok()?).max(1);
             return Some(sampled.saturating_sub(plain) / samples);
@@ -102,7 +103,7 @@ pub fn sample_cost() -> Option<Nanos> {
     None
 }
 
-/// Some work. Never inlined: two copies may differ by more than the cost of samples.
+/// The work that is measured with and without samples. Never inlined: two copies may differ by more than the cost of samples.
 #[inline(never)]
 fn rounds() {
     std::hint::black_box((0..ROUNDS).fold(0, |sum, n| std::hint::black_box(sum ^ n)));
@@ -114,7 +115,7 @@ fn time_of_calls(clock: &mut Count) -> Nanos {
     })
 }
 
-/// CPU time of this thread for some work.
+/// Measures the CPU time that this thread spends on `work`.
 fn time_of(clock: &mut Count, work: impl FnOnce()) -> Nanos {
     let before = clock.read();
     work();
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_without_uprobes_has_its_own_error() {
+    fn a_kernel_without_uprobes_is_reported() {
         let root = tempfile::tempdir().unwrap();
         let error = source(&LocalTree::at(root.path())).unwrap_err().to_string();
         assert!(error.contains("this kernel has no uprobes"), "{error}");
@@ -153,7 +154,7 @@ mod tests {
     #[test]
     fn costs_of_traps_and_samples_are_plausible() {
         match trap_cost() {
-            // Any plausible number will do, also on a busy host.
+            // On a busy host, too, any plausible number will do.
             Ok(cost) => assert!((1..10_000_000).contains(&cost), "{cost}"),
             Err(error @ (ProfileError::Denied { .. } | ProfileError::NoUprobes { .. })) => {
                 eprintln!("skipped, because {error}");

@@ -1,7 +1,7 @@
-//! Parser of the binary records in an event's ring buffer. See perf_event_open(2).
+//! Parses the binary records in an event's ring buffer. See perf_event_open(2).
 //!
 //! The fields of a record depend on the event's attributes; here they are always the same: thread, time, registers, stack. We parse them
-//! ourselves because the time of context switches is needed, and because a sample without registers or stack is shorter than one with them.
+//! ourselves for two reasons: we need the time of context switches, and a sample may lack registers and stack, which makes it shorter.
 
 use crate::stack::Registers;
 
@@ -57,7 +57,7 @@ pub enum Record<'a> {
     },
 }
 
-/// Reads fields from the front.
+/// Reads fields from the front of a record.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -101,7 +101,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// An ABI, and unless that is 0 ("none"), one word for each register.
+/// Parses the registers: the ABI and, unless it is 0 ("none"), one word for each register.
 fn registers(fields: &mut Fields<'_>) -> Option<Option<Registers>> {
     if fields.word()? == 0 {
         return Some(None);
@@ -119,7 +119,7 @@ fn registers(fields: &mut Fields<'_>) -> Option<Option<Registers>> {
     Some(Some(Registers { ip, sp, fp, lr }))
 }
 
-/// The size of the copy, the copy, and how much of it is valid; the last one is missing if the size is 0.
+/// Parses the stack: the size of the copy, the copy, and its number of valid bytes, which is missing if the size is 0.
 fn stack<'a>(fields: &mut Fields<'a>) -> Option<&'a [u8]> {
     let room = usize::try_from(fields.word()?).ok()?;
     if room == 0 {
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_of_an_exiting_thread_has_neither() {
+    fn a_sample_of_an_exiting_thread_has_no_registers_and_no_stack() {
         let body = sample(0, &[0]);
         let expect = Sample { t: 1_000, registers: None, stack: &[] };
         assert_eq!(Record::parse(9, 1, &body), Some(Record::Sample(expect)));

@@ -1,21 +1,22 @@
-//! How often an on-CPU thread is sampled.
+//! Determines how often a thread is sampled while it is on-CPU.
 //!
-//! Samples are taken by a thread's CPU clock, so a sample stands for an amount of CPU time, and a sleeping thread is never sampled. A clock
-//! with the same period as something regular (a timer of the VM, a tick of the kernel) would see that always or never; the usual remedy is a
-//! prime number of samples per second. In addition the periods of threads differ slightly, so that threads that work in step are not all
-//! sampled at the same instant.
+//! A thread's CPU clock triggers the samples, so each sample represents an amount of CPU time, and a sleeping thread is never sampled. If
+//! the clock had the same period as a regular event (a timer of the VM, the kernel's tick), samples would show this event always or never.
+//! The usual remedy is a prime number of samples per second. The periods of threads also differ slightly, so that threads that run in
+//! lockstep are not all sampled at the same instant.
 
 use beamtune_model::units::SECOND_NS;
 
 /// Maximum samples per second of a thread's CPU time: a prime below 200; its cost was measured.
 const MAX_PER_SECOND: u64 = 199;
-/// At a lower rate five seconds say little. With many busy cores this takes precedence over the requested total.
+/// Minimum samples per second of a thread's CPU time: fewer say little after five seconds. With many busy cores this takes precedence over
+/// the requested total.
 const MIN_PER_SECOND: u64 = 11;
 /// Relative difference between the longest and the shortest period.
 const SPREAD: f64 = 0.04;
 
-/// CPU time between two samples of a thread, in nanoseconds. Threads that use `cores` cores together get at most `max_per_second` samples per
-/// second.
+/// Returns the CPU time between two samples of a thread, in nanoseconds. Threads that use `cores` cores together get at most
+/// `max_per_second` samples per second.
 pub fn period(max_per_second: u32, cores: f64, tid: u32) -> u64 {
     let each = f64::from(max_per_second) / cores.max(1.0);
     let per_second = each.clamp(MIN_PER_SECOND as f64, MAX_PER_SECOND as f64);

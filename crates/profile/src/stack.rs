@@ -19,10 +19,10 @@ pub enum StackEnd {
     /// The thread's first function was reached.
     #[default]
     Bottom,
-    /// The caller is generated code, or code of a file that could not be read. There are no unwind tables for it, and frames found through
-    /// frame pointers would be invented.
+    /// The caller is generated code, or code of a file that could not be read. Such code has no unwind tables, and frames found through
+    /// frame pointers would be wrong.
     Generated,
-    /// The copied part of the stack was too short, or there are more frames than the limit.
+    /// The copied part of the stack was too short, or the limit on frames is reached.
     Cut,
     /// Unwinding failed.
     Lost,

@@ -1,13 +1,13 @@
-//! Perf events of one thread: a count, and samples in a ring buffer.
+//! Perf events of one thread: event counts, and samples in a ring buffer.
 //!
-//! Each event is opened for one thread (perf_event_open(2) with a thread id). There is no way to open one for a whole process: `inherit` passes
-//! an event to threads that are started later, but not to existing ones, and a VM's threads all exist already; and with `inherit` the kernel
-//! allows only rings that are bound to one CPU. So threads that start while watching are not seen.
+//! Each event is opened for one thread (perf_event_open(2) with a thread id). It cannot be opened for a whole process: `inherit` passes an
+//! event to threads that start later, but a VM's threads all exist already. Besides, with `inherit` the kernel allows only rings that are
+//! bound to one CPU. So threads that start while others are watched are not seen.
 //!
 //! # Cost
 //!
-//! A sample copies the thread's stack ([`STACK_BYTES`]), some microseconds of its time. A full ring drops samples and counts them; it never
-//! delays the thread.
+//! A sample copies the thread's stack ([`STACK_BYTES`]), which takes some microseconds of the thread's time. A full ring drops samples and
+//! counts them; it never delays the thread.
 
 use std::ffi::CString;
 use std::io;
@@ -22,7 +22,8 @@ use crate::record::{REGISTERS, Record};
 pub const STACK_BYTES: u32 = 16 * 1024;
 /// The smallest ring: room for three samples, or for 1,600 switches.
 pub const MIN_RING_BYTES: usize = 64 * 1024;
-/// Records that one call reads at most, so that a thread that fills its ring as fast as it is read does not block the reader.
+/// Maximum number of records that one call reads. A thread that fills its ring as fast as it is read thus cannot occupy the reader
+/// indefinitely.
 const MAX_RECORDS: usize = 20_000;
 
 /// Position of a uprobe in a program's file.
@@ -41,18 +42,18 @@ pub struct ProbePoint {
 pub enum Event<'a> {
     /// CPU time, in nanoseconds.
     Clock,
-    /// Switches out of a CPU.
+    /// Context switches that take the thread off its CPU.
     Switches,
     /// Hits of a uprobe.
     Entry(&'a ProbePoint),
 }
 
 impl Event<'_> {
-    /// Name for messages.
+    /// Returns the name for messages.
     pub fn what(&self) -> &'static str {
         match self {
-            Event::Clock => "the CPU's clock",
-            Event::Switches => "their switches",
+            Event::Clock => "the CPU clock",
+            Event::Switches => "context switches",
             Event::Entry(_) => "uprobes",
         }
     }
@@ -80,7 +81,7 @@ impl Event<'_> {
 pub struct Options {
     /// Count per sample: nanoseconds, switches or hits.
     pub period: u64,
-    /// Whether to count in kernel mode, too. Without it a thread in `sched_yield` is not sampled. It needs more rights.
+    /// Whether to count in kernel mode, too, which needs more privileges. Without it, a thread in `sched_yield` is not sampled.
     pub includes_kernel: bool,
     /// Whether to record each context switch of the thread.
     pub records_switches: bool,
@@ -112,7 +113,7 @@ impl Refusal {
         }
     }
 
-    /// Converts it; `paranoid` is the kernel's `perf_event_paranoid`.
+    /// Converts the refusal to an error; `paranoid` is the kernel's `perf_event_paranoid`.
     pub fn into_error(self, pid: u32, what: &'static str, paranoid: Option<i64>) -> ProfileError {
         match self {
             Refusal::Ended => ProfileError::NoThreads { pid },
@@ -135,7 +136,7 @@ impl Count {
         builder.build().map(Count).map_err(Refusal::of)
     }
 
-    /// The count so far.
+    /// Returns the count so far.
     pub fn read(&mut self) -> u64 {
         // Reading an open event does not fail.
         self.0.read().unwrap_or(0)
@@ -153,7 +154,7 @@ impl Stream {
     /// Opens an event of a thread, disabled until [`Self::start`]; 0 is the calling thread.
     pub fn open(event: Event<'_>, tid: u32, options: &Options) -> Result<Stream, Refusal> {
         let mut builder = event.builder();
-        // Without PERIOD: with it the kernel samples every software event, whatever the period (perf_swevent_event,
+        // PERIOD is left out: with it, the kernel samples every software event, whatever the period (perf_swevent_event,
         // kernel/events/core.c). The period never changes here anyway.
         let fields = SampleFlag::TID | SampleFlag::TIME | SampleFlag::REGS_USER | SampleFlag::STACK_USER;
         let period = options.period.max(1);
@@ -169,12 +170,12 @@ impl Stream {
             // No wake-ups: the ring is polled.
             .wakeup_watermark(options.ring_bytes);
         let counter = builder.build().map_err(Refusal::of)?;
-        // Here EPERM means that the limit of locked memory is reached.
+        // Here the kernel returns EPERM if the limit on locked memory is reached.
         let sampler = counter.sampled(options.ring_bytes).map_err(Refusal::NoRoom)?;
         Ok(Stream { sampler, period })
     }
 
-    /// The number of events so far, sampled or not.
+    /// Returns the number of events so far, sampled or not.
     pub fn count(&mut self) -> u64 {
         self.sampler.read().unwrap_or(0)
     }

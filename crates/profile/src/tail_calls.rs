@@ -1,21 +1,22 @@
-//! Finds the functions that make a tail call to another one.
+//! Finds the functions that make a tail call to a given function.
 //!
-//! `ets_update_counter_3` looks up the table and then jumps to a static function that does the work, also for `ets_update_counter_4`: the
-//! compiler turns a call at the end of a function into a jump. The BIF is then no longer on the stack, and the static function has no name in
-//! a stripped VM. But the code that contains the jump has a name. So a nameless function gets the names of those that jump to it.
+//! `ets_update_counter_3` looks up the table and then jumps to a static function that does the work, as does `ets_update_counter_4`: the
+//! compiler turns a call at the end of a function into a jump. The BIF is then no longer on the stack, and in a stripped VM the static
+//! function has no name. But the code that contains the jump has a name. So a nameless function gets the names of the functions that jump
+//! to it.
 //!
-//! The code is searched for jump instructions with exactly this target. Bytes that only look like such a jump do not matter: the odds are one
-//! in 4 billion for each of three million positions.
+//! The code is searched for jump instructions with exactly this target. Bytes that only look like such a jump do not matter: the odds are
+//! one in 4 billion for each of three million positions.
 
 use std::ops::Range;
 
 use crate::elf::{Elf, Section};
 
-/// Limit of names; a function with more tail callers stays nameless.
+/// Maximum number of names; a function with more tail callers stays nameless.
 const MAX_NAMES: usize = 3;
 
-/// The number of functions in an index; `None` if it does not have the format that all linkers write, or is too short for its count. Other
-/// formats may cause an overflow in multiplication.
+/// Returns the number of functions in an index of unwind tables. `None` if the index does not have the format that all linkers write, or is
+/// too short for its count. With other formats, a multiplication may overflow.
 pub fn entries(index: &Section) -> Option<usize> {
     // Version 1, and the encodings of the pointer to the tables, the count and the entries.
     const FORM: [u8; 4] = [1, 0x1b, 0x03, 0x3b];
@@ -25,7 +26,7 @@ pub fn entries(index: &Section) -> Option<usize> {
     (index.data.starts_with(&FORM) && has_room).then_some(count)
 }
 
-/// The start of the function at an address, from the index of the unwind tables, which includes static functions.
+/// Returns the start of the function at an address, from the index of the unwind tables, which includes static functions.
 pub fn start_of(index: &Section, address: u64) -> Option<u64> {
     let data = &index.data;
     let half =
@@ -44,8 +45,8 @@ pub fn start_of(index: &Section, address: u64) -> Option<u64> {
     start(low.checked_sub(1)?)
 }
 
-/// The names of the functions that jump to `start`, joined by `|`: `ets_update_counter_3`. Names that differ only in their arity are reduced to
-/// the first. `None` if there are no names, or more than [`MAX_NAMES`].
+/// Returns the names of the functions that jump to `start`, joined by `|`: `ets_update_counter_3`. Of names that differ only in their
+/// arity, the first is kept. `None` if there are no names, or more than [`MAX_NAMES`].
 pub fn caller_names(elf: &Elf, start: u64) -> Option<String> {
     let text = elf.text.as_ref()?;
     let mut names: Vec<String> =
@@ -55,13 +56,13 @@ pub fn caller_names(elf: &Elf, start: u64) -> Option<String> {
     (1..=MAX_NAMES).contains(&names.len()).then(|| names.join("|"))
 }
 
-/// `ets_insert_2` without `_2`.
+/// Returns `ets_insert_2` without `_2`.
 fn without_arity(name: &str) -> &str {
     let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
     stem.strip_suffix('_').filter(|_| stem.len() < name.len()).unwrap_or(name)
 }
 
-/// Addresses of jump instructions to `target`.
+/// Returns the addresses of jump instructions to `target`.
 #[cfg(target_arch = "x86_64")]
 fn jumps<'a>(code: &'a [u8], range: &'a Range<u64>, target: u64) -> impl Iterator<Item = u64> + 'a {
     // jmp rel32 is E9, jcc rel32 is 0F 80 to 0F 8F; relative to the next instruction.
@@ -77,7 +78,7 @@ fn jumps<'a>(code: &'a [u8], range: &'a Range<u64>, target: u64) -> impl Iterato
     })
 }
 
-/// Addresses of jump instructions to `target`.
+/// Returns the addresses of jump instructions to `target`.
 #[cfg(target_arch = "aarch64")]
 fn jumps<'a>(code: &'a [u8], range: &'a Range<u64>, target: u64) -> impl Iterator<Item = u64> + 'a {
     // B is 000101 and 26 bits of signed distance in words, relative to the instruction itself.

@@ -1,6 +1,6 @@
-//! Reads the threads of a VM: what each is, and its counters in the kernel. This costs the VM nothing.
+//! Reads the threads of a VM: their kinds, and their counters in the kernel. This costs the VM nothing.
 //!
-//! Three small files are read for each thread, as the recorder does every second; see [`beamtune_host::threads`] for the names.
+//! Three small files are read for each thread, as the recorder does every second; [`beamtune_host::threads`] explains the thread names.
 
 use std::collections::HashMap;
 
@@ -11,14 +11,14 @@ use beamtune_host::tree::FileTree;
 use beamtune_model::window::{self, Point};
 use beamtune_model::{Clock, Nanos};
 
-/// Limit of threads; a VM with all limits raised has 1,024 + 1,024 + 1,024 + 1,024.
+/// Maximum number of threads; a VM with all limits raised has four times 1,024.
 const MAX_THREADS: usize = 5_000;
-/// Limit of a file's size; real ones stay below 2 kB.
+/// Maximum size of a file; real ones stay below 2 kB.
 const MAX_FILE_BYTES: usize = 64 * 1024;
 /// The kind of threads that the VM has not named.
 pub const OTHER: &str = "other";
 
-/// A thread with its counters since it started; `None` if the kernel does not provide one.
+/// A thread, with its counters since its start. A counter is `None` if the kernel does not provide it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Thread {
     /// Thread id of the kernel.
@@ -29,9 +29,9 @@ pub struct Thread {
     pub ran: Option<Nanos>,
     /// Run-queue delay: time runnable without a CPU.
     pub queued: Option<Nanos>,
-    /// Voluntary switches: the thread slept.
+    /// Voluntary context switches: the thread slept.
     pub sleeps: Option<i64>,
-    /// Involuntary switches: the thread was preempted, or yielded (`sched_yield`) to another one.
+    /// Involuntary context switches: the thread was preempted, or yielded (`sched_yield`) to another one.
     pub preempted: Option<i64>,
 }
 
@@ -49,11 +49,11 @@ pub struct ThreadSnapshot {
 pub struct Change {
     /// Time between the readings.
     pub length: Nanos,
-    /// Threads present in both, with the differences of their counters.
+    /// The threads that both readings contain, with the differences of their counters.
     pub threads: Vec<Thread>,
 }
 
-/// Reads all threads of a process; threads that end meanwhile are left out.
+/// Reads all threads of a process; threads that end in the meantime are left out.
 pub fn look(tree: &impl FileTree, pid: u32, clock: &dyn Clock) -> Result<ThreadSnapshot, HostError> {
     let folder = format!("/proc/{pid}/task");
     let t = clock.now();
@@ -87,7 +87,7 @@ fn thread(tree: &impl FileTree, folder: &str, tid: u32) -> Option<Thread> {
     })
 }
 
-/// The differences between two readings.
+/// Calculates the differences between two readings.
 pub fn between(before: &ThreadSnapshot, after: &ThreadSnapshot) -> Change {
     let earlier: HashMap<(u32, &str), &Thread> =
         before.threads.iter().map(|thread| ((thread.tid, thread.kind.as_str()), thread)).collect();

@@ -1,35 +1,35 @@
-//! When a thread slept, and from which stack: merges events of several rings in the order of time.
+//! Determines when a thread slept, and in which stack, by merging the events of several rings in order of time.
 //!
-//! A thread reaches the start of a wait, then, unless the wait ends at once, is switched out, and later in again. These three come
-//! from different events with their own rings. If only every n-th wait is sampled, the first sleep after the sample belongs to it;
-//! later ones belong to waits that were not sampled, or have other reasons.
+//! A thread starts a wait. Unless the wait ends immediately, the thread is then switched out, and later switched in again. These three
+//! events come from different perf events, each with its own ring. If only every n-th wait is sampled, the first sleep after a sample
+//! belongs to the sampled wait. Later sleeps belong to waits that were not sampled, or have other reasons.
 
 use beamtune_model::Nanos;
 
 /// Nanoseconds after which a sleep no longer belongs to the wait before it: a waiting thread first spins for some microseconds, and yields
 /// a few times.
 const MAX_UNTIL_SLEEP_NS: u64 = 10_000_000;
-/// Events younger than this, in nanoseconds, may still be preceded by events from other rings.
+/// Events younger than this, in nanoseconds, may not be complete: earlier ones may still be unread in other rings.
 const SETTLE_NS: u64 = 50_000_000;
 
 /// An event of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ThreadEvent {
-    /// It starts to wait, according to its stack.
+    /// The thread starts to wait, according to its stack.
     Wait {
         /// Index of the stack.
         stack: usize,
         /// Number of waits that this one represents.
         weight: u64,
-        /// It was sampled while being switched out: if that was a preemption, it does not wait.
+        /// Whether the thread was sampled while it was switched out. If that was a preemption, the thread does not wait.
         is_leaving: bool,
     },
-    /// It is switched out.
+    /// The thread is switched out.
     Out {
-        /// It blocked; otherwise it was preempted.
+        /// Whether the thread blocked; otherwise it was preempted.
         is_voluntary: bool,
     },
-    /// It is switched in.
+    /// The thread is switched in.
     In,
 }
 
@@ -40,7 +40,7 @@ pub struct EndedWait {
     pub stack: usize,
     /// Number of waits that this one represents.
     pub weight: u64,
-    /// How long the thread slept; `None` if it did not.
+    /// How long the thread slept; `None` if it did not sleep.
     pub slept: Option<Nanos>,
 }
 
@@ -87,12 +87,12 @@ impl Timeline {
         self.pending.push((t, event));
     }
 
-    /// Appends waits that have ended, except where the order of events is not certain yet.
+    /// Appends the waits that have ended to `ended`, except those whose events may still be incomplete.
     pub fn settle(&mut self, ended: &mut Vec<EndedWait>) {
         self.settle_until(self.latest.saturating_sub(SETTLE_NS), ended);
     }
 
-    /// Appends all remaining waits, open sleeps as if they ended at `end`; returns the off-CPU totals.
+    /// Appends all remaining waits to `ended`; a sleep that has not ended is treated as if it ended at `end`. Returns the off-CPU totals.
     pub fn finish(mut self, end: u64, ended: &mut Vec<EndedWait>) -> OffCpu {
         self.settle_until(u64::MAX, ended);
         self.wake(end, ended);
@@ -101,7 +101,7 @@ impl Timeline {
     }
 
     fn settle_until(&mut self, until: u64, ended: &mut Vec<EndedWait>) {
-        // Stable, and fast since the events are nearly sorted.
+        // This sort is stable, and fast since the events are nearly sorted.
         self.pending.sort_by_key(|(t, _)| *t);
         let settled = self.pending.partition_point(|(t, _)| *t <= until);
         let events: Vec<(u64, ThreadEvent)> = self.pending.drain(..settled).collect();
@@ -154,7 +154,7 @@ impl Timeline {
         ended.extend(wait.map(|wait| wait.ended(None)));
     }
 
-    /// The time of the latest event.
+    /// Returns the time of the latest event.
     pub fn latest(&self) -> u64 {
         self.latest
     }
@@ -205,14 +205,14 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_without_a_sleep_counts() {
+    fn a_wait_without_a_sleep_is_reported() {
         check(
             &[(10, WAIT), (20, WAIT), (22, OUT), (25, ThreadEvent::In)],
             100,
             &[slept(None), slept(Some(3))],
         );
         check(&[(10, WAIT)], 100, &[slept(None)]);
-        // It ran on, and slept much later for another reason.
+        // The thread continued to run, and slept much later for another reason.
         check(&[(10, WAIT), (20_000_000, OUT), (30_000_000, ThreadEvent::In)], 40_000_000, &[slept(None)]);
     }
 

@@ -1,10 +1,10 @@
 //! Unwinds registers and a copied stack into frames, with the unwind tables of the program and its libraries.
 //!
-//! A stripped VM has no frame pointers (distributions build with -fomit-frame-pointer), but it always has `.eh_frame`, which is exact at every
-//! instruction (-fasynchronous-unwind-tables is the default on x86-64 and ARM64). The crate `framehop` interprets it and caches the rules for
-//! each address, so that a repeated stack costs 1 µs.
+//! A stripped VM has no frame pointers (distributions build with -fomit-frame-pointer). But it always has `.eh_frame`, which is exact at
+//! every instruction (-fasynchronous-unwind-tables is the default on x86-64 and ARM64). The crate `framehop` interprets it and caches the
+//! rules for each address, so that a repeated stack costs 1 µs.
 //!
-//! The C code of a BIF is called from JIT code, which has no tables: there the stack ends with [`StackEnd::Generated`].
+//! The C code of a BIF is called from JIT code, which has no unwind tables: there the stack ends with [`StackEnd::Generated`].
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use framehop::aarch64::{
 #[cfg(target_arch = "x86_64")]
 use framehop::x86_64::{CacheX86_64 as Cache, UnwindRegsX86_64 as NativeRegisters, UnwinderX86_64 as Native};
 
-/// Limit of frames; the VM's own C code has about ten, a NIF may recurse.
+/// Maximum number of frames; the VM's own C code has about ten, but a NIF may recurse.
 const MAX_FRAMES: usize = 128;
 
 /// Unwinds stacks of one process.
@@ -33,7 +33,7 @@ pub struct Unwinder {
 }
 
 impl Unwinder {
-    /// With the unwind tables of this process's program and libraries.
+    /// Creates an unwinder with the unwind tables of a process's program and libraries.
     pub fn new(image: &Image) -> Self {
         let mut native = Native::new();
         let mut known = Vec::new();
@@ -56,7 +56,7 @@ impl Unwinder {
         Unwinder { native, cache: Cache::new(), known }
     }
 
-    /// The frames of a thread; `memory` is its stack from the stack pointer on.
+    /// Unwinds the stack of a thread; `memory` is a copy of the stack that starts at the stack pointer.
     pub fn unwind(&mut self, registers: &Registers, memory: &[u8]) -> Stack {
         let mut is_cut = false;
         let mut read = |address: u64| {

@@ -1,11 +1,11 @@
-//! From call stacks to what threads wait for: is it a lock, and which operation takes it?
+//! Determines from call stacks what threads wait for: whether it is a lock, and which operation takes the lock.
 //!
 //! All threads of a VM wait in the same few functions (`ethr_event_wait` and similar, which sleep in a futex): for a lock, for work, for
-//! another thread. The callers tell these apart: if it is a lock, a locking function comes between the waiting functions and the first function
-//! that neither waits nor locks. A scheduler without work sleeps below `erts_schedule`, an aux thread below no named function, and neither
-//! has a locking function in between.
+//! another thread. Their callers distinguish these cases. If a thread waits for a lock, there is a locking function between the waiting
+//! functions and the first function that neither waits nor locks. A scheduler without work sleeps below `erts_schedule`, an aux thread
+//! below functions without names. Neither has a locking function in between.
 //!
-//! Static functions of a stripped VM have no names (see [`crate::elf`]) and often lie in between: `event_wait` of a mutex, `wait_for_locks`
+//! Static functions of a stripped VM have no names (see [`crate::elf`]) and are often in between: `event_wait` of a mutex, `wait_for_locks`
 //! of process locks. They are skipped, and not shown.
 //!
 //! The names of these functions are from erts/lib_src/common/ethr_mutex.c, erts/lib_src/pthread/ethr_event.c,
@@ -20,13 +20,14 @@ use crate::image::{Frame, Image};
 use crate::names::without_underscores;
 use crate::stack::{Stack, StackEnd};
 
-/// Limit of different stacks; a VM under load has a few hundred.
+/// Maximum number of different stacks; a VM under load has a few hundred.
 const MAX_STACKS: usize = 20_000;
-/// Limit of reported rows; those with the longest waits are kept.
+/// Maximum number of reported rows; those with the longest waits are kept.
 const MAX_ROWS: usize = 200;
-/// Limit of frames in a row, innermost first: the first one takes the lock.
+/// Maximum number of frames in a row, innermost first: the first one takes the lock.
 const MAX_FRAMES: usize = 12;
-/// Limit of nameless functions whose tail callers are searched: generated code calls a few hundred, and each search takes milliseconds.
+/// Maximum number of nameless functions whose tail callers are searched. Generated code calls a few hundred, and each search takes
+/// milliseconds.
 const MAX_TAIL_CALL_SEARCHES: usize = 500;
 
 /// How a thread waited.
@@ -34,12 +35,12 @@ const MAX_TAIL_CALL_SEARCHES: usize = 500;
 pub enum WaitKind {
     /// Asleep in the kernel.
     Sleep,
-    /// On-CPU: it spins, and yields from time to time.
+    /// On-CPU: the thread spins, and yields from time to time.
     Yield,
 }
 
 impl WaitKind {
-    /// The value in a [`WaitRow`].
+    /// Returns the value for a [`WaitRow`].
     pub fn text(self) -> &'static str {
         match self {
             WaitKind::Sleep => how::SLEEP,
@@ -51,13 +52,14 @@ impl WaitKind {
 /// What a thread was doing, according to its stack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Activity {
-    /// It waited for a lock. Functions, innermost first, without those of the lock.
+    /// The thread waited for a lock. Contains the functions outside the lock's own functions, innermost first.
     WaitsForLock(Vec<String>),
-    /// It was inside a locking function without a sign of waiting: it takes the lock. Functions as above.
+    /// The thread was inside a locking function without a sign of waiting: it takes the lock. Contains functions as in
+    /// [`Self::WaitsForLock`].
     Locks(Vec<String>),
-    /// It waited for something else: work, or another thread. The function that waited, if it has a name.
+    /// The thread waited for something else: work, or another thread. Contains the function that waited, if it has a name.
     WaitsForOther(Option<String>),
-    /// None of these.
+    /// The thread did none of these.
     Other,
 }
 
@@ -72,7 +74,7 @@ fn is_waiting(function: &str) -> bool {
     }
 }
 
-/// Whether this function takes a lock, and so may wait for it. Functions of condition variables do not count.
+/// Whether this function takes a lock, and so may wait for it. Functions of condition variables are excluded.
 fn is_locking(function: &str) -> bool {
     const FUNCTIONS: &[&str] = &[
         // ethread's functions; in most of the VM their fast path is inlined.
@@ -124,7 +126,7 @@ fn is_locking(function: &str) -> bool {
     FUNCTIONS.contains(&function) || PREFIXES.iter().any(|prefix| function.starts_with(prefix))
 }
 
-/// What a thread with these frames, innermost first, was doing. `is_spinning`: it is inside a spin loop.
+/// Determines what a thread with these frames, innermost first, was doing. `is_spinning` means that the thread is inside a spin loop.
 pub fn activity(frames: &[Frame], is_spinning: bool) -> Activity {
     let (mut waits, mut locks, mut is_in_library) = (false, false, false);
     for (index, frame) in frames.iter().enumerate() {
@@ -133,8 +135,8 @@ pub fn activity(frames: &[Frame], is_spinning: bool) -> Activity {
             continue;
         };
         let (waiting, locking) = (is_waiting(function), is_locking(function));
-        // Locking functions call into the C library, whose internal functions have no names, only under contention: to enqueue themselves
-        // under an inner lock, to sleep, to wake others.
+        // Locking functions call the C library only under contention: to enqueue themselves under an inner lock, to sleep, to wake others.
+        // The C library's internal functions have no names.
         waits |= (waiting && !locks) || (locking && (is_in_library || is_spinning));
         locks |= locking;
         if !waiting && !locking {
@@ -155,13 +157,13 @@ pub fn activity(frames: &[Frame], is_spinning: bool) -> Activity {
     }
 }
 
-/// The frames outside of the lock. None of them has a function name, but a library may be among them.
+/// Returns the frames outside the lock. None of them has a function name, but a library may be among them.
 fn after_last_lock(frames: &[Frame]) -> &[Frame] {
     let last = frames.iter().rposition(|frame| frame.function.as_deref().is_some_and(is_locking));
     last.and_then(|last| frames.get(last + 1..)).unwrap_or_default()
 }
 
-/// Names for output: functions, and `[library]` for nameless functions of a library. Nameless functions of the VM are omitted.
+/// Returns the names for output: functions, and `[library]` for nameless functions of a library. Nameless functions of the VM are omitted.
 fn displayed(frames: &[Frame]) -> Vec<String> {
     let mut names: Vec<String> = frames
         .iter()
@@ -185,7 +187,7 @@ struct Tally {
     weight: f64,
     /// The part of `weight` with a known duration.
     timed: f64,
-    /// Total duration of those, weighted.
+    /// Total duration of these events, weighted.
     time: f64,
     /// The part of `timed` with a duration above 0.
     slept: f64,
@@ -211,7 +213,7 @@ pub struct Found {
     pub rows: Vec<WaitRow>,
     /// Number of samples of on-CPU threads.
     pub on_cpu: i64,
-    /// Samples of these inside locking functions without waiting, by the operation that takes the lock; highest count first.
+    /// Samples of on-CPU threads that took a lock without waiting, by the operation that takes the lock; highest count first.
     pub locking: Vec<(String, i64)>,
     /// Sleeps that were not waits for locks, by the function that waited (`None`: no name); highest count first.
     pub other: Vec<(Option<String>, i64)>,
@@ -222,7 +224,7 @@ pub struct Found {
 }
 
 impl StackCounter {
-    /// The index of a stack of a thread of this kind, for [`Self::add`]; `None` if there are too many stacks.
+    /// Returns the index of a stack of a thread of this kind, for [`Self::add`]; `None` if there are too many stacks.
     pub fn index_of(&mut self, kind: &str, how: WaitKind, stack: Stack) -> Option<usize> {
         let kind = self.kinds.iter().position(|known| known == kind).unwrap_or_else(|| {
             self.kinds.push(kind.to_owned());
@@ -242,7 +244,7 @@ impl StackCounter {
         Some(index)
     }
 
-    /// Adds one sample that represents `weight` events, each of which took `each`, if known.
+    /// Adds one sample that represents `weight` events, each with the duration `each`, if it is known.
     pub fn add(&mut self, stack: usize, weight: u64, each: Option<Nanos>) {
         let Some((_, tally)) = self.stacks.get_mut(stack) else { return };
         let weight = weight as f64;
@@ -255,7 +257,7 @@ impl StackCounter {
         }
     }
 
-    /// Evaluates all samples. `length` is the time that was sampled; `t` of the rows is 0. `late` is the average delay between wake-up and
+    /// Evaluates all samples. `length` is the duration of sampling; `t` of the rows is 0. `late` is the average delay between wake-up and
     /// running, which is not part of a wait.
     pub fn evaluate(&self, image: &Image, length: Nanos, late: Nanos) -> Found {
         let mut tail_callers: HashMap<u64, Option<String>> = HashMap::new();
@@ -276,7 +278,7 @@ impl StackCounter {
         self.evaluate_with(name, spins, length, late)
     }
 
-    /// The second argument of `name` says whether generated code called this frame; `spins` whether an address is inside a spin loop.
+    /// `name` also receives whether generated code called the frame; `spins` returns whether an address is inside a spin loop.
     fn evaluate_with(
         &self,
         mut name: impl FnMut(u64, bool) -> Frame,
@@ -340,7 +342,8 @@ impl StackCounter {
     }
 }
 
-/// Total wait time. Events without a known duration count with the average of the others; `late` is subtracted from each sleep.
+/// Returns the total wait time. Events without a known duration are counted with the average of the others; `late` is subtracted from each
+/// sleep.
 fn waited(tally: &Tally, late: Nanos) -> Nanos {
     if tally.timed > 0.0 {
         let time = tally.time * (tally.weight / tally.timed);

@@ -6,14 +6,14 @@
 //!               └──> start of sleeps:  uprobes, or context switches ────────────────┘
 //! ```
 //!
-//! For a few threads that rarely wait, uprobes show the start of a sleep: every entry is counted. Otherwise the context switch shows it. That
-//! needs no breakpoint and fewer rights, but every switch is seen, and only the stack tells a wait from other reasons. If even that is not
-//! allowed, the CPU clock alone shows threads that spin, but not those that sleep.
+//! If there are few threads and they rarely wait, uprobes detect the start of a sleep: every entry is counted. Otherwise context switches
+//! detect it. They need no breakpoint and fewer privileges, but every switch is seen, and only the stack distinguishes a wait from other
+//! reasons. If even context switches are not permitted, only the CPU clock is left. It shows threads that spin, but not threads that sleep.
 //!
 //! # Cost
 //!
-//! Everything is bounded: threads, samples per second, memory of rings, stacks kept. If threads hit uprobes more often than allowed while they
-//! are watched, the uprobes are removed. The total cost of traps and samples is calculated from the cost of one, measured on this host
+//! Everything is bounded: threads, samples per second, memory of rings, stacks kept. Uprobes are removed if the watched threads hit them
+//! more often than allowed. The total cost of traps and samples is calculated from the cost of one, measured on this host
 //! ([`crate::probe`]).
 
 mod choose;
@@ -43,16 +43,16 @@ use choose::{Chosen, MAX_THREADS, choose};
 const RINGS_BYTES: usize = 64 << 20;
 /// The largest ring: room for 120 samples, or for 50,000 switches.
 const MAX_RING_BYTES: usize = 2 << 20;
-/// Limit of threads with uprobes: removing a uprobe takes 90 ms for each thread and function, and it is active until then.
+/// Maximum number of threads with uprobes: removing a uprobe takes 90 ms for each thread and function, and it is active until then.
 const MAX_PROBED_THREADS: usize = 4;
-/// Share of the threads' CPU time that traps may take: 5 % (judgement). Above that no uprobes are used.
+/// Maximum share of the threads' CPU time for traps: 5 % (judgement). Above it no uprobes are used.
 const MAX_TRAP_SHARE: f64 = 0.05;
-/// Interval of checking the rate of traps and switches.
+/// Interval at which the rate of traps and switches is checked.
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
-/// If threads switch this many times as often as before, they are sampled less often: contention varies, and every sample costs time. Up to
-/// that, twice the requested number of samples is accepted.
+/// If threads switch more than this many times as often as before, fewer switches are sampled: contention varies, and every sample costs
+/// time. Up to this limit, twice the requested number of samples is accepted.
 const MAX_SWITCH_INCREASE: f64 = 2.0;
-/// Minimum CPU use assumed for the share of traps: for threads that hardly run, a few traps would be a large share.
+/// Minimum CPU use that is assumed for the share of traps: for threads that hardly run, a few traps would be a large share.
 const MIN_CORES: f64 = 0.1;
 /// The kernel's setting for unprivileged use of perf events.
 const PARANOID: &str = "/proc/sys/kernel/perf_event_paranoid";
@@ -68,7 +68,7 @@ pub enum Sleeps {
     Unseen,
 }
 
-/// What watching cost the VM.
+/// The cost of watching for the VM.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Cost {
     /// Number of uprobe hits.
@@ -77,7 +77,8 @@ pub struct Cost {
     pub samples: u64,
     /// Records dropped because a ring was full.
     pub lost: u64,
-    /// CPU time of the threads that traps and samples took, estimated from the cost of one on this host; `None` if that was not measurable.
+    /// CPU time that traps and samples took from the threads, estimated from the cost of one on this host; `None` if that was not
+    /// measurable.
     pub time: Option<Nanos>,
 }
 
@@ -88,7 +89,7 @@ pub struct Seen {
     pub found: Found,
     /// How the start of sleeps was detected.
     pub sleeps: Sleeps,
-    /// What watching cost.
+    /// The cost of watching.
     pub cost: Cost,
 }
 
@@ -108,16 +109,16 @@ pub struct Watch {
     image: Image,
     unwinder: Unwinder,
     threads: Vec<WatchedThread>,
-    /// Number of selected threads that were tried while opening.
+    /// Number of selected threads whose events were opened or could not be opened.
     tried: usize,
     sleeps: Sleeps,
     waits: StackCounter,
     samples: u64,
     lost: u64,
     ended: Vec<EndedWait>,
-    /// Limit of samples of sleeps per second.
+    /// Maximum number of samples of sleeps per second.
     rate: u32,
-    /// CPU use of the threads before watching, in cores.
+    /// CPU use of the threads before they were watched, in cores.
     cores: f64,
     /// Context switches of the threads per second.
     switches: f64,
@@ -128,7 +129,7 @@ pub struct Watch {
     sample_cost: Option<Nanos>,
     /// Hits of uprobes that were removed or stopped.
     traps: u64,
-    /// Time and number of entries at the last check.
+    /// Time of the last check, and the number of uprobe hits or switches at that time.
     checked: (Instant, u64),
     /// Thread that removes uprobes, which is slow.
     removal: Option<JoinHandle<()>>,
@@ -137,8 +138,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Starts watching. The threads are selected by `before`, their activity just before; `rate` limits the samples per second of all threads
-    /// together. Takes about 0.3 s.
+    /// Starts watching. `before` is the recent activity of the threads, by which they are selected; `rate` limits the samples per second of
+    /// all threads together. Takes about 0.3 s.
     pub fn open(tree: &impl FileTree, pid: u32, before: &Change, rate: u32) -> Result<Watch, ProfileError> {
         let image = Image::read(tree, pid)?;
         // Stacks cannot be interpreted without these symbols.
@@ -185,7 +186,7 @@ impl Watch {
         Ok(watch)
     }
 
-    /// Enables all events at once after all are open: the reported duration starts here, and earlier records would inflate shares, most of all
+    /// Enables all events together, after all are open. The reported duration starts here; earlier records would inflate shares, above all
     /// in short runs.
     fn start(&mut self) {
         for watched in &mut self.threads {
@@ -195,17 +196,17 @@ impl Watch {
         self.checked = (Instant::now(), 0);
     }
 
-    /// Number of uprobe hits so far.
+    /// Returns the number of uprobe hits so far.
     fn entries(&mut self) -> u64 {
         self.threads.iter_mut().flat_map(|watched| &mut watched.sleeps).map(Stream::count).sum()
     }
 
-    /// Opens the CPU clock and the sleep detection of each thread. If there is no room for both, first rings get smaller, then threads fewer:
-    /// a thread whose sleeps are not seen is worth less than half.
+    /// Opens the CPU clock and the sleep detection of each thread. If there is not enough memory for both, the rings shrink first, then the
+    /// number of threads: a thread without sleep detection is worth less than half.
     fn open_all(&mut self, tree: &impl FileTree, chosen: &Chosen<'_>) -> Result<(), ProfileError> {
         let mut max = chosen.threads.len();
         let mut no_room = self.open_clocks(chosen, max)?;
-        // Uprobes are not tried again: they had room, or are not permitted.
+        // Uprobes are tried only once: either there was enough memory for them, or they are not permitted.
         if self.includes_kernel && !self.threads.is_empty() && !self.open_probes(tree) {
             loop {
                 match self.open_switches() {
@@ -228,7 +229,7 @@ impl Watch {
         }
         if let Some(error) = no_room {
             self.remarks.push(format!(
-                "only {} threads were watched, for lack of memory or files ({error}): {}",
+                "only {} threads were watched: out of locked memory or open files ({error}); {}",
                 self.threads.len(),
                 error::ROOM_ADVICE
             ));
@@ -243,7 +244,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Opens the CPU clock, with context switches, of the first `max` threads; returns the error that prevents more.
+    /// Opens the CPU clock, with context switches, of the first `max` threads; returns the error that prevented opening more, if any.
     fn open_clocks(&mut self, chosen: &Chosen<'_>, max: usize) -> Result<Option<io::Error>, ProfileError> {
         let max = max.min(chosen.threads.len());
         while let Some(thread) = chosen.threads.get(..max).and_then(|threads| threads.get(self.tried)) {
@@ -284,7 +285,7 @@ impl Watch {
         Ok(None)
     }
 
-    /// Closes all events, to start over.
+    /// Closes all events, so that they can be opened again.
     fn close(&mut self) {
         self.threads.clear();
         self.tried = 0;
@@ -294,7 +295,7 @@ impl Watch {
         refusal.into_error(self.image.pid(), what, self.paranoid)
     }
 
-    /// Opens uprobes, if there are few threads and they rarely switch. Returns whether they are in use; failure is not an error.
+    /// Opens uprobes if there are few threads and they rarely switch. Returns whether uprobes are in use; failure is not an error.
     fn open_probes(&mut self, tree: &impl FileTree) -> bool {
         if self.threads.len() > MAX_PROBED_THREADS || !self.includes_kernel {
             return false;
@@ -312,7 +313,7 @@ impl Watch {
         is_probed
     }
 
-    /// The share of the threads' CPU time that traps take at this rate.
+    /// Returns the share of the threads' CPU time that this many traps per second take.
     fn trap_share(&self, per_second: f64) -> f64 {
         let taken = per_second * self.trap_cost.unwrap_or(0) as f64 / SECOND_NS as f64;
         taken / self.cores.max(MIN_CORES)
@@ -332,7 +333,7 @@ impl Watch {
         }
     }
 
-    /// Opens events for each thread; if one fails, all of them are closed again.
+    /// Opens events for each thread; if one fails, all of them are closed.
     fn add_streams(&mut self, events: &[Event<'_>], includes_kernel: bool) -> Result<(), Refusal> {
         let period = probe::period(self.switches, self.rate);
         let ring_bytes = self.ring_bytes;
@@ -355,7 +356,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Takes fewer samples of switches if threads switch more often than before, and removes uprobes that are hit too often.
+    /// Samples fewer switches if threads switch more often than before, and removes uprobes that are hit too often.
     fn check(&mut self) {
         let (since, before) = self.checked;
         if self.sleeps == Sleeps::Unseen || since.elapsed() < CHECK_INTERVAL {
@@ -376,7 +377,7 @@ impl Watch {
             self.traps = entries;
             self.remove_probes();
         } else {
-            // Closing these is fast, and their memory is needed.
+            // Closing context-switch events is fast, and their memory is needed.
             self.threads.iter_mut().for_each(|watched| watched.sleeps.clear());
             self.sleeps = Sleeps::Unseen;
         }
@@ -386,7 +387,7 @@ impl Watch {
         self.checked = (Instant::now(), 0);
     }
 
-    /// Removes uprobes in another thread, since the kernel takes long.
+    /// Removes uprobes in another thread, since the kernel takes long to do this.
     fn remove_probes(&mut self) {
         let streams: Vec<Stream> =
             self.threads.iter_mut().flat_map(|watched| std::mem::take(&mut watched.sleeps)).collect();
@@ -394,12 +395,12 @@ impl Watch {
         self.removal = Some(std::thread::spawn(move || drop(streams)));
     }
 
-    /// The watched threads.
+    /// Returns the ids of the watched threads.
     pub fn tids(&self) -> Vec<u32> {
         self.threads.iter().map(|watched| watched.tid).collect()
     }
 
-    /// Processes new records. Call this about a hundred times per second.
+    /// Processes new records, and checks the rate of traps and switches. To be called about a hundred times per second.
     pub fn drain(&mut self) {
         self.empty_rings();
         self.check();
@@ -443,9 +444,9 @@ impl Watch {
         }
     }
 
-    /// Stops watching. `length` is the duration; `queued` the run-queue delay of all watched threads together in that time, by the kernel's
-    /// account. From it follows the delay between wake-up and running, which is not part of the wait for a lock: without this correction,
-    /// sleeps seem longer on a busy host.
+    /// Stops watching. `length` is the duration; `queued` is the run-queue delay of all watched threads together in that time, measured by
+    /// the kernel. The delay between wake-up and running is calculated from it and is not part of a wait for a lock. Without this
+    /// correction, sleeps would seem longer on a busy host.
     pub fn finish(mut self, length: Nanos, queued: Option<Nanos>) -> Seen {
         for watched in &mut self.threads {
             watched.clock.stop();
@@ -476,7 +477,7 @@ impl Watch {
         let time = times(self.trap_cost, self.traps).zip(times(self.sample_cost, self.samples));
         let time = time.map(|(traps, samples)| traps.saturating_add(samples));
         if let Some(removal) = self.removal.take() {
-            // The thread only closes files.
+            // An error does not matter: the thread only closes files.
             let _ = removal.join();
         }
         Seen {
@@ -487,15 +488,15 @@ impl Watch {
     }
 }
 
-/// The ring size at which every thread can have two rings, given the number of rings of the current size for which there was room. Calculated
-/// instead of tried, since closing an event takes the kernel tens of milliseconds.
+/// Returns the ring size at which every thread can have two rings, given how many rings of the current size there was memory for. The size
+/// is calculated instead of tried, since closing an event takes the kernel tens of milliseconds.
 fn smaller_rings(ring_bytes: usize, had_room_for: usize, threads: usize) -> usize {
     let room = ring_bytes.saturating_mul(had_room_for);
     let each = (room / threads.max(1) / 2).clamp(MIN_RING_BYTES, (ring_bytes / 2).max(MIN_RING_BYTES));
     1 << each.ilog2()
 }
 
-/// Average delay between wake-up and running: the run-queue delay, without the time after preemptions.
+/// Returns the average delay between wake-up and running: the run-queue delay, without the time after preemptions.
 fn wakeup_delay(queued: Option<Nanos>, preempted: Nanos, woken: u64) -> Nanos {
     let after_waking = queued.unwrap_or(0).saturating_sub(preempted).max(0);
     after_waking / i64::try_from(woken).unwrap_or(i64::MAX).max(1)
@@ -513,9 +514,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rings_shrink_to_the_available_room() {
+    fn rings_shrink_to_the_available_memory() {
         const MB: usize = 1 << 20;
-        // Room for 8 MB, and 13 threads with two rings each.
+        // Memory for 8 MB, and 13 threads with two rings each.
         assert_eq!(smaller_rings(2 * MB, 4, 13), MB / 4);
         assert_eq!(smaller_rings(2 * MB, 0, 13), MIN_RING_BYTES);
         assert_eq!(smaller_rings(2 * MB, 12, 13), MB / 2);

@@ -10,7 +10,7 @@ use beamtune_profile::stream::{Event, Options, Refusal, Stream};
 use beamtune_profile::unwind::Unwinder;
 use beamtune_profile::{Image, Stack, StackEnd};
 
-/// Timeout for what takes milliseconds on a quiet host.
+/// Timeout for operations that take milliseconds on a quiet host.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Room for some samples.
 const RING_BYTES: usize = 256 << 10;
@@ -80,7 +80,7 @@ fn a_sample_of_a_running_thread_is_unwound_and_named() {
             let three = [at("innermost_of_three"), at("middle_of_three"), at("outermost_of_three")];
             if let [Some(inner), Some(middle), Some(outer)] = three {
                 assert!(inner < middle && middle < outer, "{names:?}");
-                // The C library starts a test's thread, and its tables mark the first function.
+                // The C library starts the thread of a test, and its unwind tables mark the outermost function.
                 assert_eq!(stack.end, StackEnd::Bottom, "{names:?}");
                 return;
             }

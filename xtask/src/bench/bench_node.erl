@@ -1,24 +1,24 @@
-%% The measured node, and the node that runs etop. Both are controlled by lines on standard input, and halt when it
-%% closes, so that they never outlive the benchmark.
+%% The measured node, and the node that runs etop. Both are controlled by lines on standard input, and halt when it closes, so that they
+%% never outlive the benchmark.
 -module(bench_node).
 
 -export([target/1, etop/1]).
 
-%% Idle processes, tables and ports, workers that repeat a unit of work, and an echo server. From "begin" to "end" the node
-%% measures units of work per second, or without workers the mean number of active schedulers.
+%% Starts idle processes, tables, ports, workers that repeat a unit of work, and an echo server. From "begin" to "end" the node measures
+%% units of work per second or, without workers, the mean number of active schedulers.
 target(Arguments) ->
     [Processes, Tables, Ports, Workers, Megabytes] = [list_to_integer(Argument) || Argument <- Arguments],
     spawn(fun() ->
         process_flag(priority, high),
         [spawn(fun() -> receive never -> ok end end) || _ <- lists:seq(1, Processes)],
         [table(N) || N <- lists:seq(1, Tables)],
-        %% Without a socket, so that there can be more ports than file descriptors.
+        %% These ports have no socket, so that there can be more ports than file descriptors.
         [open_port({spawn_driver, "udp_inet"}, []) || _ <- lists:seq(1, Ports)],
         hold(Megabytes),
         Meter =
             case Workers of
                 0 ->
-                    %% On in all windows, so that its cost cancels out.
+                    %% This is on in all windows, so that its cost cancels out.
                     erlang:system_flag(scheduler_wall_time, true),
                     fun() -> lists:sort(erlang:statistics(scheduler_wall_time_all)) end;
                 _ ->
@@ -51,10 +51,10 @@ serve(Meter, Began) ->
             erlang:halt(0, [{flush, false}])
     end.
 
-%% The one hot process.
+%% Computes in an endless loop: the hot process.
 spin() -> spin().
 
-%% The keeper is registered until the agent's module is purged, or stays on purpose (agent/README.md).
+%% The keeper is registered until the agent's module is purged, or remains loaded on purpose (agent/README.md).
 wait_until_unloaded() ->
     case [Name || Name <- registered(), lists:prefix("beamtune_agent_", atom_to_list(Name))] of
         [] -> ok;
@@ -91,7 +91,7 @@ rate(Rows0, Rows, _) ->
      || {{Id, Active0, Total0}, {Id, Active, Total}} <- lists:zip(Rows0, Rows), Total > Total0
     ]).
 
-%% Binaries of 1 to 16 kB, created by a process on each scheduler, so that each scheduler has carriers.
+%% Creates binaries of 1 to 16 kB in a process on each scheduler, so that each scheduler has carriers.
 hold(0) -> ok;
 hold(Megabytes) ->
     Schedulers = erlang:system_info(schedulers),
@@ -125,7 +125,7 @@ table(N) ->
         end,
     ets:insert(ets:new(bench_idle, [public | Options]), [{Key, N} || Key <- lists:seq(1, 20)]).
 
-%% A unit of work: computing that makes garbage, reads of an ETS table, and a call of another process.
+%% A unit of work: a computation that creates garbage, reads of an ETS table, and a call to another process.
 worker() ->
     Counter = counters:new(1, []),
     spawn(fun() ->
@@ -148,7 +148,7 @@ echo() ->
     receive {From, Least, Found} -> From ! {self(), Least, Found} end,
     echo().
 
-%% etop without tracing, its default, which costs several times as much.
+%% Runs etop without tracing (the default), which would cost several times as much.
 etop([Node]) ->
     spawn(fun() -> io:get_line(""), erlang:halt(0, [{flush, false}]) end),
     spawn(fun() -> etop:start([{node, list_to_atom(Node)}, {output, text}, {interval, 1}, {tracing, off}]) end).

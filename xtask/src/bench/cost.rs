@@ -1,4 +1,4 @@
-//! Overhead on an idle node: of beamtune on every release, and of etop.
+//! Overhead on an idle node, for beamtune on every release, and for etop.
 
 use std::path::PathBuf;
 
@@ -11,14 +11,14 @@ use super::process::{command, output};
 use super::window::{AFTER, BEFORE, Reading, WINDOW, Watcher, Windows};
 use super::{Bench, CONFIDENCE, or_not_measured};
 
-/// Blocks of windows: with two windows a block takes 24 s, with etop and three windows 36 s.
+/// Number of blocks of windows: a block takes 24 s with two windows, or 36 s with three (etop).
 const BLOCKS: usize = 10;
-/// Share of one core.
+/// Maximum overhead, as a share of a core.
 const LIMIT: f64 = 0.005;
-/// Tested releases.
+/// The releases that are measured.
 const RELEASES: [u32; 4] = [23, 25, 27, 29];
 
-/// Describes the method on the page.
+/// Returns the description of the method for the page.
 pub fn method() -> String {
     format!(
         "A node with {PROCESSES} idle processes and {TABLES} ETS tables measures with `scheduler_wall_time_all` how long all \
@@ -39,7 +39,7 @@ pub fn method() -> String {
 pub fn measure(bench: &Bench) -> Result<Vec<Figure>> {
     let observer = observer(bench);
     let of_otp = |index: usize, otp: &Otp| match &observer {
-        // etop runs on the host's own OTP.
+        // etop runs on the host's OTP.
         Ok(observer) if index == 0 => {
             let watchers = [Watcher::None, Watcher::Beamtune, Watcher::Etop];
             of_release(bench, otp, &watchers, observer.clone())
@@ -108,21 +108,21 @@ fn of_release(
     Ok(figures)
 }
 
-/// Mean number of updates of an observer per second.
+/// Returns the mean number of updates of an observer per second.
 fn updates_per_s(watched: &[Reading]) -> f64 {
     let updates: usize = watched.iter().map(|reading| reading.updates).sum();
     updates as f64 / ((BEFORE + WINDOW).as_secs_f64() * watched.len() as f64)
 }
 
-/// By how much a reading is higher with an observer.
+/// Returns by how much a reading is higher with an observer.
 fn increase(alone: &[Reading], watched: &[Reading], used: impl Fn(&Reading) -> f64) -> Result<Effect> {
     let differences: Vec<f64> =
         alone.iter().zip(watched).map(|(alone, watched)| used(watched) - used(alone)).collect();
     paired::effect(&differences, CONFIDENCE).context("too few pairs for an interval")
 }
 
-/// Folder of etop's modules; `None` if the OTP has them. Debian's package is only unpacked: installing it would add 270 MB
-/// of graphical libraries that etop does not use.
+/// Returns the folder of etop's modules; `None` if the OTP has them. Debian's package is only unpacked: installing it would add 270 MB of
+/// graphical libraries that etop does not use.
 fn observer(bench: &Bench) -> Result<Option<PathBuf>> {
     let eval = "io:format(\"~p\", [code:which(etop)]), halt().";
     if output(command("erl").args(["-noshell", "-eval", eval]))? != "non_existing" {
@@ -135,7 +135,7 @@ fn observer(bench: &Bench) -> Result<Option<PathBuf>> {
     let package = entries(&folder)?.into_iter().find(is(".deb")).context("apt-get downloaded no package")?;
     output(command("dpkg-deb").arg("-x").arg(&package).arg(&folder))?;
     let libraries = entries(&folder.join("usr/lib/erlang/lib"))?;
-    Ok(Some(libraries.first().context("the package erlang-observer holds no library")?.join("ebin")))
+    Ok(Some(libraries.first().context("the package erlang-observer contains no library")?.join("ebin")))
 }
 
 fn entries(folder: &std::path::Path) -> Result<Vec<PathBuf>> {

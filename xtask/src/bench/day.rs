@@ -1,4 +1,4 @@
-//! A recording of 24 hours with 64 + 64 schedulers: its size, and the time to open and to diagnose it.
+//! A recording of 24 hours with 64 + 64 schedulers: its size, and the time that it takes to open and to diagnose it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,10 +17,10 @@ const MEMORY_LIMIT_MB: f64 = 80.0;
 const OPEN_LIMIT_MS: f64 = 1_000.0;
 const DIAGNOSE_LIMIT_S: f64 = 10.0;
 const DIAGNOSE_MEMORY_LIMIT_MB: f64 = 200.0;
-/// Writing the synthetic day takes a minute or two.
+/// Timeout; writing the synthetic day takes one or two minutes.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Describes the method on the page.
+/// Returns the description of the method for the page.
 pub fn method() -> String {
     "`crates/recording/examples/day.rs` writes the recording. Memory is `VmHWM`.".to_owned()
 }
@@ -58,7 +58,7 @@ pub fn measure(bench: &Bench) -> Result<Vec<Figure>> {
     ])
 }
 
-/// Builds the program that writes the recording: an example of the crate `recording`.
+/// Builds the program that writes the recording, which is an example of the crate `recording`.
 fn build(bench: &Bench) -> Result<PathBuf> {
     let mut cargo = command(env!("CARGO"));
     cargo.args(["build", "--quiet", "--release", "-p", "beamtune-recording", "--example", "day"]);

@@ -15,10 +15,10 @@ use super::process::{command, run_to_end};
 
 const MEGABYTES: u64 = 4 << 10;
 const MEMORY_LIMIT_MB: f64 = 200.0;
-/// A slow disk reads 100 MB/s.
+/// Timeout, sufficient for a disk that reads 100 MB/s.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Describes the method on the page.
+/// Returns the description of the method for the page.
 pub fn method() -> String {
     format!(
         "The dump is synthetic: {} processes, one in a thousand of them large, then heaps. It is written just before, so most \

@@ -5,15 +5,15 @@ use beamtune_stats::paired::{self, Effect};
 /// Whether a figure meets its limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It does.
+    /// The figure meets its limit.
     Met,
-    /// It does not.
+    /// The figure misses its limit.
     Missed,
     /// The interval includes the limit.
     Inconclusive,
     /// The figure has no limit.
     Compared,
-    /// There is no figure.
+    /// The figure could not be measured.
     NotMeasured,
 }
 
@@ -31,31 +31,31 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// A value that must be below a limit of the same unit; `show` formats both.
+    /// Creates a figure for a value that must be below a limit in the same unit; `show` formats both.
     pub fn below(what: impl Into<String>, value: f64, limit: f64, show: impl Fn(f64) -> String) -> Figure {
         let verdict = if value < limit { Verdict::Met } else { Verdict::Missed };
         Figure { what: what.into(), value: show(value), limit: format!("< {}", show(limit)), verdict }
     }
 
-    /// A value without a limit.
+    /// Creates a figure for a value without a limit.
     pub fn compared(what: impl Into<String>, value: impl Into<String>) -> Figure {
         Figure { what: what.into(), value: value.into(), limit: "–".into(), verdict: Verdict::Compared }
     }
 
-    /// A value that could not be measured, and why.
+    /// Creates a figure for a value that could not be measured, with the reason.
     pub fn not_measured(what: impl Into<String>, why: impl Into<String>) -> Figure {
         let value = format!("not measured: {}", why.into());
         Figure { what: what.into(), value, limit: "–".into(), verdict: Verdict::NotMeasured }
     }
 
-    /// Appends to the value.
+    /// Appends a text to the value.
     pub fn with_suffix(mut self, suffix: &str) -> Figure {
         self.value.push_str(suffix);
         self
     }
 }
 
-/// Whether an effect is below a limit, at the confidence level of its interval.
+/// Determines whether an effect is below a limit, at the confidence level of its interval.
 pub fn judge(effect: &Effect, limit: f64) -> Verdict {
     if effect.high < limit {
         Verdict::Met
@@ -66,7 +66,7 @@ pub fn judge(effect: &Effect, limit: f64) -> Verdict {
     }
 }
 
-/// Whether an effect is between two limits, at the confidence level of its interval. `high` may be infinite.
+/// Determines whether an effect is between two limits, at the confidence level of its interval. `high` may be infinite.
 pub fn judge_within(effect: &Effect, low: f64, high: f64) -> Verdict {
     if low <= effect.low && effect.high <= high {
         Verdict::Met
@@ -77,7 +77,7 @@ pub fn judge_within(effect: &Effect, low: f64, high: f64) -> Verdict {
     }
 }
 
-/// The ratio of `ours` to `others`, from pairs. Compares logarithms, because ratios stay the same when the host gets slower
+/// Returns the ratio of `ours` to `others`, from pairs. Logarithms are compared, because ratios do not change when the host becomes slower
 /// or faster.
 pub fn ratio(ours: &[f64], others: &[f64], confidence: f64) -> Option<Effect> {
     let logs: Vec<f64> = ours.iter().zip(others).map(|(ours, other)| (ours / other).ln()).collect();
@@ -85,7 +85,7 @@ pub fn ratio(ours: &[f64], others: &[f64], confidence: f64) -> Option<Effect> {
     Some(Effect { estimate: effect.estimate.exp(), low: effect.low.exp(), high: effect.high.exp(), ..effect })
 }
 
-/// The median; NaN without values.
+/// Returns the median; NaN if there are no values.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -93,12 +93,12 @@ pub fn median(values: &[f64]) -> f64 {
     at(sorted.len().saturating_sub(1) / 2).midpoint(at(sorted.len() / 2))
 }
 
-/// A ratio with its interval: `1.17 [1.15, 1.19]`.
+/// Formats a ratio with its interval: `1.17 [1.15, 1.19]`.
 pub fn factor(effect: &Effect) -> String {
     format!("{:.2} [{:.2}, {:.2}]", effect.estimate, effect.low, effect.high)
 }
 
-/// A rounded number with thousands separators: `238,000`.
+/// Formats a rounded number with thousands separators: `238,000`.
 pub fn thousands(number: f64) -> String {
     let digits = format!("{number:.0}");
     let mut out = String::with_capacity(digits.len() * 4 / 3);
@@ -111,14 +111,14 @@ pub fn thousands(number: f64) -> String {
     out
 }
 
-/// A share with its interval: `0.21 % [0.18, 0.25]`.
+/// Formats a share with its interval: `0.21 % [0.18, 0.25]`.
 pub fn percent(effect: &Effect) -> String {
     // Adding 0.0 turns -0.0 into 0.0.
     let show = |share: f64| format!("{:.2}", (share * 1e4).round() / 1e2 + 0.0);
     format!("{} % [{}, {}]", show(effect.estimate), show(effect.low), show(effect.high))
 }
 
-/// The table of figures, in Markdown.
+/// Returns the table of figures, in Markdown.
 pub fn table(figures: &[Figure]) -> String {
     let mut out = String::from("| what | figure | limit | |\n|---|---|---|---|\n");
     for Figure { what, value, limit, verdict } in figures {
@@ -129,7 +129,7 @@ pub fn table(figures: &[Figure]) -> String {
             Verdict::Compared => "",
             Verdict::NotMeasured => "not measured",
         };
-        // Error messages may hold any characters.
+        // Error messages may contain any characters.
         let [what, value] = [what, value].map(|text| text.replace('|', "\\|").replace('\n', " "));
         out.push_str(&format!("| {what} | {value} | {limit} | {verdict} |\n"));
     }

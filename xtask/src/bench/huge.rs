@@ -1,4 +1,4 @@
-//! Huge nodes: overhead, effect on the latency of requests, and whether one hot process is found.
+//! Huge nodes: overhead, effect on the latency of requests, and whether the only hot process is found.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -14,41 +14,41 @@ use super::process::{cpu_ns, pause};
 use super::window::{BEFORE, Recorder, WINDOW, answered};
 use super::{Bench, CONFIDENCE, or_not_measured};
 
-/// Blocks of one window of each kind.
+/// Number of blocks, each with one window of each kind.
 const BLOCKS: usize = 8;
-/// ETS tables.
+/// Number of ETS tables.
 const TABLES: u32 = 100_000;
-/// Ports.
+/// Number of ports.
 const PORTS: u32 = 50_000;
-/// Processes of the node whose overhead has a limit.
+/// Number of processes of the node whose overhead has a limit.
 const PROCESSES: u32 = 200_000;
-/// Limit of the overhead of one sample a second, as a share of a core.
+/// Maximum overhead of one sample per second, as a share of a core.
 const COST_LIMIT: f64 = 0.05;
-/// Processes of the node in which one hot process must be found.
+/// Number of processes of the node in which one hot process must be found.
 const PROCESSES_WITH_HOT_ONE: u32 = 1_000_000;
-/// Samples in which it must be found.
+/// Maximum number of samples until the hot process is found.
 const HOT_LIMIT: usize = 3;
-/// Limit of the increase of p99, in milliseconds.
+/// Maximum increase of p99, in milliseconds.
 const DELAY_LIMIT_MS: f64 = 1.0;
-/// Limit of the duration of an item of a sample, in milliseconds.
+/// Maximum duration of an item of a sample, in milliseconds.
 const ITEM_LIMIT_MS: f64 = 100.0;
-/// The item that is read between samples, in short steps, so that its total duration delays no request.
+/// The item that is read in short steps between samples, so that its total duration delays no request.
 const IN_STEPS: &str = "procs";
-/// How long the recorder is attached in windows in which it attaches or leaves.
+/// Time from the beginning of a window until its recorder detaches, for [`WindowKind::Leaving`].
 const ATTACHED: Duration = Duration::from_secs(3);
-/// Flags for the size of the process and port tables.
+/// Flags that set the size of the process and port tables.
 const FLAGS: [&str; 4] = ["+P", "2000000", "+Q", "131072"];
 
 /// What the recorder does in a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WindowKind {
-    /// There is no recorder.
+    /// No recorder runs.
     Alone,
-    /// It samples during the whole window.
+    /// The recorder samples during the whole window.
     Recorded,
-    /// The window begins with attaching and covers the first samples.
+    /// The recorder attaches at the beginning, and takes its first samples.
     Attaching,
-    /// The window covers a few samples, leaving, and the unloading of the agent.
+    /// The recorder takes a few samples and detaches, and the agent is unloaded.
     Leaving,
 }
 
@@ -69,7 +69,7 @@ struct Reading {
 
 type Items = BTreeMap<String, f64>;
 
-/// Describes the method on the page.
+/// Returns the description of the method for the page.
 pub fn method() -> String {
     "An echo server in the node gets a request of 64 bytes a thousand times a second. Delays count from when a request was due. \
      The p99 of windows of 10 s is compared, in blocks: alone, with `beamtune record`, while it attaches, and while it leaves \
@@ -77,7 +77,7 @@ pub fn method() -> String {
         .to_owned()
 }
 
-/// Measures both sizes.
+/// Measures nodes of both sizes.
 pub fn measure(bench: &Bench) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     for processes in [PROCESSES, PROCESSES_WITH_HOT_ONE] {
@@ -179,15 +179,14 @@ fn window(bench: &Bench, node: &mut Node, kind: WindowKind) -> Result<Reading> {
     let length = Duration::from_millis(delays.len() as u64);
     let os_cores = (cpu_ns(node.pid())? - before) as f64 / length.as_nanos() as f64;
     if recorder.is_some() {
-        // A recorder that attached during the window missed its beginning.
+        // A recorder that attached during the window did not sample its beginning.
         let attached = if kind == WindowKind::Attaching { WINDOW - BEFORE } else { WINDOW };
         items = leave(recorder, node, attached)?;
     }
     Ok(Reading { p99_ms: p99_ms(delays)?, active, os_cores, items })
 }
 
-/// Ends a recorder that was attached for this long, waits until the agent is unloaded, and returns the durations of the
-/// items.
+/// Ends a recorder that was attached for this long, waits until the agent is unloaded, and returns the durations of the items.
 fn leave(recorder: Option<Recorder>, node: &mut Node, attached: Duration) -> Result<Items> {
     let reader = recorder.context("no recorder was started")?.finish()?;
     node.wait_until_unloaded()?;
@@ -195,7 +194,7 @@ fn leave(recorder: Option<Recorder>, node: &mut Node, attached: Duration) -> Res
     costs_ms(&reader)
 }
 
-/// The maximum duration of each item from one sample to the next.
+/// Returns the maximum duration of each item from one sample to the next.
 fn costs_ms(reader: &Reader) -> Result<Items> {
     let mut samples = reader.samples();
     let mut totals = HashMap::new();
@@ -217,13 +216,13 @@ fn costs_ms(reader: &Reader) -> Result<Items> {
     Ok(maxima)
 }
 
-/// The item with the longest duration.
+/// Returns the item with the longest duration.
 fn slowest<'a>(items: impl Iterator<Item = (&'a String, &'a f64)>) -> Result<(&'a str, f64)> {
     let (item, ms) = items.max_by(|a, b| a.1.total_cmp(b.1)).context("there are no samples")?;
     Ok((item, *ms))
 }
 
-/// The number of the first sample in which the one process that computes is the busiest.
+/// Measures after how many samples the only hot process is recorded as the busiest.
 fn hot(bench: &Bench, node: &mut Node) -> Result<Figure> {
     let pid = node.heat()?;
     let recorder = Recorder::start(&bench.beamtune, node, bench.folder.path())?;

@@ -1,7 +1,7 @@
-//! The load generator compared with its peers: CPU per request and per message, accuracy, and scale.
+//! Compares the load generator with its peers: CPU time per request and per message, accuracy, and scale.
 //!
-//! Server and generator run on different cores if there are two. Generators take turns in random order. The results of
-//! peers are read by the code of `beamtune load import`.
+//! Server and generator run on different cores if there are two. Generators run in random order. The results of peers are read by the code
+//! of `beamtune load import`.
 
 pub mod accuracy;
 mod echo;

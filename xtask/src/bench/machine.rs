@@ -1,14 +1,14 @@
-//! The host: its description, and the CPU that other processes use.
+//! Describes the host, and measures the CPU time that other processes use.
 
 use std::fs;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-/// Clock ticks per second of the counters in /proc (USER_HZ), the same on all Linux systems that beamtune supports.
+/// Clock ticks per second of the counters in /proc (USER_HZ), which is the same on all Linux systems that beamtune supports.
 pub const TICKS_PER_S: f64 = 100.0;
 
-/// The host in one line.
+/// Describes the host in one line.
 pub fn describe() -> String {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let cpuinfo = read("/proc/cpuinfo");
@@ -26,7 +26,7 @@ pub fn describe() -> String {
     )
 }
 
-/// The first two numbers of a kernel release; the rest names the build.
+/// Returns the first two numbers of a kernel release; the rest identifies the build.
 fn kernel(release: &str) -> String {
     release.trim().split('.').take(2).collect::<Vec<_>>().join(".")
 }
@@ -35,19 +35,18 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| Some(line.strip_prefix(name)?.trim_start().strip_prefix(':')?.trim()))
 }
 
-/// CPU that was used by others, in cores.
+/// CPU use by others, in cores.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Interference {
     /// Processes other than xtask and its children.
     pub others: f64,
-    /// Steal.
+    /// CPU time taken by the hypervisor (steal).
     pub stolen: f64,
 }
 
-/// Measures the CPU that others use during a benchmark.
+/// Measures the CPU time that others use during a benchmark.
 ///
-/// Children count as ours once they have been waited for, so all of them must start after `begin` and be reaped before
-/// `end`.
+/// Children are counted as our own once they have been waited for. So all of them must start after `begin`, and be reaped before `end`.
 pub struct Meter {
     begin: Instant,
     host: Host,
@@ -80,7 +79,7 @@ fn host() -> Result<Host> {
     parse_host(&fs::read_to_string("/proc/stat")?).context("cannot parse /proc/stat")
 }
 
-/// The first line of /proc/stat (proc(5)): user nice system idle iowait irq softirq steal.
+/// Parses the first line of /proc/stat (proc(5)): user nice system idle iowait irq softirq steal.
 fn parse_host(stat: &str) -> Option<Host> {
     let ticks: Option<Vec<u64>> = stat
         .lines()
@@ -101,8 +100,8 @@ fn own() -> Result<u64> {
     parse_ticks(&fs::read_to_string("/proc/self/stat")?).context("cannot parse /proc/self/stat")
 }
 
-/// CPU time in /proc/PID/stat, of the process and of the children that it waited for. proc(5): utime, stime, cutime and
-/// cstime are fields 14 to 17; field 2, the name, may hold blanks.
+/// Returns the CPU time in /proc/PID/stat, of the process and of the children that it waited for. utime, stime, cutime and cstime are
+/// fields 14 to 17 (proc(5)); field 2, the name, may contain blanks.
 pub fn parse_ticks(stat: &str) -> Option<u64> {
     let fields = stat.rsplit_once(')')?.1.split_whitespace();
     let ticks: Option<Vec<u64>> = fields.skip(11).take(4).map(|ticks| ticks.parse().ok()).collect();
@@ -122,14 +121,14 @@ mod tests {
     }
 
     #[test]
-    fn own_time_is_parsed_behind_a_name_with_blanks_and_brackets() {
+    fn own_time_is_parsed_after_a_name_with_blanks_and_brackets() {
         let stat = "42 (a ) b) S 1 42 42 0 -1 4194304 100 0 0 0 11 22 33 44 20 0 1 0";
         assert_eq!(parse_ticks(stat), Some(110));
         assert_eq!(parse_ticks("42 (a) S 1"), None);
     }
 
     #[test]
-    fn cpu_of_a_child_counts_once_it_was_waited_for() {
+    fn cpu_of_a_child_is_counted_once_it_was_waited_for() {
         let before = own().expect("/proc/self/stat");
         let spin = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
         assert!(std::process::Command::new("sh").args(["-c", spin]).status().expect("sh").success());

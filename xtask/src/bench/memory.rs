@@ -1,4 +1,4 @@
-//! `beamtune memory` on a large node: how long it holds a scheduler, and the share of RSS that it explains.
+//! `beamtune memory` on a large node: how long it occupies a scheduler, and the share of RSS that it explains.
 
 use std::collections::HashMap;
 use std::fs;
@@ -14,11 +14,11 @@ use super::process::{command, pause};
 
 /// Schedulers of the node.
 const SCHEDULERS: &str = "64:64";
-/// Binaries of the node.
+/// Binaries of the node, in megabytes.
 const MEGABYTES: u32 = 12_000;
-/// Longest time that a scheduler may be held, in milliseconds.
+/// Longest time for which a scheduler may be occupied, in milliseconds.
 const HELD_LIMIT_MS: f64 = 50.0;
-/// Share of RSS that may be unexplained.
+/// Maximum unexplained share of RSS.
 const UNEXPLAINED_LIMIT: f64 = 0.03;
 /// Number of runs.
 const ROUNDS: usize = 5;
@@ -27,7 +27,7 @@ const PAUSE: Duration = Duration::from_secs(2);
 /// Length of `beamtune memory --for`: two samples, each with all allocators.
 const SAMPLED: Duration = Duration::from_secs(1);
 
-/// Describes the method on the page.
+/// Returns the description of the method for the page.
 pub fn method() -> String {
     format!(
         "An idle node with `+S {SCHEDULERS}` holds {} GB of binaries of 1 to 16 kB, created on all schedulers. The bound on how \
@@ -83,7 +83,7 @@ fn round(bench: &Bench, node: &Node) -> Result<Round> {
     let length = format!("{}s", SAMPLED.as_secs());
     let output =
         command(&bench.beamtune).args(["memory", &node.name, "--json", "--for", &length]).output()?;
-    // Exit status 1: there are findings.
+    // Exit status 1 means that there are findings.
     ensure!(
         matches!(output.status.code(), Some(0 | 1)),
         "beamtune memory failed: {}",
@@ -104,7 +104,7 @@ fn round(bench: &Bench, node: &Node) -> Result<Round> {
     })
 }
 
-/// CPU time of the thread of each normal scheduler.
+/// Returns the CPU time of the thread of each normal scheduler.
 fn schedulers_cpu_ns(pid: u32) -> Result<HashMap<u32, u64>> {
     let mut found = HashMap::new();
     for task in fs::read_dir(format!("/proc/{pid}/task"))? {

@@ -1,4 +1,4 @@
-//! OTP installations, and nodes with a load of a known size.
+//! OTP installations, and nodes with a defined load.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -14,9 +14,9 @@ use crate::repository;
 /// The module that runs in the nodes.
 const SOURCE: &str = include_str!("bench_node.erl");
 
-/// Idle processes of a node.
+/// Number of idle processes of a node.
 pub const PROCESSES: u32 = 10_000;
-/// ETS tables of a node.
+/// Number of ETS tables of a node.
 pub const TABLES: u32 = 500;
 
 /// An OTP installation.
@@ -28,7 +28,7 @@ pub struct Otp {
     root: Option<PathBuf>,
 }
 
-/// The host's own OTP, then those in chroots.
+/// Returns the host's OTP, then those in chroots.
 pub fn installed() -> Result<Vec<Otp>> {
     let eval = "io:put_chars(erlang:system_info(otp_release)), halt().";
     let own = output(command("erl").args(["-noshell", "-eval", eval]))
@@ -53,7 +53,7 @@ impl Otp {
         }
     }
 
-    /// A path of the host as this OTP sees it.
+    /// Converts a path of the host to the path in this OTP's chroot.
     fn inside(&self, path: &Path) -> PathBuf {
         match &self.root {
             Some(root) => Path::new("/").join(path.strip_prefix(root).unwrap_or(path)),
@@ -61,7 +61,7 @@ impl Otp {
         }
     }
 
-    /// Compiles the module that runs in the nodes, into a temporary folder.
+    /// Compiles the module that runs in the nodes into a temporary folder.
     fn compile(&self) -> Result<TempDir> {
         let parent = self.root.as_ref().map_or_else(std::env::temp_dir, |root| root.join("tmp"));
         let folder = tempfile::Builder::new().prefix("beamtune-bench-").tempdir_in(parent)?;
@@ -97,13 +97,13 @@ impl Otp {
 pub enum Load {
     /// Idle processes, ETS tables and ports.
     Huge { processes: u32, tables: u32, ports: u32 },
-    /// Binaries, held by a process on each scheduler.
+    /// Binaries, kept alive by a process on each scheduler.
     Carriers { megabytes: u32 },
-    /// None.
+    /// No load.
     Empty,
     /// [`PROCESSES`] idle processes and [`TABLES`] tables.
     Idle,
-    /// The same, and this number of workers.
+    /// The same as [`Self::Idle`], and this number of workers.
     Busy(usize),
 }
 
@@ -112,9 +112,9 @@ pub struct Node {
     running: Running,
     /// The node name.
     pub name: String,
-    /// `OTP 25 (erts 13.1.5)`.
+    /// OTP release and ERTS version: `OTP 25 (erts 13.1.5)`.
     pub version: String,
-    /// Address of its echo server.
+    /// Address of the node's echo server.
     pub echo: SocketAddr,
     otp: Otp,
     cookie: String,
@@ -143,7 +143,7 @@ impl Node {
         Ok(Node { running, name, version, echo, otp: otp.clone(), cookie, _modules: modules })
     }
 
-    /// The process id.
+    /// Returns the process id.
     pub fn pid(&self) -> u32 {
         self.running.pid()
     }
@@ -154,7 +154,7 @@ impl Node {
         self.running.expect_line("bench began").map(drop)
     }
 
-    /// Ends the measurement: the mean number of active schedulers, or units of work per second of a busy node.
+    /// Ends the measurement. Returns the mean number of active schedulers or, for a busy node, units of work per second.
     pub fn end(&mut self) -> Result<f64> {
         self.running.write_line("end")?;
         Ok(self.running.expect_line("bench measured ")?.parse()?)
@@ -189,7 +189,7 @@ impl Etop {
         Ok(etop)
     }
 
-    /// Number of tables printed since the last call.
+    /// Returns the number of tables printed since the last call.
     pub fn tables(&self) -> usize {
         self.running.lines().filter(|line| line.starts_with(" Load:")).count()
     }

@@ -1,7 +1,7 @@
-//! Latency of requests at a constant rate, measured from when they were due.
+//! Measures the latency of requests at a constant rate, from the time at which each was due.
 //!
-//! A request that is sent late because the previous one was slow counts with its whole delay, which avoids coordinated
-//! omission (Tene, "How NOT to Measure Latency").
+//! If a request is sent late because the previous one was slow, its delay includes the waiting time. This avoids coordinated omission
+//! (Tene, "How NOT to Measure Latency").
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::process::TIMEOUT;
 
-/// Interval of requests: a thousand a second.
+/// Interval between requests: a thousand per second.
 const INTERVAL: Duration = Duration::from_millis(1);
 /// Size of a request and of its response.
 const BYTES: usize = 64;
@@ -46,7 +46,7 @@ fn request(mut stream: TcpStream, is_over: &AtomicBool) -> Result<Vec<Duration>>
     Ok(delays)
 }
 
-/// The 99th percentile, in milliseconds.
+/// Returns the 99th percentile, in milliseconds.
 pub fn p99_ms(mut delays: Vec<Duration>) -> Result<f64> {
     ensure!(delays.len() >= 1000, "only {} requests were answered", delays.len());
     delays.sort_unstable();
@@ -92,7 +92,7 @@ mod tests {
             let (delays, done) = while_working(at, work).expect("all answered");
             assert_eq!(done, "done");
             let late = delays.iter().filter(|delay| **delay > STALL / 2).count();
-            // The requests that were due in the first half of the stall.
+            // These are the requests that were due in the first half of the stall.
             assert!(late >= 30, "{late} of {}", delays.len());
         });
     }

@@ -9,7 +9,8 @@ use super::figure::{Figure, table};
 use super::machine::{self, Interference};
 use super::{Bench, CONFIDENCE, GROUPS, Group, process};
 
-/// CPU that other processes may use before figures count as rough. Contention was seen to reverse the sign of an effect.
+/// CPU use by other processes, in cores, above which figures are described as rough. Contention has been seen to reverse the sign
+/// of an effect.
 const QUIET_CORES: f64 = 0.1;
 
 /// The result of a group.
@@ -18,7 +19,7 @@ pub struct Measured {
     pub name: &'static str,
     /// The figures.
     pub figures: Vec<Figure>,
-    /// CPU used by others.
+    /// CPU use by others.
     pub interference: Interference,
     /// Duration of the measurement.
     pub minutes: f64,
@@ -34,7 +35,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// The present setup.
+    /// Returns the current setup.
     pub fn of(bench: &Bench) -> Result<Setup> {
         let line =
             |command: &mut Command| Ok::<_, anyhow::Error>(process::output(command)?.trim().to_owned());
@@ -49,8 +50,8 @@ impl Setup {
     }
 }
 
-/// The page with the measured groups. Other sections are copied from `before`, and marked as outdated if their code changed
-/// on a later day (`last_change`).
+/// Returns the page with the measured groups. Other sections are copied from `before`, and marked as outdated if their code changed on a
+/// later day (`last_change`).
 pub fn render(
     before: &str,
     measured: &[Measured],
@@ -89,7 +90,7 @@ fn heading(group: &Group) -> String {
     format!("## {}{}", first.unwrap_or_default(), name.as_str())
 }
 
-/// The text from a heading to the next one.
+/// Returns the text from a heading to the next one.
 fn section<'a>(page: &'a str, heading: &str) -> Option<&'a str> {
     let (_, behind) = page.split_once(&format!("\n{heading}\n\n"))?;
     Some(behind.split_once("\n## ").map_or(behind, |(text, _)| text))
@@ -97,7 +98,7 @@ fn section<'a>(page: &'a str, heading: &str) -> Option<&'a str> {
 
 const OUTDATED: &str = "**Outdated**: ";
 
-/// Marks a section that is older than its code. A section begins with the day on which it was measured.
+/// Marks a section as outdated if it is older than its code. A section begins with the day on which it was measured.
 fn mark_outdated(section: &str, last_change: Option<String>) -> String {
     let text = match section.strip_prefix(OUTDATED).and_then(|marked| marked.split_once("\n\n")) {
         Some((_, text)) => text,

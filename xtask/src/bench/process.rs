@@ -1,7 +1,7 @@
-//! Child processes that always end, waits that Ctrl-C interrupts, and CPU and memory of processes.
+//! Child processes that always end, waits that Ctrl-C interrupts, and CPU time and memory of processes.
 //!
-//! Each child has its own process group, so that Ctrl-C reaches only this program, which then kills its children by process
-//! id. VMs also end when their standard input closes, in case this program is killed.
+//! Each child has its own process group, so that Ctrl-C only reaches this program, which then kills its children by process id. VMs also
+//! end when their standard input closes, in case this program is killed.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -17,10 +17,10 @@ use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 
 use super::machine::{TICKS_PER_S, parse_ticks};
 
-/// Limit of everything that is not itself measured.
+/// Timeout of all operations that are not measured.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Interval of polling; short compared with the durations measured this way (tenths of a second).
+/// Polling interval; short compared with the durations measured this way (tenths of a second).
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 static INTERRUPTED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
@@ -33,12 +33,12 @@ pub fn catch_interrupts() -> Result<()> {
     Ok(())
 }
 
-/// True after Ctrl-C.
+/// Whether Ctrl-C was pressed.
 pub fn is_interrupted() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
 }
 
-/// Polls until there is a result; fails after Ctrl-C or the timeout.
+/// Polls until there is a result. Fails after Ctrl-C or the timeout.
 pub fn wait_for<T>(what: &str, timeout: Duration, mut poll: impl FnMut() -> Result<Option<T>>) -> Result<T> {
     let deadline = Instant::now() + timeout;
     loop {
@@ -51,7 +51,7 @@ pub fn wait_for<T>(what: &str, timeout: Duration, mut poll: impl FnMut() -> Resu
     }
 }
 
-/// Sleeps; fails after Ctrl-C.
+/// Sleeps. Fails after Ctrl-C.
 pub fn pause(length: Duration) -> Result<()> {
     let end = Instant::now() + length;
     loop {
@@ -64,7 +64,7 @@ pub fn pause(length: Duration) -> Result<()> {
     }
 }
 
-/// A command without the developer's own settings of Erlang and beamtune.
+/// Creates a command without the developer's own settings for Erlang and beamtune.
 pub fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new(program);
     for name in ["BEAMTUNE_COOKIE", "ERL_EPMD_PORT", "ERL_FLAGS", "ERL_AFLAGS", "ERL_ZFLAGS"] {
@@ -126,7 +126,7 @@ impl Running {
         Ok(Running { stdin: child.stdin.take(), child, lines, stderr })
     }
 
-    /// The process id.
+    /// Returns the process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -137,7 +137,7 @@ impl Running {
         writeln!(stdin, "{line}").with_context(|| format!("process {} has ended", self.child.id()))
     }
 
-    /// Waits for a line with this prefix, and returns the rest of it.
+    /// Waits for a line with this prefix, and returns the rest of the line.
     pub fn expect_line(&mut self, prefix: &str) -> Result<String> {
         let mut others = String::new();
         let found = wait_for("a line", TIMEOUT, || {
@@ -155,7 +155,7 @@ impl Running {
         found.with_context(|| format!("process {} printed no line {prefix:?}, but:{others}", self.pid()))
     }
 
-    /// The lines printed since the last call.
+    /// Returns the lines printed since the last call.
     pub fn lines(&self) -> impl Iterator<Item = String> + '_ {
         self.lines.try_iter()
     }
@@ -165,7 +165,7 @@ impl Running {
         output(Command::new("kill").args(["-s", "INT", &self.pid().to_string()])).map(drop)
     }
 
-    /// The exit status, if the process has ended.
+    /// Returns the exit status, if the process has ended.
     pub fn exit_status(&mut self) -> Result<Option<ExitStatus>> {
         self.child.try_wait().context("cannot wait for a process")
     }
@@ -178,7 +178,7 @@ impl Running {
         }
     }
 
-    /// Waits until it accepts connections at an address; if it ends before, the error has its output.
+    /// Waits until the process accepts connections at an address. If it ends first, the error contains its output.
     pub fn wait_until_listening(&mut self, name: &str, at: SocketAddr) -> Result<()> {
         let is_up = wait_for(name, TIMEOUT, || {
             ensure!(self.exit_status()?.is_none(), "{name} ended");
@@ -187,7 +187,7 @@ impl Running {
         is_up.map(drop).map_err(|_| self.failure().context(format!("{name} does not start")))
     }
 
-    /// Exit status and standard error of an ended process.
+    /// Returns the exit status and standard error of an ended process as an error.
     pub fn failure(&mut self) -> Error {
         let stderr = self.stderr.take().and_then(|reader| reader.join().ok()).unwrap_or_default();
         let status = self.exit_status().ok().flatten().map_or_else(String::new, |status| status.to_string());
@@ -197,21 +197,21 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Fails if the process has ended.
+        // This fails if the process has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Time and memory of a program.
+/// Duration and memory use of a program.
 pub struct ResourceUse {
-    /// From its start to its exit.
+    /// From start to exit.
     pub time: Duration,
     /// Peak RSS.
     pub peak_rss_bytes: u64,
 }
 
-/// Runs a program and samples its memory until it exits. Exit status 1 is a success: beamtune has findings.
+/// Runs a program and samples its memory until it exits. Exit status 1 is a success: it means that beamtune has findings.
 pub fn run_to_end(command: &mut Command, timeout: Duration) -> Result<ResourceUse> {
     let begin = Instant::now();
     let mut running = Running::start(command)?;
@@ -227,7 +227,7 @@ pub fn run_to_end(command: &mut Command, timeout: Duration) -> Result<ResourceUs
     }
 }
 
-/// Peak RSS of a process; `None` once it has ended.
+/// Returns the peak RSS of a process; `None` once it has ended.
 pub fn peak_rss_bytes(pid: u32) -> Option<u64> {
     peak_of_status(&std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
 }
@@ -238,16 +238,16 @@ fn peak_of_status(status: &str) -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// CPU time of a zombie process and of the children that it waited for, in seconds. `None` while it runs.
+/// Returns the CPU time, in seconds, of a zombie process and of the children that it waited for. `None` while the process runs.
 pub fn cpu_s_at_end(pid: u32) -> Result<Option<f64>> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).context("the process is gone")?;
-    // proc(5): the state follows the name, which may hold any characters.
+    // The state follows the name, which may contain any characters (proc(5)).
     let has_ended = stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('Z'));
     let ticks = parse_ticks(&stat).with_context(|| format!("cannot parse /proc/{pid}/stat"))?;
     Ok(has_ended.then_some(ticks as f64 / TICKS_PER_S))
 }
 
-/// CPU time of all threads of a process, in nanoseconds (Documentation/scheduler/sched-stats.rst).
+/// Returns the CPU time of all threads of a process, in nanoseconds (Documentation/scheduler/sched-stats.rst).
 pub fn cpu_ns(pid: u32) -> Result<u64> {
     let mut sum = 0;
     for thread in std::fs::read_dir(format!("/proc/{pid}/task")).context("the process has ended")? {

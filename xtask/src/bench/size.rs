@@ -1,4 +1,4 @@
-//! Size of the binary, and memory while it records.
+//! Size of the binary, and memory use while it records.
 
 use std::fs;
 use std::path::Path;
@@ -14,10 +14,10 @@ use super::window::Recorder;
 
 const BINARY_LIMIT_MB: f64 = 20.0;
 const MEMORY_LIMIT_MB: f64 = 80.0;
-/// Longer than a minute, after which the recorder compresses: that is when it needs the most memory.
+/// Duration of the recording. After a minute, the recorder compresses, which is when it needs the most memory.
 const RECORDED: Duration = Duration::from_millis(64_500);
 
-/// Describes the method on the page.
+/// Returns the description of the method for the page.
 pub fn method() -> String {
     "Memory is `VmHWM`.".to_owned()
 }
@@ -43,7 +43,7 @@ fn binary(bench: &Bench) -> Result<Vec<Figure>> {
     Ok(vec![size, linking])
 }
 
-/// `beamtune record` on a default node and on one with many schedulers, at the same time.
+/// Measures `beamtune record` on a default node and on a node with many schedulers, at the same time.
 fn memory(bench: &Bench) -> Result<Vec<Figure>> {
     let otp = bench.own_otp()?;
     let mut recorded = Vec::new();
@@ -66,7 +66,7 @@ fn memory(bench: &Bench) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// True if an executable needs a dynamic loader.
+/// Whether an executable needs a dynamic loader.
 fn has_interpreter(path: &Path) -> Result<bool> {
     let elf = fs::read(path)?;
     let types =
@@ -75,10 +75,10 @@ fn has_interpreter(path: &Path) -> Result<bool> {
     Ok(types.contains(&PT_INTERP))
 }
 
-/// elf(5): the program header that names the loader.
+/// The program header that names the loader (elf(5)).
 const PT_INTERP: u32 = 3;
 
-/// Types of the program headers of a 64-bit little-endian ELF file; the offsets are those of elf(5).
+/// Returns the types of the program headers of a 64-bit little-endian ELF file; the offsets are those of elf(5).
 fn program_header_types(elf: &[u8]) -> Option<Vec<u32>> {
     if !elf.starts_with(b"\x7fELF\x02\x01") {
         return None;
@@ -96,7 +96,7 @@ fn program_header_types(elf: &[u8]) -> Option<Vec<u32>> {
 mod tests {
     use super::*;
 
-    /// A header with program headers of these types.
+    /// Creates an ELF header with program headers of these types.
     fn elf(types: &[u8]) -> Vec<u8> {
         let mut elf = vec![0; 64];
         elf[..6].copy_from_slice(b"\x7fELF\x02\x01");
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn the_linking_of_the_shell_is_as_ldd_says() {
+    fn the_linking_of_the_shell_agrees_with_ldd() {
         let shell = fs::canonicalize("/bin/sh").expect("a shell");
         let ldd = std::process::Command::new("ldd").arg(&shell).output().expect("ldd");
         assert_eq!(has_interpreter(&shell).expect("an ELF file"), ldd.status.success());

@@ -1,4 +1,4 @@
-//! Durations that users wait for: `beamtune nodes`, the first sample, and the linter.
+//! Durations for which users wait: `beamtune nodes`, the first sample, and the linter.
 
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
@@ -19,7 +19,7 @@ const FIRST_SAMPLE_LIMIT_MS: f64 = 150.0;
 const LINTED: usize = 1000;
 const LINT_LIMIT_MS: f64 = 1000.0;
 
-/// Describes how the first sample is measured, on the page.
+/// Returns the description of how the first sample is measured, for the page.
 pub fn first_sample_method() -> String {
     "From before `beamtune record` starts until the end of the VM's first read, as the recording has it. This includes \
      starting the program, finding the node and its cookie, connecting, and injecting the agent. The node had been \
@@ -27,12 +27,12 @@ pub fn first_sample_method() -> String {
         .to_owned()
 }
 
-/// Describes how linting is measured, on the page.
+/// Returns the description of how linting is measured, for the page.
 pub fn lint_method() -> String {
     "The files of `fixtures/args` that hold flags, several copies of each.".to_owned()
 }
 
-/// `beamtune nodes` with five VMs on the host.
+/// Measures `beamtune nodes` with five VMs on the host.
 pub fn nodes(bench: &Bench) -> Result<Vec<Figure>> {
     let otps = bench.otps.iter().cycle().take(VMS);
     let _nodes = otps.map(|otp| Node::start(otp, &[], Load::Empty)).collect::<Result<Vec<_>>>()?;
@@ -50,7 +50,7 @@ pub fn nodes(bench: &Bench) -> Result<Vec<Figure>> {
     Ok(vec![of_times(what, &mut times, NODES_LIMIT_MS)])
 }
 
-/// The time from the start of `beamtune record` to the end of the VM's first read.
+/// Measures the time from the start of `beamtune record` to the end of the VM's first read.
 pub fn first_sample(bench: &Bench) -> Result<Vec<Figure>> {
     let node = Node::start(bench.own_otp()?, &[], Load::Idle)?;
     // The first injection makes the node load modules.
@@ -65,7 +65,7 @@ pub fn first_sample(bench: &Bench) -> Result<Vec<Figure>> {
     Ok(vec![of_times(what, &mut times, FIRST_SAMPLE_LIMIT_MS)])
 }
 
-/// `beamtune lint` on a folder with many files.
+/// Measures `beamtune lint` on a folder with many files.
 pub fn lint(bench: &Bench) -> Result<Vec<Figure>> {
     let fixtures = bench.repository.join("fixtures/args");
     let files = files_with_flags(&fixtures)?;
@@ -102,7 +102,7 @@ fn record_once(bench: &Bench, node: &Node) -> Result<Duration> {
     first.duration_since(begin).context("the system clock was set during the measurement")
 }
 
-/// The end of the VM's first read.
+/// Returns the end of the VM's first read.
 fn first_read(file: &Path) -> Result<SystemTime> {
     let reader = Reader::open(file)?;
     let zero = reader.wall_at_zero().context("the recording has no start time")?;

@@ -1,4 +1,4 @@
-//! Overhead on a busy node: the throughput that it loses.
+//! Overhead on a busy node: the throughput that the node loses.
 
 use anyhow::{Context, Result};
 use beamtune_stats::paired::{self, Effect};
@@ -8,14 +8,14 @@ use super::node::{Load, Node, PROCESSES, TABLES};
 use super::window::{Reading, WINDOW, Watcher, Windows};
 use super::{Bench, CONFIDENCE};
 
-/// Pairs of windows: 24 s each.
+/// Number of pairs of windows; a pair takes 24 s.
 const PAIRS: usize = 13;
-/// Share of the throughput.
+/// Maximum share of the throughput that may be lost.
 const LIMIT: f64 = 0.02;
-/// With a wider interval the result is inconclusive.
+/// Maximum half-width of the interval; with a wider interval, the result is inconclusive.
 const HALF_WIDTH_LIMIT: f64 = 0.01;
 
-/// Describes the method on the page.
+/// Returns the description of the method for the page.
 pub fn method() -> String {
     "Besides idle processes and tables, the node has a worker per core that repeats a unit of work: it computes and makes \
      garbage, reads an ETS table, and calls another process. The node counts these units. beamtune runs on the same cores. The \
@@ -64,7 +64,7 @@ fn verdict(loss: &Effect) -> Verdict {
     }
 }
 
-/// The lost share of the throughput without beamtune. Compares logarithms, because ratios stay the same when the host gets
+/// Returns the lost share of the throughput without beamtune. Logarithms are compared, because ratios do not change when the host becomes
 /// slower or faster.
 fn loss(alone: &[Reading], watched: &[Reading], done: impl Fn(&Reading) -> f64) -> Result<Effect> {
     let pairs = alone.iter().zip(watched);

@@ -11,10 +11,10 @@ use super::process::{Running, TIMEOUT, command, cpu_ns, pause, peak_rss_bytes, w
 
 /// Length of a window: details are read every 10 s, so a window covers every kind of sample.
 pub const WINDOW: Duration = Duration::from_secs(10);
-/// From the observer's start to the window, which excludes the cost of starting. The half second keeps samples away from
-/// both ends of the window.
+/// Time from the observer's start to the window, which excludes the cost of starting. The half second keeps samples away from both ends of
+/// the window.
 pub const BEFORE: Duration = Duration::from_millis(1_500);
-/// From the observer's end to the next window.
+/// Time from the observer's end to the next window.
 pub const AFTER: Duration = Duration::from_millis(300);
 
 /// The observer of the node in a window.
@@ -31,15 +31,15 @@ pub enum Watcher {
 /// The result of a window.
 #[derive(Debug, Clone, Copy)]
 pub struct Reading {
-    /// Measured by the node, see [`Node::end`].
+    /// The value that the node measured, see [`Node::end`].
     pub rate: f64,
-    /// CPU time of its process, in cores.
+    /// CPU time of the node's process, in cores.
     pub os_cores: f64,
-    /// Samples or tables of the observer, from [`BEFORE`] the window to its end.
+    /// Number of samples or tables of the observer, from [`BEFORE`] the window to its end.
     pub updates: usize,
 }
 
-/// Runs windows.
+/// Settings for running windows.
 pub struct Windows<'a> {
     /// The beamtune binary.
     pub beamtune: &'a Path,
@@ -50,8 +50,8 @@ pub struct Windows<'a> {
 }
 
 impl Windows<'_> {
-    /// Runs blocks of one window per observer, in random order within a block. Returns the readings of each observer, in the
-    /// order of `watchers` and of the blocks.
+    /// Runs blocks of one window per observer, in random order within a block. Returns the readings of each observer, in the order of
+    /// `watchers` and of the blocks.
     pub fn blocks(
         &self,
         node: &mut Node,
@@ -81,7 +81,7 @@ impl Windows<'_> {
                 let etop = Etop::start(node, self.observer.as_deref())?;
                 let reading = measure(node)?;
                 let tables = etop.tables();
-                // The page reports the number: etop waits a second after each table.
+                // etop waits a second after each table, so the page reports the number of tables.
                 ensure!(tables > 0, "etop printed no table");
                 (reading, tables)
             }
@@ -101,7 +101,7 @@ fn measure(node: &mut Node) -> Result<Reading> {
     Ok(Reading { rate, os_cores: used as f64 / begin.elapsed().as_nanos() as f64, updates: 0 })
 }
 
-/// `beamtune record`, running.
+/// A running `beamtune record`.
 pub struct Recorder {
     running: Running,
     file: PathBuf,
@@ -112,10 +112,10 @@ impl Recorder {
     pub fn start(beamtune: &Path, node: &Node, folder: &Path) -> Result<Recorder> {
         let file = folder.join(format!("{:016x}.beamtune", fastrand::u64(..)));
         let mut record = command(beamtune);
-        // The limit of 10 minutes ends it if this program is killed.
+        // The limit of 10 minutes ends the recorder if this program is killed.
         record.args(["record", &node.name, "--every", "1s", "--for", "10m", "-o"]).arg(&file);
         let mut recorder = Recorder { running: Running::start(&mut record)?, file };
-        // It creates the file after attaching.
+        // The recorder creates the file after attaching.
         let ended = wait_for("beamtune record to attach", TIMEOUT, || {
             let ended = recorder.running.exit_status()?.is_some();
             Ok((ended || recorder.file.exists()).then_some(ended))
@@ -126,13 +126,13 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// Its peak RSS so far.
+    /// Returns the peak RSS of the recorder so far.
     pub fn peak_rss_bytes(&self) -> Result<u64> {
         peak_rss_bytes(self.running.pid()).context("beamtune record has ended")
     }
 
-    /// Ends the recorder and returns the number of samples that the VM answered. Fails if there are fewer than expected,
-    /// because the measured overhead would be too low.
+    /// Ends the recorder and returns the number of samples that the VM answered. Fails if there are fewer than expected, because the
+    /// measured overhead would then be too low.
     pub fn stop(self, expected: usize) -> Result<usize> {
         let reader = self.finish()?;
         let answered = answered(&reader, expected)?;
@@ -148,7 +148,7 @@ impl Recorder {
     }
 }
 
-/// The number of samples that the node answered; fails if there are fewer than expected.
+/// Returns the number of samples that the node answered. Fails if there are fewer than expected.
 pub fn answered(reader: &Reader, expected: usize) -> Result<usize> {
     let mut answered = 0;
     for sample in reader.samples() {

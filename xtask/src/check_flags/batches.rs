@@ -1,7 +1,7 @@
-//! Decides which cases share a VM.
+//! Groups the cases that can share a VM.
 //!
-//! A VM takes some tenths of a second to start, so starting every case alone would take most of an hour. Most values
-//! are accepted, so a VM gets many flags at once, none of which affects what another one shows.
+//! A VM takes some tenths of a second to start, so starting every case alone would take most of an hour. Most values are accepted. So a VM
+//! gets many flags, none of which affects the observable effect of another.
 
 use std::collections::BTreeSet;
 
@@ -9,13 +9,13 @@ use beamtune_flags::{Verdict, entries};
 
 use super::cases::Case;
 
-/// Cases in one start. With more, those that differ take long to find.
+/// Maximum number of cases in one start. With more, it would take long to find the ones that differ.
 const MAX_CASES: usize = 24;
 
-/// Letters of the allocators that have flags of their own.
+/// Letters of the allocators that have their own flags.
 const ALLOCATORS: &str = "BDEFHILRST";
 
-/// Groups cases that can start together. A case that should not start is alone.
+/// Groups cases that can be started together. A case that should not start is started alone.
 pub fn batches(cases: Vec<Case>) -> Vec<Vec<Case>> {
     let mut batches: Vec<(BTreeSet<String>, Vec<Case>)> = Vec::new();
     let mut alone = Vec::new();
@@ -38,7 +38,7 @@ pub fn batches(cases: Vec<Case>) -> Vec<Vec<Case>> {
     batches.into_iter().map(|(_, cases)| cases).chain(alone).collect()
 }
 
-/// The aspects of a VM that a case changes or reads. Cases with a topic in common do not start together.
+/// Returns the aspects of a VM that a case changes or reads. Cases with a common aspect are not started together.
 fn topics(case: &Case) -> BTreeSet<String> {
     let id = case.entry.id.as_str();
     let letters = match case.letter {
@@ -63,7 +63,7 @@ fn topics(case: &Case) -> BTreeSet<String> {
         "+P" | "+Q" | "+e" | "+hms" | "+hmbs" | "+hpds" | "ERL_MAX_PORTS" | "ERL_MAX_ETS_TABLES" => {
             Some("memory")
         }
-        // An allocator needs malloc or mseg_alloc for its carriers.
+        // An allocator needs malloc or mseg_alloc to allocate its carriers.
         "+Musac" | "+Mummc" | "+M<S>mmmbc" | "+M<S>mmsbc" => Some("sources of carriers"),
         _ => None,
     };
@@ -71,7 +71,7 @@ fn topics(case: &Case) -> BTreeSet<String> {
     topics
 }
 
-/// The options of allocators, as flags spell them.
+/// Returns the options of allocators, as spelled in flags.
 fn options() -> Vec<&'static str> {
     entries().iter().filter_map(|entry| entry.id.strip_prefix("+M<S>")).collect()
 }
@@ -115,7 +115,7 @@ mod tests {
         Case { entry, letter, given: Given::default(), expected, effective: None, listed: None }
     }
 
-    /// The number of starts for cases of an entry, an allocator and whether the value is accepted.
+    /// Returns the number of starts for cases, each of which is an entry, an allocator, and whether the value is accepted.
     fn starts(cases: &[(&str, Option<char>, bool)]) -> usize {
         batches(cases.iter().map(|&(id, letter, is_accepted)| case(id, letter, is_accepted)).collect()).len()
     }

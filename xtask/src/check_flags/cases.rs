@@ -1,4 +1,4 @@
-//! The command lines and questions that check an entry of the flag data on a VM.
+//! The command lines and expressions that check an entry of the flag data on a VM.
 
 use std::collections::BTreeSet;
 
@@ -15,16 +15,16 @@ const WRONG: [&str; 2] = ["zzz", "True"];
 /// A number that does not fit into 64 bits.
 const MORE_THAN_64_BITS: &str = "99999999999999999999";
 
-/// Arguments and environment of a VM.
+/// Arguments and environment variables of a VM.
 #[derive(Debug, Default, Clone)]
 pub struct Given {
-    /// Arguments, before those that every start has.
+    /// Arguments, which precede those that every start has.
     pub args: Vec<String>,
     /// Environment variables.
     pub environment: Vec<(String, String)>,
 }
 
-/// One start, and what the data predicts.
+/// A start, and what the data predicts.
 #[derive(Debug, Clone)]
 pub struct Case {
     /// The entry.
@@ -37,12 +37,12 @@ pub struct Case {
     pub expected: Verdict,
     /// Expression for the value in effect.
     pub effective: Option<String>,
-    /// The flag and value that `emu_args` should list.
+    /// The flag and the value that `emu_args` should list.
     pub listed: Option<(String, Option<String>)>,
 }
 
 impl Case {
-    /// Environment and arguments as in a shell.
+    /// Returns the environment and the arguments as they would be typed in a shell.
     pub fn name(&self) -> String {
         let variables = self.given.environment.iter().map(|(name, value)| format!("{name}={value}"));
         let words = variables
@@ -52,13 +52,13 @@ impl Case {
     }
 }
 
-/// The question to the data for a case.
+/// Returns the query about a value, for the flag data.
 pub fn question<'q>(value: Option<&'q str>, vm: &'q Vm, allocator: Option<char>) -> Asked<'q> {
     Asked { value, otp: &vm.version, allocator, machine: Some(vm.machine) }
 }
 
-/// The expression for the value in effect. The letter `u` sets all allocators, so it is read of one of them. The literal
-/// allocator (`I`) has no instance per scheduler to read it from.
+/// Returns the expression for the value in effect. The letter `u` sets all allocators, so the value is read from one of them. The literal
+/// allocator (`I`) has no instances per scheduler from which it could be read.
 pub fn expression(entry: &Entry, letter: Option<char>) -> Option<String> {
     let letter = match letter {
         None | Some('u') => 'B',
@@ -69,9 +69,9 @@ pub fn expression(entry: &Entry, letter: Option<char>) -> Option<String> {
     entry.effective.as_ref().map(|expression| expression.replace("<A>", name))
 }
 
-/// All cases of an entry on one VM.
+/// Returns all cases of an entry on a VM.
 pub fn of(entry: &'static Entry, vm: &Vm) -> Vec<Case> {
-    // It prints the version and exits.
+    // This flag prints the version and exits.
     if entry.id == "+V" {
         return Vec::new();
     }
@@ -86,7 +86,7 @@ pub fn of(entry: &'static Entry, vm: &Vm) -> Vec<Case> {
     }
 }
 
-/// The values to try of one step.
+/// Returns the values to try on a VM whose version accepts these values.
 fn values(entry: &Entry, takes: &Takes, vm: &Vm) -> BTreeSet<String> {
     let mut values: BTreeSet<String> = WRONG.iter().map(|&word| word.to_owned()).collect();
     values.extend(takes.words.iter().chain(&takes.refuses).cloned());
@@ -104,7 +104,7 @@ fn values(entry: &Entry, takes: &Takes, vm: &Vm) -> BTreeSet<String> {
                 values.insert((bound + (1 << 32)).to_string());
             }
         }
-        // An unknown unit, and more than 64 bits.
+        // A number with an unknown unit, and a number of more than 64 bits.
         let number = entry.example.as_deref().unwrap_or("7");
         values.extend([format!("{number}k"), MORE_THAN_64_BITS.to_owned(), "-1".to_owned()]);
     }
@@ -176,9 +176,10 @@ fn flag(entry: &'static Entry, vm: &Vm) -> Vec<Case> {
     cases
 }
 
-/// A flag given twice with different values. The last one counts, which is what the linter and `beamtune args` assume.
+/// Returns cases in which a flag is given twice with different values. The last one takes effect, which is what the linter and `beamtune
+/// args` assume.
 fn twice(cases: &[Case]) -> Vec<Case> {
-    /// More pairs test nothing new.
+    /// Maximum number of values per flag; more would test nothing new.
     const MAX_VALUES: usize = 3;
     let mut shown: Vec<(&str, &Case)> = Vec::new();
     for case in cases.iter().filter(|case| matches!(case.letter, None | Some('B'))) {
@@ -206,7 +207,7 @@ fn twice(cases: &[Case]) -> Vec<Case> {
         .collect()
 }
 
-/// Every value for one allocator, and for the others those that may differ between allocators.
+/// Returns every value for one allocator and, for the other allocators, the values that may differ between allocators.
 fn values_for(entry: &Entry, takes: &Takes, letter: Option<char>, vm: &Vm) -> BTreeSet<String> {
     match letter {
         None | Some('B') => values(entry, takes, vm),
@@ -222,7 +223,7 @@ fn letters(entry: &Entry) -> Vec<Option<char>> {
     }
 }
 
-/// A flag with a value in its usual form.
+/// Returns the case of a flag with a value in its usual form.
 fn one(entry: &'static Entry, flag: &str, value: &str, letter: Option<char>, vm: &Vm) -> Option<Case> {
     let given_value = (!value.is_empty()).then_some(value);
     let args = match (entry.argument?, given_value) {
@@ -232,7 +233,7 @@ fn one(entry: &'static Entry, flag: &str, value: &str, letter: Option<char>, vm:
         (Argument::Glued | Argument::GluedOptional, Some(value)) => vec![format!("{flag}{value}")],
         (Argument::Required | Argument::Optional, Some(value)) => vec![flag.to_owned(), value.to_owned()],
     };
-    // After a flag with an optional value, a word that it does not accept is a separate argument.
+    // If a flag with an optional value does not accept a word, the word is a separate argument.
     if entry.argument == Some(Argument::Optional)
         && given_value.is_some()
         && matches!(entry.judge(&question(given_value, vm, letter)), Verdict::Refused { .. })
@@ -253,7 +254,7 @@ fn case(
 ) -> Option<Case> {
     let expected = entry.judge(&question(value, vm, letter));
     let expected = match expected {
-        // Neither the data nor this host can tell, but a recommended value must start.
+        // Neither the data nor this host can determine the result, but a recommended value must start.
         Verdict::Unknown { .. } if value.is_some() && value == entry.example.as_deref() => {
             Verdict::Accepted { effective: None, altered: Vec::new() }
         }
@@ -265,14 +266,14 @@ fn case(
     Some(Case { entry, letter, given, expected, effective: expression(entry, letter), listed })
 }
 
-/// One flag of a family with a common prefix.
+/// Returns the case of one flag from a family with a common prefix.
 fn pattern(entry: &'static Entry, vm: &Vm) -> Vec<Case> {
     let args = vec![entry.spelling().replace("<P>", "e"), "true".to_owned()];
     let case = case(entry, entry.spelling(), args, Some("true"), None, vm);
     case.into_iter().map(|case| Case { listed: None, ..case }).collect()
 }
 
-/// Arguments that a flag needs before it: chroots do not show the CPU topology.
+/// Returns the arguments that must precede a flag: chroots do not show the CPU topology.
 fn companions(entry: &Entry, machine: &Machine) -> Vec<String> {
     match entry.id.as_str() {
         "+sbt" | "+stbt" => {
@@ -283,7 +284,7 @@ fn companions(entry: &Entry, machine: &Machine) -> Vec<String> {
     }
 }
 
-/// Other spellings of a flag with its example: as one word, or as two where only one is right.
+/// Returns other spellings of a flag with its example: as one word, or as two words where only one is correct.
 fn other_ways(entry: &'static Entry, flag: &str, letter: Option<char>, vm: &Vm) -> Vec<Case> {
     let Some(example) = entry.example.as_deref() else { return Vec::new() };
     let glued = vec![format!("{flag}{example}")];
@@ -316,7 +317,7 @@ fn refused(why: &str) -> Verdict {
     Verdict::Refused { why: why.to_owned() }
 }
 
-/// A flag on a release that does not have it.
+/// Returns the case of a flag on a release that does not have it.
 fn absent(entry: &'static Entry, vm: &Vm) -> Vec<Case> {
     let letter = entry.spelling().contains("<S>").then_some('B');
     let flag = entry.spelling().replace("<S>", "B");
@@ -326,10 +327,10 @@ fn absent(entry: &'static Entry, vm: &Vm) -> Vec<Case> {
         .or_else(|| entry.takes.first().and_then(|takes| takes.words.first().cloned()))
         .unwrap_or_else(|| "1".to_owned());
     let Some(mut case) = one(entry, &flag, &value, letter, vm) else { return Vec::new() };
-    // emu_args lists an unknown flag in another form.
+    // `emu_args` lists an unknown flag in a different form.
     case.listed = None;
     case.effective = None;
-    // If it is parsed as another flag, the value of that flag shows it.
+    // If it is parsed as another flag, the value of that flag shows this.
     if let Verdict::Accepted { effective, altered } = &mut case.expected
         && let Some(Altered::ReadAs { flag, value }) = altered.first()
         && let Some(other) = entry_of(flag)
@@ -338,7 +339,7 @@ fn absent(entry: &'static Entry, vm: &Vm) -> Vec<Case> {
         if let Verdict::Accepted { effective: read, .. } = other.judge(&question(Some(value), vm, None)) {
             *effective = read;
         }
-        // A value that the flag changes back.
+        // This sets a value that the flag changes back.
         let limit = ["+hmax".to_owned(), "1000000".to_owned()];
         case.given.args.splice(0..0, limit);
     }
@@ -369,7 +370,7 @@ fn variable(entry: &'static Entry, vm: &Vm) -> Vec<Case> {
         .collect()
 }
 
-/// A value to set in a running VM.
+/// A value that is set in a running VM.
 #[derive(Debug, Clone)]
 pub struct Question {
     /// The entry.
@@ -378,11 +379,11 @@ pub struct Question {
     pub value: String,
     /// The prediction.
     pub expected: Verdict,
-    /// Sets the value and returns the one in effect.
+    /// Sets the value and returns the value in effect.
     pub expression: String,
 }
 
-/// All questions of an entry to one VM.
+/// Returns all questions about an entry for a VM.
 pub fn questions(entry: &'static Entry, vm: &Vm) -> Vec<Question> {
     let (Some(probe), Some(takes)) = (&entry.probe, entry.takes_for(None, &vm.version)) else {
         return Vec::new();
@@ -390,7 +391,7 @@ pub fn questions(entry: &'static Entry, vm: &Vm) -> Vec<Question> {
     // A setting without a value has no wrong values either.
     let without_value = takes.words == [""] && takes.integer.is_none();
     let values = if without_value { BTreeSet::from([String::new()]) } else { values(entry, takes, vm) };
-    // Erlang's integers are unbounded. Beyond 64 bits the data predicts only settings that keep 32 bits.
+    // Erlang's integers are unbounded. Beyond 64 bits, the data only predicts settings that keep 32 bits.
     let endless = takes.reads == Reads::Whole;
     values
         .into_iter()

@@ -1,4 +1,4 @@
-//! Writes docs/vm-checks.md: what was started, and what was compared.
+//! Writes docs/vm-checks.md: which VMs were started, and what was compared.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -11,25 +11,25 @@ pub struct Tally {
     /// OTP release: 25.
     release: u32,
     version: OtpVersion,
-    /// VMs that were started.
+    /// Number of VMs that were started.
     pub starts: usize,
-    /// Starts that were repeated case by case, because one case differed.
+    /// Number of starts that were repeated case by case, because one case differed.
     pub split: usize,
-    /// Values that were accepted.
+    /// Number of accepted values.
     pub accepted: usize,
-    /// Values that were rejected.
+    /// Number of rejected values.
     pub refused: usize,
-    /// Values in effect that were compared.
+    /// Number of values in effect that were compared.
     pub values: usize,
-    /// Flags that were compared in `emu_args`.
+    /// Number of flags that were compared in `emu_args`.
     pub listings: usize,
-    /// Defaults that were compared.
+    /// Number of default values that were compared.
     pub defaults: usize,
-    /// Values that were set in a running VM.
+    /// Number of values that were set in a running VM.
     pub questions: usize,
-    /// Command lines that kill the VM, with the data's description.
+    /// Command lines that kill the VM, with the description in the data.
     pub fatal: BTreeMap<String, String>,
-    /// Entries that VMs were started with.
+    /// Entries with which VMs were started.
     pub entries: BTreeSet<&'static str>,
     /// Entries that were set in a running VM.
     pub asked: BTreeSet<&'static str>,
@@ -57,7 +57,7 @@ impl Tally {
         }
     }
 
-    /// An empty tally of the same release.
+    /// Returns an empty tally of the same release.
     pub fn empty(&self) -> Tally {
         Tally::new(self.release, &self.version)
     }
@@ -78,7 +78,7 @@ impl Tally {
         self.differences.extend(other.differences);
     }
 
-    /// One line for the terminal.
+    /// Returns one line for the terminal.
     pub fn line(&self) -> String {
         format!(
             "OTP {}: {} values accepted, {} rejected, {} fatal, {} set in a running VM, {} defaults; {} starts, {} of them \
@@ -108,7 +108,7 @@ Accepted values share VMs; if one differs, each is started alone. Options of tab
 settings that can change at run time, are set in a running VM and read back.
 ";
 
-/// The page.
+/// Returns the page.
 pub fn write(tallies: &[Tally]) -> String {
     let mut page = HEAD.to_owned();
     page.push_str("\n## What was compared\n\n");

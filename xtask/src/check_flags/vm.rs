@@ -1,4 +1,4 @@
-//! Starts VMs of the installed releases, and classifies what becomes of them.
+//! Starts VMs of the installed releases, and classifies the outcome.
 
 use std::io::{Read, Seek};
 use std::os::unix::process::ExitStatusExt;
@@ -13,13 +13,13 @@ use tempfile::TempDir;
 use super::cases::Given;
 use crate::repository;
 
-/// Limit of a start: it takes tenths of a second, with a thousand threads some seconds.
+/// Time limit for a start, which takes tenths of a second, or a few seconds with a thousand threads.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// Limit of a case that should not start; after it the VM counts as hanging.
+/// Time limit for a case that should not start; then the VM is considered to hang.
 const FATAL_TIMEOUT: Duration = Duration::from_secs(8);
-/// Address space of cases that should not start. A VM without flags needs 3 GB; unlimited growth would exhaust the host.
+/// Limit on the address space for cases that should not start. A VM without flags needs 3 GB; unlimited growth would exhaust the host.
 const FATAL_BYTES: u64 = 8 << 30;
-/// Interval of polling for the VM's exit.
+/// Interval at which the VM's exit is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(3);
 
 /// Prefix of a line with a value in effect.
@@ -31,7 +31,7 @@ const ARG: &str = "beamtune-arg ";
 /// The last line of a VM that has started.
 const BOOTED: &str = "beamtune-booted";
 
-/// Output of VMs that ended for another reason than rejected arguments.
+/// Output of VMs that exited for reasons other than rejected arguments.
 const DEATHS: [&str; 5] = [
     "init terminating",
     "Runtime terminating",
@@ -39,7 +39,7 @@ const DEATHS: [&str; 5] = [
     "Cannot allocate",
     "no more index entries",
 ];
-/// Output of launcher and emulator when they reject an argument.
+/// Output of launcher and emulator that reject an argument.
 const REFUSALS: [&str; 5] =
     ["Usage:", "Invalid emulator type", "not supported", "No function", "does not export"];
 
@@ -49,40 +49,40 @@ pub struct Vm {
     pub release: u32,
     /// OTP version, with its patch level.
     pub version: OtpVersion,
-    /// The CPUs that it sees, which determine the number of schedulers.
+    /// The CPUs that the VM detects, which determine the number of schedulers.
     pub machine: Machine,
     /// Root of its chroot; `None` for the host.
     root: Option<PathBuf>,
-    /// Working directory of the VMs, removed with their files.
+    /// Working directory of the VMs, which is removed with its files.
     scratch: TempDir,
 }
 
 /// Result of a start.
 #[derive(Debug)]
 pub enum Outcome {
-    /// It started and evaluated the expressions.
+    /// The VM started and evaluated the expressions.
     Booted {
         /// The values of the expressions.
         values: Vec<String>,
         /// The emulator's arguments.
         args: Vec<String>,
     },
-    /// It printed its usage and exited.
+    /// The VM printed its usage and exited.
     Refused {
-        /// The first line of its output.
+        /// The first line of output.
         message: String,
     },
-    /// It exited in another way.
+    /// The VM exited in another way.
     Died {
-        /// Its status, and the first line of its output.
+        /// Exit status, and the first line of output.
         reason: String,
     },
-    /// It neither started nor exited.
+    /// The VM neither started nor exited.
     Hung,
 }
 
 impl Outcome {
-    /// One line for messages, such as `rejected: Usage: …`.
+    /// Returns one line for messages, such as `rejected: Usage: …`.
     pub fn describe(&self) -> String {
         match self {
             Outcome::Booted { values, .. } if values.is_empty() => "it starts".to_owned(),
@@ -94,7 +94,7 @@ impl Outcome {
     }
 }
 
-/// The OTP installations of this host: its own, and those in chroots (scripts/otp.sh).
+/// Returns the OTP installations of this host: its own, and those in chroots (scripts/otp.sh).
 pub fn installed() -> Result<Vec<Vm>> {
     let chroots = repository::chroots()?.into_iter().map(|(_, root)| Some(root));
     let mut vms = std::iter::once(None).chain(chroots).map(Vm::new).collect::<Result<Vec<_>>>()?;
@@ -106,7 +106,7 @@ impl Vm {
     fn new(root: Option<PathBuf>) -> Result<Vm> {
         let parent = root.as_ref().map_or_else(std::env::temp_dir, |root| root.join("tmp"));
         let scratch = tempfile::Builder::new().prefix("beamtune-check-").tempdir_in(parent)?;
-        // Placeholders until the VM has answered.
+        // Placeholders until the VM has returned the values.
         let mut vm = Vm {
             release: 0,
             version: OtpVersion::from(0),
@@ -135,8 +135,8 @@ impl Vm {
         Ok(vm)
     }
 
-    /// Starts a VM with arguments and variables, and has it evaluate expressions. `fatal`: it is not expected to start, so
-    /// time and memory are limited.
+    /// Starts a VM with arguments and variables, which evaluates expressions. `fatal` means that the VM is not expected to start, so time
+    /// and memory are limited.
     pub fn start(&self, given: &Given, expressions: &[String], fatal: bool) -> Result<Outcome> {
         let mut stdout = tempfile::tempfile()?;
         let mut stderr = tempfile::tempfile()?;
@@ -147,14 +147,14 @@ impl Vm {
         }
         let inside = match &self.root {
             Some(root) => {
-                // Without /sys the VM knows no CPU topology, and cannot bind schedulers.
+                // Without /sys the VM does not know the CPU topology, and cannot bind schedulers.
                 let enter = r#"mount --rbind /sys "$0/sys" && exec chroot "$0" "$@""#;
                 command.args(["unshare", "-m", "sh", "-c", enter]).arg(root);
                 Path::new("/").join(self.scratch.path().strip_prefix(root)?)
             }
             None => self.scratch.path().to_owned(),
         };
-        // chroot changes the working directory to the root; env sets it to the scratch folder.
+        // chroot changes the working directory to the root; env changes it to the scratch folder.
         command.args(["env", "-C"]).arg(inside).arg("erl");
         for name in std::env::vars_os().map(|(name, _)| name) {
             let name = name.to_string_lossy();
@@ -193,7 +193,7 @@ impl Vm {
         outcome(status, &outputs, expressions.len())
     }
 
-    /// Removes what `+JPperf` writes into /tmp.
+    /// Removes the files that `+JPperf` writes to /tmp.
     fn remove_perf_files(&self, pid: u32) {
         let tmp = self.root.as_ref().map_or_else(|| PathBuf::from("/tmp"), |root| root.join("tmp"));
         for name in [format!("perf-{pid}.map"), format!("jit-{pid}.dump")] {
@@ -203,9 +203,9 @@ impl Vm {
     }
 }
 
-/// An expression that prints the values of others, and the emulator's arguments. Each is parsed and evaluated in its own
-/// process, so that an error does not affect the rest. Some flags break the io system or flushing, so the output bypasses
-/// the one, and the VM halts without the other.
+/// Returns an expression that prints the values of other expressions, and the emulator's arguments. Each expression is parsed and evaluated
+/// in its own process, so that an error does not affect the rest. Some flags break the I/O system or flushing. So the output bypasses the
+/// I/O system, and the VM halts without flushing.
 fn question(expressions: &[String]) -> String {
     let texts: Vec<_> = expressions.iter().map(|expression| quoted(expression)).collect();
     format!(
@@ -231,7 +231,7 @@ fn question(expressions: &[String]) -> String {
     )
 }
 
-/// As an Erlang string literal.
+/// Formats a text as an Erlang string literal.
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }

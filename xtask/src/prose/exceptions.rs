@@ -1,10 +1,10 @@
-//! xtask/prose-exceptions.txt: lines that keep a phrase, and how many phrases a folder may still hold.
+//! Reads xtask/prose-exceptions.txt: lines that keep a phrase, and how many phrases a folder may still contain.
 
 use std::collections::{BTreeMap, HashSet};
 
 use super::{EXCEPTIONS, Finding};
 
-/// The content of the file.
+/// The parsed exceptions file.
 #[derive(Debug, Default)]
 pub struct Exceptions {
     lines: Vec<Exception>,
@@ -12,12 +12,12 @@ pub struct Exceptions {
     ceilings: BTreeMap<String, usize>,
 }
 
-/// Lines that keep their phrases.
+/// An exception: lines that keep their phrases.
 #[derive(Debug)]
 struct Exception {
-    /// Of the data file.
+    /// Line number in the exceptions file.
     line: usize,
-    /// A file, or with a `/` at its end a folder.
+    /// A file, or a folder if it ends with `/`.
     path: String,
     /// A part of the line, or `*` for any line.
     text: String,
@@ -33,9 +33,9 @@ impl Exception {
     }
 }
 
-/// The parts of a line of the file.
+/// A parsed line of the file.
 enum Line<'l> {
-    /// Empty, or a comment.
+    /// An empty line, or a comment.
     Nothing,
     Exception {
         path: &'l str,
@@ -48,7 +48,7 @@ enum Line<'l> {
 }
 
 impl Line<'_> {
-    /// `None` if the line has none of these forms.
+    /// Parses a line; `None` if it has none of these forms.
     fn parse(line: &str) -> Option<Line<'_>> {
         if line.is_empty() || line.starts_with('#') {
             return Some(Line::Nothing);
@@ -65,7 +65,7 @@ impl Line<'_> {
 }
 
 impl Exceptions {
-    /// Reads the file; the error is the number of a line that is not understood.
+    /// Parses the file; the error is the number of the invalid line.
     pub fn parse(text: &str) -> Result<Exceptions, usize> {
         let mut exceptions = Exceptions::default();
         for (index, line) in text.lines().enumerate() {
@@ -84,12 +84,12 @@ impl Exceptions {
         Ok(exceptions)
     }
 
-    /// True if an exception covers the finding.
+    /// Whether an exception covers the finding.
     pub fn allow(&self, finding: &Finding) -> bool {
         self.lines.iter().any(|exception| exception.allows(finding))
     }
 
-    /// Findings beyond exceptions and ceilings, ceilings that are too high, and exceptions without a use.
+    /// Returns findings beyond exceptions and ceilings, ceilings that are too high, and unused exceptions.
     pub fn faults(&self, findings: Vec<Finding>) -> Vec<String> {
         let mut used = HashSet::new();
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
@@ -123,7 +123,7 @@ impl Exceptions {
         faults
     }
 
-    /// The file's text with the ceilings that the findings allow; one of 0 is removed.
+    /// Returns the file's text with ceilings lowered to the number of findings; ceilings of 0 are removed.
     pub fn lowered(&self, text: &str, findings: &[Finding]) -> String {
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
         for folder in findings.iter().filter_map(|finding| self.folder_of(&finding.path)) {
@@ -144,7 +144,7 @@ impl Exceptions {
         out
     }
 
-    /// The longest path with a ceiling that a file is at or below.
+    /// Returns the longest path with a ceiling that contains a file.
     fn folder_of(&self, path: &str) -> Option<&str> {
         let holds = |folder: &&String| {
             path.strip_prefix(folder.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -169,23 +169,23 @@ mod tests {
         exceptions.faults(findings.iter().map(|(path, text)| at(path, text)).collect())
     }
 
-    /// As many as the ceilings say, and a use of each exception.
+    /// The number of findings that the ceilings require, and a finding for each exception.
     const GOOD: [(&str, &str); 5] =
         [("a/b.md", "#{key => [x]}"), ("quotes/c.rs", "x"), ("a/b.md", "x"), ("a/c", "x"), ("a/deep/d", "x")];
 
     #[test]
-    fn exceptions_and_ceilings_that_fit_are_no_fault() {
+    fn exact_exceptions_and_ceilings_are_not_faults() {
         assert_eq!(faults(&GOOD), [""; 0]);
     }
 
     #[test]
-    fn a_folder_without_a_ceiling_may_hold_nothing() {
+    fn a_folder_without_a_ceiling_may_contain_no_phrase() {
         let findings = [&GOOD[..], &[("ab/c.rs", "x")]].concat();
         assert_eq!(faults(&findings), ["ab/c.rs:7: x; use y"]);
     }
 
     #[test]
-    fn a_ceiling_is_kept_exactly() {
+    fn the_number_of_phrases_must_equal_the_ceiling() {
         let more = [&GOOD[..], &[("a/b.md", "x")]].concat();
         assert!(faults(&more)[0].starts_with("a: 3 phrases, the ceiling is 2"), "{:?}", faults(&more));
         let fewer = faults(&GOOD[..4]);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exception_without_a_use_is_a_fault() {
+    fn an_unused_exception_is_a_fault() {
         let unused = faults(&GOOD[1..]);
         assert_eq!(unused.len(), 1);
         assert!(unused[0].starts_with(&format!("{EXCEPTIONS}:3: ")), "{unused:?}");
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_neither_is_named() {
+    fn an_invalid_line_is_reported_with_its_number() {
         assert_eq!(Exceptions::parse("a 1\na/b.md\ttext without a reason\n").expect_err("a fault"), 2);
         assert_eq!(Exceptions::parse("a/b.md\ttext\t\n").expect_err("a fault"), 1);
         assert_eq!(Exceptions::parse("crates/rules many\n").expect_err("a fault"), 1);

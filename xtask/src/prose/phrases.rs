@@ -4,12 +4,12 @@ use super::Finding;
 
 /// Phrases with one preferred term.
 struct Phrases {
-    /// What to write, after "use".
+    /// What to write instead; shown after "use".
     instead: &'static str,
-    /// Whole words: a letter, digit or `_` on either side is no match. A phrase that begins or ends with `_` is open there,
-    /// which finds it in identifiers. A small first letter matches a capital one, too.
+    /// The phrases. They match whole words: there is no match next to a letter, digit or `_`. A phrase that begins or ends with `_` also
+    /// matches within identifiers at that end. A lower-case first letter matches an upper-case letter, too.
     phrases: &'static [&'static str],
-    /// A match that is followed by this word is right.
+    /// A match that is followed by this word is correct.
     not_before: &'static str,
 }
 
@@ -17,7 +17,7 @@ const fn phrases(instead: &'static str, phrases: &'static [&'static str]) -> Phr
     Phrases { instead, phrases, not_before: "" }
 }
 
-/// From docs/glossary.md, and other phrases that are easier to find than to explain.
+/// The phrases of docs/glossary.md, and others that are easier to find than to explain.
 const TABLE: &[Phrases] = &[
     phrases("reported, measured, recorded or printed", &["told", "told_", "_told", "tell of", "tells of"]),
     Phrases {
@@ -85,7 +85,7 @@ const TABLE: &[Phrases] = &[
     phrases("blocks", &["lets others wait", "lets it wait", "let others wait"]),
 ];
 
-/// All phrases in a text, by line.
+/// Returns all phrases in a text, by line.
 pub fn find(path: &str, text: &str) -> Vec<Finding> {
     let mut places: Vec<(usize, usize, &'static str)> = Vec::new();
     for Phrases { instead, phrases, not_before } in TABLE {
@@ -109,7 +109,7 @@ pub fn find(path: &str, text: &str) -> Vec<Finding> {
     findings
 }
 
-/// Start and end of each occurrence of a phrase.
+/// Returns start and end of each occurrence of a phrase.
 fn occurrences<'t>(text: &'t str, phrase: &'static str) -> impl Iterator<Item = (usize, usize)> + 't {
     let first = phrase.chars().next().unwrap_or_default();
     let tail = phrase.strip_prefix(first).unwrap_or_default();
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_found_whole_with_either_first_letter() {
+    fn whole_words_are_found_with_a_first_letter_of_either_case() {
         assert_eq!(found("Told of it, it stands there"), ["Told", "stands"]);
         assert_eq!(found("he understands, withstands, untold, stolid"), [""; 0]);
         assert_eq!(found("there is none"), ["is none"]);
@@ -151,13 +151,13 @@ mod tests {
     }
 
     #[test]
-    fn a_word_behind_can_make_a_phrase_right() {
+    fn a_following_word_can_make_a_phrase_correct() {
         assert_eq!(found("a letter stands for a number"), [""; 0]);
         assert_eq!(found("it stands forever, and it stands"), ["stands", "stands"]);
     }
 
     #[test]
-    fn identifiers_are_found_by_their_ends() {
+    fn identifiers_are_matched_by_their_endings() {
         assert_eq!(found("let told_ms = is_told(p99_stands);"), ["told_", "_told", "_stands"]);
         assert_eq!(found("const MOST_ROWS: usize = MOST;"), ["MOST_", "MOST"]);
         assert_eq!(found("UTMOST, most, AT_MOST_ONE"), [""; 0]);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_beyond_ascii_end_no_phrase_in_the_middle() {
+    fn a_non_ascii_letter_is_part_of_a_word() {
         assert_eq!(found("…whom… ätold told"), ["whom", "told"]);
     }
 

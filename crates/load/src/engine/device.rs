@@ -14,7 +14,7 @@ use crate::template::Values;
 
 /// An instant that never comes.
 pub const NEVER_NS: u64 = u64::MAX;
-/// Capacity that an empty buffer of a device keeps, so that messages of usual size need no allocation.
+/// Capacity that an empty buffer of a device keeps, so that messages of typical size need no allocation.
 pub const KEPT_BYTES: usize = 1024;
 /// Maximum size of unsent automatic replies (pongs, acknowledgements). A peer that requests more without reading them is at fault.
 pub const MAX_REPLY_BYTES: usize = 16 * 1024 * 1024;
@@ -49,34 +49,34 @@ pub enum State {
 /// A device.
 pub struct Device {
     pub number: u64,
-    /// Index of its kind.
+    /// Index of the device's kind.
     pub kind: u32,
     pub state: State,
-    /// Whether it is in a turn. Otherwise it connects in advance, or waits.
+    /// Whether the device is in a turn. Otherwise it connects in advance, or waits.
     pub is_in_turn: bool,
-    /// Whether its connection is counted as connected.
+    /// Whether the device's connection is counted as connected.
     pub is_counted: bool,
-    /// Index of the present operation.
+    /// Index of the current operation.
     pub op: u32,
-    /// Index of the present step.
+    /// Index of the current step.
     pub step: u32,
-    /// Changes with each connection, to recognize events of an earlier one.
+    /// Changes with each connection, so that events of an earlier connection are recognized.
     pub generation: u32,
     /// After a reconnect within a turn: the operation to continue with, and when that step was due.
     pub resume: Option<(u32, u64)>,
     pub loops: [u32; MAX_NESTED_REPEATS],
     pub turn: u64,
     pub count: u64,
-    /// When the present step was due.
+    /// When the current step was due.
     pub scheduled_ns: u64,
     pub sent_ns: u64,
-    /// 0: nothing has been received yet.
+    /// When the first byte of the answer arrived; 0: nothing has been received yet.
     pub first_byte_ns: u64,
     pub deadline_ns: u64,
-    /// When the device continues: its start, or the end of a sleep or pause; otherwise [`NEVER_NS`]. Its timer may be set for
-    /// something earlier.
+    /// When the device continues: its start, or the end of a sleep or pause; otherwise [`NEVER_NS`]. The timer may be set for an earlier
+    /// event.
     pub wake_ns: u64,
-    /// When it last wrote to the socket.
+    /// When the device last wrote to the socket.
     pub written_ns: u64,
     /// Deadline for the answer to a keep-alive ping; [`NEVER_NS`] without a ping.
     pub pong_ns: u64,
@@ -84,11 +84,11 @@ pub struct Device {
     pub fd: Option<OwnedFd>,
     pub tls: Option<Box<tls::Stream>>,
     pub session: Session,
-    /// Whether it waits for a message.
+    /// Whether the device waits for a message.
     pub is_expecting: bool,
-    /// Size in bytes of a message for the next operation that came before the answer to the present one.
+    /// Size in bytes of a message for the next operation that arrived before the answer to the current operation.
     pub early: Option<u64>,
-    /// Received bytes that the session cannot parse without more.
+    /// Received bytes that the session can only parse together with more bytes.
     pub unread: Vec<u8>,
     /// Bytes that the socket has not accepted yet, encrypted if there is TLS.
     pub unsent: Vec<u8>,
@@ -97,9 +97,9 @@ pub struct Device {
 }
 
 impl Device {
-    /// The device with this number, of the kind with this index.
+    /// Creates the device with this number, of the kind with this index.
     pub fn new(seed: u64, kind_index: usize, kind: &Kind, number: u64) -> Self {
-        // A random stream per device, whichever thread runs it. The constant is that of SplitMix64 (Steele et al. 2014).
+        // Each device has its own random stream, whichever thread runs it. The constant is that of SplitMix64 (Steele et al. 2014).
         let own = (number << 16 | kind_index as u64).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Self {
             number,
@@ -133,7 +133,7 @@ impl Device {
         }
     }
 
-    /// When keep-alive is due for its connection: a ping, or the deadline for its answer.
+    /// Returns when keep-alive is due for the connection: the time of the next ping, or the deadline for the answer to a ping.
     pub fn keep_alive_ns(&self) -> Option<u64> {
         if !self.is_counted {
             return None;
@@ -142,12 +142,12 @@ impl Device {
         Some(if self.pong_ns == NEVER_NS { due_ns } else { self.pong_ns })
     }
 
-    /// When its timer must fire; [`NEVER_NS`] if it need not.
+    /// Returns when the device's timer must fire; [`NEVER_NS`] if it need not fire.
     pub fn next_ns(&self) -> u64 {
         self.wake_ns.min(self.keep_alive_ns().unwrap_or(NEVER_NS))
     }
 
-    /// The session, and the values of placeholders.
+    /// Returns the session, and the values of placeholders.
     pub fn session_and_values(&mut self, now_ns: u64) -> (&mut Session, Values<'_>) {
         let values = Values {
             device: self.number,
@@ -159,7 +159,7 @@ impl Device {
         (&mut self.session, values)
     }
 
-    /// Sends as much as the socket accepts and keeps the rest. Returns the number of bytes written to the socket. Empty `bytes` send
+    /// Sends as many bytes as the socket accepts and keeps the rest. Returns the number of bytes written to the socket. Empty `bytes` send
     /// pending TLS output.
     pub fn send(&mut self, bytes: &[u8], now_ns: u64) -> Result<u64, Errno> {
         if self.fd.is_none() {
@@ -203,7 +203,7 @@ impl Device {
         Ok(sent as u64)
     }
 
-    /// Writes to the socket. Returns the number of bytes that it accepted, which is 0 if it would block.
+    /// Writes to the socket. Returns the number of bytes that the socket accepted; 0 if it would block.
     fn write(&mut self, bytes: &[u8], now_ns: u64) -> Result<usize, Errno> {
         let Some(fd) = self.fd.as_ref().filter(|_| !bytes.is_empty()) else { return Ok(0) };
         self.written_ns = now_ns;
@@ -234,7 +234,7 @@ impl Device {
                 tls::Plain::End => return Ok(Read::End),
                 tls::Plain::More => {}
             }
-            // The same buffer holds the encrypted bytes; their content is read from the TLS state afterwards.
+            // The same buffer first receives the encrypted bytes; the decrypted bytes are then read from the TLS state.
             let room = input.len().min(tls::READ_BYTES);
             let bytes = match rustix::io::read(fd, &mut input[..room]) {
                 // Most servers close without TLS' close_notify alert.
@@ -265,7 +265,7 @@ pub enum Read {
     HandshakeDone,
     /// TLS has output to send.
     TlsOutput,
-    /// The peer has closed.
+    /// The peer has closed the connection.
     End,
 }
 

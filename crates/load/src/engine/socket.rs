@@ -10,13 +10,13 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use crate::program::Endpoint;
 use crate::tally::ErrorKind;
 
-/// Ports that are tried before the system chooses one.
+/// Maximum number of ports that are tried before the system chooses one.
 const MAX_PORT_ATTEMPTS: u32 = 64;
 /// Distance between the ports of consecutive connections of a device: the last port may still be in TIME_WAIT. Prime, so that all
 /// ports are reached.
 const PORT_STRIDE: u64 = 10_007;
 
-/// Starts to connect; the socket becomes writable when that has succeeded or failed. `connection` is a different number for each
+/// Starts to connect; the socket becomes writable when connecting has succeeded or failed. `connection` is a different number for each
 /// connection of the device.
 pub fn connect(endpoint: &Endpoint, device: u64, connection: u32) -> Result<OwnedFd, Errno> {
     let sources = endpoint.sources.len() as u64;
@@ -36,7 +36,7 @@ pub fn connect(endpoint: &Endpoint, device: u64, connection: u32) -> Result<Owne
     connect(0)
 }
 
-/// A port that differs for all devices of a source, as long as there are enough ports.
+/// Returns a port that is different for each device of a source, as long as there are enough ports.
 fn port(ports: &RangeInclusive<u16>, device: u64, connection: u32) -> u16 {
     let offset = (device + u64::from(connection) * PORT_STRIDE) % ports.len().max(1) as u64;
     ports.start() + offset as u16
@@ -58,7 +58,7 @@ fn connect_from(source: Option<SocketAddr>, target: SocketAddr) -> Result<OwnedF
     }
 }
 
-/// The kind of an error.
+/// Returns the kind of an error.
 pub fn error_kind(errno: Errno) -> ErrorKind {
     match errno {
         Errno::CONNREFUSED => ErrorKind::Refused,
@@ -75,7 +75,7 @@ pub fn error_kind(errno: Errno) -> ErrorKind {
     }
 }
 
-/// The text of an error.
+/// Returns the text of an error.
 pub fn describe(errno: Errno) -> String {
     match errno {
         Errno::ADDRNOTAVAIL | Errno::ADDRINUSE | Errno::AGAIN => {

@@ -1,4 +1,4 @@
-//! The operations of a device, turn after turn, and their outcomes.
+//! Executes the operations of a device, turn after turn, and records their outcomes.
 
 use rustix::io::Errno;
 
@@ -119,7 +119,8 @@ impl Engine<'_> {
                         return;
                     }
                     if !device.unsent.is_empty() {
-                        // Done when the socket has accepted all of it, so that a device is not faster than its peer.
+                        // The step is done when the socket has accepted the whole message, so that a device does not send faster than its
+                        // peer reads.
                         device.state = State::Sending;
                         return;
                     }
@@ -249,8 +250,8 @@ impl Engine<'_> {
         device.op += 1;
     }
 
-    /// Records a step that sends a message without an answer. If the next operation waits for a message, it was due together with this
-    /// one, because its user waits from then on.
+    /// Records a step that sends a message without an answer. If the next operation waits for a message, its due time is that of this step,
+    /// because the user has been waiting since then.
     pub(super) fn on_sent(&mut self, index: u32, step: usize, now: u64) {
         let due_ns = self.devices[index as usize].scheduled_ns;
         self.on_done(index, step, 0, now);
@@ -269,8 +270,8 @@ impl Engine<'_> {
         self.fail(index, fault.kind(), || fault.to_string());
     }
 
-    /// Fails the present step: closes the connection, and starts the device over after a pause. Between steps, the end of an idle
-    /// connection is no failure, unless a long-lived session ends with it.
+    /// Fails the current step: closes the connection, and restarts the device after a pause. Between steps, the end of an idle connection
+    /// is not a failure, unless a long-lived session ends with it.
     pub(super) fn fail(&mut self, index: u32, kind: ErrorKind, text: impl FnOnce() -> String) {
         self.disconnect(index);
         let device = &mut self.devices[index as usize];

@@ -7,16 +7,16 @@ use rustls::ClientConnection;
 use crate::program::Tls;
 use crate::tls::describe;
 
-/// Bytes read from the socket at once: about a TLS record.
+/// Number of bytes that are read from the socket at once: about a TLS record.
 pub const READ_BYTES: usize = 16 * 1024;
-/// rustls' limit of received plain text: with more than this unread it accepts nothing more.
+/// rustls' limit on unread plain text: above it, rustls accepts no more input.
 const MAX_UNREAD_BYTES: usize = 16 * 1024;
 
 /// The TLS state of one connection.
 pub struct Stream {
     connection: ClientConnection,
     is_handshake_done: bool,
-    /// Plain text that was taken from rustls to make room there. It precedes what rustls still holds.
+    /// Plain text that was taken from rustls to make room there. It precedes the plain text that is still in rustls.
     plain: Vec<u8>,
 }
 
@@ -43,7 +43,7 @@ pub enum Processed {
 }
 
 impl Stream {
-    /// The TLS state of a new connection.
+    /// Creates the TLS state of a new connection.
     pub fn new(tls: &Tls) -> Result<Self, rustls::Error> {
         let connection = ClientConnection::new(tls.config.clone(), tls.name.clone())?;
         Ok(Self { connection, is_handshake_done: false, plain: Vec::new() })
@@ -171,7 +171,7 @@ mod tests {
         }
     }
 
-    /// Encrypts each piece as a record of its own.
+    /// Encrypts each piece as a separate record.
     fn records(server: &mut ServerConnection, pieces: &[Vec<u8>]) -> Vec<u8> {
         let mut output = Vec::new();
         for piece in pieces {
@@ -199,7 +199,7 @@ mod tests {
         let pieces: Vec<_> = std::iter::once(piece(0, 16_384)).chain(small).collect();
         let sent = records(&mut server, &pieces);
         let mut received = Vec::new();
-        // As from a socket: the rest of a large record comes together with the small ones after it.
+        // As with a socket, the rest of a large record arrives together with the small records after it.
         for bytes in [&sent[..10], &sent[10..10 + READ_BYTES], &sent[10 + READ_BYTES..]] {
             stream.process(bytes).unwrap();
             received.extend(read_all(&mut stream));

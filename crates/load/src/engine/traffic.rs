@@ -141,14 +141,14 @@ impl Engine<'_> {
         true
     }
 
-    /// Handles an opened session.
+    /// Continues a device whose session has opened.
     pub(super) fn on_ready(&mut self, index: u32, now: u64) {
         let device = &mut self.devices[index as usize];
         match self.plan.kinds[device.kind as usize].ops.get(device.op as usize) {
             Some(Op::Connect { step }) => {
                 let tally = self.tally.step(*step);
                 tally.service.record(now - device.sent_ns);
-                // Connecting in advance of arrivals has no response time: nobody waits for it.
+                // Connects before arrivals have no response time, because nobody waits for them.
                 if device.is_in_turn {
                     tally.lag.record(device.sent_ns.saturating_sub(device.scheduled_ns));
                     tally.response.record(now.saturating_sub(device.scheduled_ns));
@@ -156,15 +156,15 @@ impl Engine<'_> {
                 }
                 device.op += 1;
             }
-            // A reconnect for a later step, after the peer had closed: part of that step's response time.
+            // This reconnects for a later step, after the peer closed the connection. It is part of that step's response time.
             _ => self.tally.reconnects += 1,
         }
         self.advance(index);
         self.check_keep_alive(index, now);
     }
 
-    /// Sends a keep-alive ping on a connection that has been idle for long, and fails the device if the ping is not answered. A
-    /// connection with keep-alive always has its device's timer set. Sending does not move the timer; the time of the last write is
+    /// Sends a keep-alive ping on a connection that has been idle for long enough, and fails the device if the ping is not answered. While
+    /// a connection uses keep-alive, its device's timer is always set. Sending does not move the timer; the time of the last write is
     /// considered when the timer fires.
     pub(super) fn check_keep_alive(&mut self, index: u32, now: u64) {
         let device = &mut self.devices[index as usize];
@@ -191,7 +191,7 @@ impl Engine<'_> {
     }
 
     /// Reads until the socket is empty or other devices must run. A short read means that the socket is empty (epoll(7), question 9),
-    /// unless the peer has closed.
+    /// unless the peer has closed the connection.
     pub(super) fn on_readable(&mut self, index: u32, generation: u32, is_closed: bool) {
         for _ in 0..MAX_READS_AT_ONCE {
             let device = &mut self.devices[index as usize];
@@ -278,7 +278,7 @@ impl Engine<'_> {
                     self.on_received(index, event, now);
                 }
                 Err(fault) => {
-                    // The output holds the reason for the peer; it need not arrive.
+                    // The output contains the reason, for the peer; it need not arrive.
                     self.tally.written_bytes += device.send(&self.output, now).unwrap_or(0);
                     self.fail_with_fault(index, &fault);
                     return false;
@@ -288,7 +288,7 @@ impl Engine<'_> {
         true
     }
 
-    /// Handles the end of the connection by the peer.
+    /// Handles the closing of the connection by the peer.
     fn on_end(&mut self, index: u32, held: usize, now: u64) {
         let device = &mut self.devices[index as usize];
         if device.tls.as_ref().is_some_and(|tls| !tls.is_handshake_done()) {
@@ -339,7 +339,7 @@ impl Engine<'_> {
     }
 }
 
-/// What a session has read: [`Heard`] without its borrow of the input.
+/// What a session has read: [`Heard`] without borrowing the input.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Event {
     Nothing,
@@ -355,7 +355,7 @@ impl Event {
     }
 }
 
-/// The checks of a device's present operation.
+/// Returns the checks of a device's current operation.
 fn checks_of<'p>(plan: &'p Plan, device: &Device) -> &'p Checks {
     static NONE: Checks = Checks { statuses: Vec::new(), fields: Vec::new(), body: Vec::new() };
     match plan.kinds[device.kind as usize].ops.get(device.op as usize) {
@@ -364,8 +364,8 @@ fn checks_of<'p>(plan: &'p Plan, device: &Device) -> &'p Checks {
     }
 }
 
-/// The checks of the message that a device waits for now, or will wait for after the present operation: a broker may deliver a message
-/// to its publisher before it acknowledges the publish.
+/// Returns the checks of the message that a device waits for now, or will wait for after the current operation: a broker may deliver a
+/// message to its publisher before it acknowledges the publish.
 fn expected_of<'p>(plan: &'p Plan, device: &Device) -> Option<&'p Checks> {
     let offset = match device.state {
         State::Waiting if device.is_expecting => 0,

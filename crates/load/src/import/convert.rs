@@ -1,4 +1,4 @@
-//! Converts values that a tool reports into the parts of a result.
+//! Converts the values that a tool reports into parts of a result.
 
 use std::collections::BTreeMap;
 
@@ -7,25 +7,25 @@ use beamtune_model::load::{Latency, LoadErrors, LoadResult, LoadStep};
 use super::Tool;
 use crate::tally::ErrorKind;
 
-/// Microseconds in nanoseconds.
+/// Nanoseconds per microsecond.
 pub(super) const MICROSECOND_NS: f64 = 1e3;
-/// Milliseconds in nanoseconds.
+/// Nanoseconds per millisecond.
 pub(super) const MILLISECOND_NS: f64 = 1e6;
-/// Seconds in nanoseconds.
+/// Nanoseconds per second.
 pub(super) const SECOND_NS: f64 = 1e9;
 
-/// Maximum of any count. No run has more, and sums stay within 64 bits.
+/// Maximum of any count. No run exceeds it, and sums stay within 64 bits.
 pub(super) const MAX_COUNT: f64 = 1e12;
-/// Longest time: thirty years.
+/// Longest accepted time: thirty years.
 const MAX_NS: f64 = 1e18;
-/// Maximum length of names and texts.
+/// Maximum length of names and texts, in characters.
 const MAX_NAME_CHARS: usize = 200;
 /// Maximum number of steps of a result.
 pub(super) const MAX_STEPS: usize = 1000;
-/// A percentile needs this number of values above it, as in beamtune's own results.
+/// A percentile needs this many values above it, as in beamtune's own results.
 const MIN_VALUES_BEYOND: f64 = 2.0;
 
-/// Kinds of errors besides those of [`crate::tally::ErrorKind`], for tools that report less.
+/// Kinds of errors in addition to [`crate::tally::ErrorKind`], for tools that report less detail.
 pub(super) mod kind {
     /// Connecting failed for an unknown reason.
     pub const CONNECT: &str = "connect";
@@ -35,12 +35,12 @@ pub(super) mod kind {
     pub const OTHER: &str = "other";
 }
 
-/// An empty result.
+/// Returns an empty result.
 pub(super) fn blank(tool: Tool) -> LoadResult {
     LoadResult::blank(tool.name())
 }
 
-/// An empty step.
+/// Returns an empty step.
 pub(super) fn step(name: &str) -> LoadStep {
     LoadStep {
         name: shortened(name),
@@ -56,28 +56,28 @@ pub(super) fn step(name: &str) -> LoadStep {
     }
 }
 
-/// The kind of an error: that of the first pattern of `kinds` which its text contains.
+/// Returns the kind of an error: that of the first pattern in `kinds` that the error's text contains.
 pub(super) fn match_kind(text: &str, kinds: &[(&str, ErrorKind)]) -> Option<&'static str> {
     kinds.iter().find(|(pattern, _)| text.contains(pattern)).map(|(_, kind)| kind.text())
 }
 
-/// A name or message, cut to [`MAX_NAME_CHARS`].
+/// Cuts a name or message to [`MAX_NAME_CHARS`].
 pub(super) fn shortened(text: &str) -> String {
     text.chars().take(MAX_NAME_CHARS).collect()
 }
 
-/// A count, if the number is a valid one.
+/// Converts a number to a count, if it is valid.
 pub(super) fn count(number: f64) -> Option<u64> {
     (0.0..=MAX_COUNT).contains(&number).then_some(number.round() as u64)
 }
 
-/// A time in nanoseconds, if the value is a valid one.
+/// Converts a value to nanoseconds, if it is valid.
 pub(super) fn nanoseconds(value: f64, unit_ns: f64) -> Option<u64> {
     let nanoseconds = value * unit_ns;
     (0.0..=MAX_NS).contains(&nanoseconds).then_some(nanoseconds.round() as u64)
 }
 
-/// Counts errors of a kind; the first text is kept.
+/// Adds errors of a kind; the text of the first one is kept.
 pub(super) fn add_errors(errors: &mut BTreeMap<String, LoadErrors>, kind: &str, count: u64, first: &str) {
     if count > 0 {
         let entry = errors.entry(kind.to_owned());
@@ -145,13 +145,13 @@ impl ReportedTimes {
     }
 }
 
-/// The name of a percentile: `p99.9` for 99.9.
+/// Returns the name of a percentile: `p99.9` for 99.9.
 pub(super) fn percentile_name(percent: f64) -> String {
-    // Rounded, because 0.999 times 100 is 99.90000000000001.
+    // This is rounded, because 0.999 times 100 is 99.90000000000001.
     format!("p{}", (percent * 1e6).round() / 1e6)
 }
 
-/// Parses a time as C tools write it (`48.00us`, `1.02s`, `2.00m`), into nanoseconds.
+/// Parses a time in the format of C tools (`48.00us`, `1.02s`, `2.00m`). Returns nanoseconds.
 pub(super) fn time(text: &str) -> Option<f64> {
     let at = text.find(|char: char| char.is_ascii_alphabetic())?;
     let (number, unit) = text.split_at(at);
@@ -168,7 +168,7 @@ pub(super) fn time(text: &str) -> Option<f64> {
     (0.0..=MAX_NS).contains(&nanoseconds).then_some(nanoseconds)
 }
 
-/// [`time`] in whole nanoseconds.
+/// Like [`time`], in whole nanoseconds.
 pub(super) fn time_ns(text: &str) -> Option<u64> {
     time(text).map(|nanoseconds| nanoseconds.round() as u64)
 }

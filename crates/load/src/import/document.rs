@@ -28,7 +28,7 @@ impl Json {
         Ok(Self { name: name.to_owned(), tool, value })
     }
 
-    /// An error at a path of the document; lines of JSON have no meaning.
+    /// Creates an error that contains a path in the document instead of a line; lines of JSON have no meaning.
     pub fn malformed(&self, path: &str, expected: &str) -> ImportError {
         let found = self.value.pointer(path).map_or("nothing".to_owned(), Value::to_string);
         ImportError::Malformed {
@@ -40,18 +40,18 @@ impl Json {
         }
     }
 
-    /// An error for content that is not supported.
+    /// Creates an error for content that is not supported.
     pub fn unsupported(&self, what: &'static str, instead: &'static str) -> ImportError {
         ImportError::Unsupported { name: self.name.clone(), what, instead }
     }
 
-    /// An error for an exceeded limit.
+    /// Creates an error for an exceeded limit.
     pub fn too_large(&self, limit: &str) -> ImportError {
         ImportError::TooLarge { name: self.name.clone(), tool: self.tool, limit: limit.to_owned() }
     }
 }
 
-/// The number at a path of keys; Gatling writes some as strings.
+/// Returns the number at a path of keys; Gatling writes some numbers as strings.
 pub(super) fn number(value: &Value, path: &[&str]) -> Option<f64> {
     let found = path.iter().try_fold(value, |value, key| value.get(key))?;
     let number = match found {

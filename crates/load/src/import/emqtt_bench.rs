@@ -1,4 +1,4 @@
-//! The output of emqtt-bench: once a second `1m5s pub total=6500 rate=100.00/sec` for each counter that changed.
+//! Reads the output of emqtt-bench: once a second, `1m5s pub total=6500 rate=100.00/sec` for each counter that changed.
 //!
 //! The format is from src/emqtt_bench.erl of <https://github.com/emqx/emqtt-bench>.
 
@@ -35,7 +35,7 @@ const STEPS: [Counters; 4] = [
     ("publish", &["pub", "pub_succ", "pub_nosub"], &[("pub_fail", kind::OTHER)]),
     ("receive", &["recv"], &[]),
 ];
-/// Names of [`crate::tally::ErrorKind`], which a test compares.
+/// Names of [`crate::tally::ErrorKind`]; a test compares them.
 const REFUSED: &str = "refused";
 const CONNECT_TIMEOUT: &str = "connect_timeout";
 const UNREACHABLE: &str = "unreachable";
@@ -59,7 +59,7 @@ pub(super) fn is_line(line: &str) -> bool {
 
 fn parse(line: &str) -> Option<Line<'_>> {
     let words: Vec<&str> = line.split_whitespace().collect();
-    // In the first second the line has no time.
+    // Lines of the first second have no time.
     let (at_s, rest) = match words.as_slice() {
         [at, rest @ ..] if rest.len() >= 2 && uptime_s(at).is_some() => (uptime_s(at)?, rest),
         rest => (0, rest),
@@ -132,7 +132,7 @@ pub(super) fn read(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> {
         }
         let before = totals.insert(line.counter.to_owned(), total).unwrap_or_default();
         let more = total.saturating_sub(before);
-        // The mean delay of the messages since the last line is printed before their count.
+        // The mean delay of the messages since the last line is printed before their number.
         if line.counter == "recv"
             && let Some((_, mean)) = mean_ms.take().filter(|(at_s, _)| *at_s == line.at_s)
         {
@@ -174,7 +174,7 @@ pub(super) fn read(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> {
             result.steps.push(step);
         }
     }
-    // A total belongs to the end of its second, so a run with lines of the first second only has a length of 1 s.
+    // A total belongs to the end of its second, so a run that only has lines of the first second has a length of 1 s.
     result.length_s = last_s.max(1) as f64;
     result.seconds = (0..last_s.max(1))
         .map(|second| {

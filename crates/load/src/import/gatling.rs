@@ -1,5 +1,5 @@
-//! Gatling's report: js/stats.json and js/global_stats.json (until 3.9) or js/stats.js (since), and simulation.log of the versions that
-//! wrote it as text.
+//! Reads Gatling's report: js/stats.json and js/global_stats.json (until 3.9) or js/stats.js (since then). Also reads simulation.log of the
+//! versions that wrote it as text.
 
 use beamtune_model::load::LoadResult;
 use serde_json::Value;
@@ -36,7 +36,7 @@ pub(super) fn stats(json: &Json) -> Result<LoadResult, ImportError> {
     Ok(result)
 }
 
-/// Adds the requests of a group and of its nested groups. The recursion is limited by that of the JSON parser.
+/// Adds the requests of a group and of its nested groups. The recursion is limited, because the JSON parser limits the depth.
 fn add(json: &Json, contents: &Value, path: &str, result: &mut LoadResult) -> Result<(), ImportError> {
     for entry in contents.as_object().into_iter().flat_map(|contents| contents.values()) {
         let text = |key| entry.get(key).and_then(Value::as_str).unwrap_or_default();
@@ -65,7 +65,7 @@ fn add_step(json: &Json, stats: &Value, name: &str, result: &mut LoadResult) -> 
         counts.ok_or_else(|| json.malformed("/stats/numberOfRequests", "counts of requests, ok and ko"))?;
     step.done = right;
     add_errors(&mut step.errors, kind::OTHER, wrong, "Gatling counts it as KO");
-    // Without correct answers the times are zero or a dash.
+    // Without correct answers, the times are zero or a dash.
     let time = |key: &str| number(stats, &[key, "ok"]);
     let nanoseconds = |key: &str| time(key).and_then(|time| convert::nanoseconds(time, MILLISECOND_NS));
     let mut times = ReportedTimes {
@@ -87,7 +87,7 @@ fn count(stats: &Value, key: &str, which: &str) -> Option<u64> {
     number(stats, &[key, which]).and_then(convert::count)
 }
 
-/// Imports a simulation.log in text: `REQUEST`, groups, name, begin and end in milliseconds, `OK` or `KO`, message.
+/// Imports a simulation.log in text form: `REQUEST`, groups, name, begin and end in milliseconds, `OK` or `KO`, message.
 pub(super) fn log(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> {
     let mut result = convert::blank(Tool::Gatling);
     let mut points = Points::default();
@@ -111,7 +111,7 @@ pub(super) fn log(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> {
                 let step = if groups.is_empty() { (*name).to_owned() } else { format!("{groups} / {name}") };
                 let message = message.first().map_or("KO", |message| message.trim());
                 let outcome = if *outcome == "OK" {
-                    // Rounded to whole milliseconds, because a difference of seconds since 1970 is not exact.
+                    // This is rounded to whole milliseconds, because a difference of seconds since 1970 is not exact.
                     let took_ms = ((ended_s - began_s) * 1e3).round();
                     let took_ns = convert::nanoseconds(took_ms, MILLISECOND_NS);
                     Ok(took_ns.ok_or_else(|| lines.malformed("begin and end in milliseconds"))?)
@@ -129,7 +129,7 @@ pub(super) fn log(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> {
     Ok(result)
 }
 
-/// The kind of an error, from Gatling's message.
+/// Returns the kind of an error, from Gatling's message.
 fn error_kind(message: &str) -> &'static str {
     let kinds = [
         ("status.find", ErrorKind::Status),

@@ -1,4 +1,4 @@
-//! The output of h2load, and the file of its --log-file, which has a line per request.
+//! Reads the output of h2load, and the file of its --log-file, which has a line per request.
 
 use beamtune_model::load::{Asked, LoadResult};
 
@@ -25,7 +25,7 @@ pub(super) fn read(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> {
     let (mut times, mut connects, mut is_over) = (None, None, false);
     while lines.advance()? {
         if lines.is_cut() {
-            // A cut time could have another unit: `3.76ms` becomes `3.76m`.
+            // A truncated time could have another unit: `3.76ms` becomes `3.76m`.
             result.remarks.push(lines.cut_remark());
             break;
         }
@@ -57,7 +57,7 @@ pub(super) fn read(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> {
                 match label.trim() {
                     "time for request" | "request" => times = Some(reported_times(&columns, &row)),
                     "time for connect" | "connect" => connects = Some(reported_times(&columns, &row)),
-                    // The last line.
+                    // This is the last line.
                     "req/s" => is_over = true,
                     _ => {}
                 }
@@ -109,12 +109,12 @@ pub(super) fn read(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> {
     Ok(result)
 }
 
-/// The counts of the line `requests:`.
+/// The counts in the line `requests:`.
 #[derive(Default)]
 struct Sums {
     done: u64,
     succeeded: u64,
-    /// All except those that succeeded.
+    /// All requests except those that succeeded.
     failed: u64,
     /// Failed requests without an answer.
     errored: u64,
@@ -140,7 +140,7 @@ impl Sums {
     }
 }
 
-/// The times of a row; newer releases have columns for percentiles.
+/// Reads the times of a row; newer releases have columns for percentiles.
 fn reported_times(columns: &[String], row: &[&str]) -> ReportedTimes {
     let mut times = ReportedTimes::default();
     for (column, time) in columns.iter().zip(row) {

@@ -1,7 +1,7 @@
-//! k6's summaries (--summary-export, and the argument of handleSummary) and its points (--out json, --out csv).
+//! Reads k6's summaries (--summary-export, and the argument of handleSummary) and its points (--out json, --out csv).
 //!
-//! The metric http_req_duration is the service time: sending, waiting and receiving, without connecting. It is 0 for a request without
-//! an answer, so if a summary has failed requests, only the submetric of expected responses is used.
+//! The metric http_req_duration is the service time: sending, waiting and receiving, without connecting. It is 0 for a request without an
+//! answer. So if a summary has failed requests, only the submetric of expected responses is used.
 
 use std::borrow::Cow;
 
@@ -36,7 +36,7 @@ pub(super) fn summary(json: &Json) -> Result<LoadResult, ImportError> {
     let requests = requests.ok_or_else(|| {
         json.malformed("/metrics/http_reqs", "a count of HTTP requests (other protocols are not supported)")
     })?;
-    // A rate metric for which "passes" counts the failed requests.
+    // This is a rate metric whose "passes" are the failed requests.
     let failed = match value(metrics, "http_req_failed", "passes") {
         Some(failed) => convert::count(failed)
             .filter(|failed| *failed <= requests)
@@ -87,13 +87,13 @@ fn checks(fails: u64) -> String {
     format!("{fails} checks of the script failed; k6 does not report for which answers.")
 }
 
-/// A value of a metric: in the metric itself (--summary-export), or in its `values` (handleSummary).
+/// Returns a value of a metric, which is in the metric itself (--summary-export) or in its `values` (handleSummary).
 fn value(metrics: &Value, metric: &str, key: &str) -> Option<f64> {
     let metric = metrics.get(metric)?;
     number(metric, &["values", key]).or_else(|| number(metric, &[key]))
 }
 
-/// Converts a metric of times in milliseconds.
+/// Converts a metric whose values are times in milliseconds.
 fn trend(metric: &Value, count: u64) -> ReportedTimes {
     let values = metric.get("values").unwrap_or(metric);
     let mut times = ReportedTimes { count, ..ReportedTimes::default() };
@@ -131,7 +131,7 @@ struct Line<'a> {
     data: Data<'a>,
 }
 
-/// The data of a point. The data of a metric's definition are ignored.
+/// The data of a point. The data of a metric definition are ignored.
 #[derive(Deserialize)]
 struct Data<'a> {
     #[serde(borrow)]
@@ -213,7 +213,7 @@ pub(super) fn points_csv(lines: &mut Lines<'_>) -> Result<LoadResult, ImportErro
         counts.add(lines, metric, at_s, value, &tags)?;
     }
     let mut result = counts.finish(cut);
-    // The last second counts as a complete one.
+    // The last second is counted as a complete one.
     result.length_s += 1.0;
     result.remarks.push("--out csv has whole seconds, so the length is exact to a second.".to_owned());
     Ok(result)
@@ -245,7 +245,7 @@ impl PointCounts {
             "http_req_duration" => {
                 let took = convert::nanoseconds(value, MILLISECOND_NS);
                 let took_ns = took.ok_or_else(|| lines.malformed("a time in milliseconds"))?;
-                // The time of a point is the end of the answer.
+                // The time of a point is the time at which the answer ended.
                 let before_s = if self.has_whole_seconds { 0.0 } else { took_ns as f64 / SECOND_NS };
                 let began_s = (at_s - before_s).max(0.0);
                 let text = tags.error_text();
@@ -258,7 +258,7 @@ impl PointCounts {
                     self.points.first_byte(&step(), nanoseconds);
                 }
             }
-            // A counter, incremented by several at once.
+            // This is a counter that may be incremented by more than one.
             "dropped_iterations" => {
                 let count = convert::count(value).ok_or_else(|| lines.malformed("a count of iterations"))?;
                 self.points.errors(STEP, ErrorKind::Dropped.text(), count, DROPPED);
@@ -290,7 +290,7 @@ impl Tags<'_> {
         }
     }
 
-    /// The kind of the error, from k6's error codes (<https://grafana.com/docs/k6/latest/javascript-api/error-codes/>).
+    /// Returns the kind of the error, from k6's error codes (<https://grafana.com/docs/k6/latest/javascript-api/error-codes/>).
     fn error_kind(&self) -> &'static str {
         match self.error_code.as_deref().and_then(|code| code.parse::<u32>().ok()) {
             Some(1050) => ErrorKind::Timeout.text(),

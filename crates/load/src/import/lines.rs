@@ -1,10 +1,10 @@
-//! The lines of a file, limited in length, with their numbers for errors.
+//! Reads a file line by line, with a maximum line length, and with line numbers for errors.
 
 use std::io::{BufRead, Read};
 
 use super::{FOUND_CHARS, ImportError, Tool};
 
-/// Maximum length of a line. k6 writes some hundred bytes per point.
+/// Maximum length of a line. k6 writes a few hundred bytes per point.
 const MAX_LINE_BYTES: u64 = 1024 * 1024;
 
 /// The lines of a file.
@@ -44,27 +44,27 @@ impl<'a> Lines<'a> {
         Ok(true)
     }
 
-    /// The present line.
+    /// Returns the current line.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The number of the present line, from 1.
+    /// Returns the number of the current line, from 1.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Whether the present line has no line end. All tools write one, so the file was cut off, possibly within a number.
+    /// Whether the current line has no line end. All tools write line ends, so the file was truncated, possibly within a number.
     pub fn is_cut(&self) -> bool {
         self.is_cut
     }
 
-    /// The remark for a file that ends within a line. Callers search remarks for "cut off".
+    /// Returns the remark for a file that ends within a line. Callers search remarks for "cut off".
     pub fn cut_remark(&self) -> String {
         format!("Cut off in line {}: only the lines before it were imported.", self.number)
     }
 
-    /// An error in the present line.
+    /// Creates an error for the current line.
     pub fn malformed(&self, expected: impl Into<String>) -> ImportError {
         let mut found: String = self.text.chars().take(FOUND_CHARS).collect();
         if found.trim().is_empty() {
@@ -74,7 +74,7 @@ impl<'a> Lines<'a> {
         ImportError::Malformed { name, tool: self.tool, line, expected: expected.into(), found }
     }
 
-    /// An error for a file that ends too early.
+    /// Creates an error for a file that ends too early.
     pub fn ended(&self, expected: impl Into<String>) -> ImportError {
         let (name, line, expected) = (self.name.clone(), self.number + 1, expected.into());
         ImportError::Malformed {
@@ -86,13 +86,13 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// An error for an exceeded limit.
+    /// Creates an error for an exceeded limit.
     pub fn too_large(&self, limit: impl Into<String>) -> ImportError {
         ImportError::TooLarge { name: self.name.clone(), tool: self.tool, limit: limit.into() }
     }
 }
 
-/// The unquoted cells of a line of comma-separated values (RFC 4180, without line ends in cells).
+/// Splits a line of comma-separated values into unquoted cells (RFC 4180, without line breaks in cells).
 pub(super) fn cells(line: &str) -> Vec<String> {
     let mut cells = Vec::new();
     let mut cell = String::new();
@@ -121,23 +121,23 @@ impl Columns {
         Self(cells(header))
     }
 
-    /// The names of the columns.
+    /// Returns the names of the columns.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(String::as_str)
     }
 
-    /// The number of columns.
+    /// Returns the number of columns.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// The cell of a column.
+    /// Returns the cell of a column.
     pub fn cell<'a>(&self, cells: &'a [String], name: &str) -> Option<&'a str> {
         let index = self.0.iter().position(|column| column == name)?;
         cells.get(index).map(String::as_str)
     }
 
-    /// The number in the cell of a column; `None` if it is no number, such as `N/A`.
+    /// Returns the number in the cell of a column; `None` if it is not a number, such as `N/A`.
     pub fn number(&self, cells: &[String], name: &str) -> Option<f64> {
         self.cell(cells, name)?.parse().ok().filter(|number: &f64| number.is_finite())
     }

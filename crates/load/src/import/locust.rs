@@ -1,6 +1,6 @@
-//! Locust's CSV (NAME_stats.csv, NAME_stats_history.csv) and its JSON.
+//! Reads Locust's CSV (NAME_stats.csv, NAME_stats_history.csv) and its JSON.
 //!
-//! Locust rounds response times to milliseconds, and from 100 ms on to two digits (`_log_response_time` in its stats.py). They include
+//! Locust rounds response times to milliseconds, and to two digits from 100 ms on (`_log_response_time` in its stats.py). They include
 //! failed requests. The JSON contains all rounded times, from which histograms are built.
 
 use std::collections::BTreeMap;
@@ -73,7 +73,7 @@ pub(super) fn history(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> 
     let mut result = convert::blank(Tool::Locust);
     lines.advance()?;
     let columns = Columns::new(lines.text());
-    // Rows have running totals, so the last row of a name has its sum.
+    // Rows contain running totals, so the last row of a name contains its sum.
     let mut last: BTreeMap<(String, String), LoadStep> = BTreeMap::new();
     let mut all = None;
     let (mut first_s, mut before, mut users) = (None, None, 0);
@@ -176,7 +176,7 @@ pub(super) fn json(json: &Json) -> Result<LoadResult, ImportError> {
             latency.max_ns = exact("max_response_time");
             let mean = time("total_response_time").map(|sum| sum * MILLISECOND_NS / latency.count as f64);
             latency.mean_ns = mean;
-            // The histogram's lowest value is not 0; 0 means less than half a millisecond, as in Locust's other files.
+            // The lowest value of the histogram is not 0. Here 0 means less than half a millisecond, as in Locust's other files.
             let zeros = latency.percentiles_ns.values_mut().filter(|nanoseconds| **nanoseconds < 1_000);
             zeros.for_each(|nanoseconds| *nanoseconds = 0);
             latency

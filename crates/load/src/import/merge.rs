@@ -1,6 +1,6 @@
 //! Merges the results of several generators that ran at the same time against the same target.
 //!
-//! Counts are added, and times if all results have histograms. Percentiles cannot be merged.
+//! Counts are added, and times too if all results have histograms. Percentiles cannot be merged.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ const MAX_RESULTS: usize = 1000;
 /// Merges results of one tool, each with its file name for errors.
 ///
 /// # Errors
-/// [`ImportError::Merge`] if there are no results, if they are of different tools, or if times have no histogram.
+/// [`ImportError::Merge`] if there are no results, if several tools wrote them, or if times have no histogram.
 pub fn merge(results: Vec<(String, LoadResult)>) -> Result<LoadResult, ImportError> {
     let refuse = |reason: String| ImportError::Merge { reason };
     if results.len() > MAX_RESULTS {
@@ -49,12 +49,12 @@ pub fn merge(results: Vec<(String, LoadResult)>) -> Result<LoadResult, ImportErr
     Ok(merged(all.into_iter().map(|(_, result)| result).collect()))
 }
 
-/// The tool of a result, without its version.
+/// Returns the tool of a result, without its version.
 fn tool(result: &LoadResult) -> &str {
     result.tool.split(' ').next().unwrap_or_default()
 }
 
-/// How to get a result with histograms.
+/// Explains how to get a result with histograms.
 fn with_histogram(tool: &str) -> &'static str {
     match tool {
         "k6" => "use the files of --out json or --out csv",
@@ -67,7 +67,7 @@ fn with_histogram(tool: &str) -> &'static str {
     }
 }
 
-/// The times of a step that have no readable histogram: step and kind.
+/// Returns the first times of a step that have no readable histogram: step and kind.
 fn without_histogram(step: &LoadStep) -> Option<(&str, &'static str)> {
     let kinds = [
         ("lag", &step.lag),
@@ -163,7 +163,7 @@ fn generator(results: &[LoadResult]) -> Generator {
     let sum = |count: fn(&Generator) -> u32| all().fold(0_u32, |sum, one| sum.saturating_add(count(one)));
     let lags: Vec<&Latency> = all().filter_map(|one| one.own_lag.as_ref()).collect();
     Generator {
-        // 0 means unknown; the sum is unknown if any part is.
+        // 0 means unknown; the sum is unknown if any part is unknown.
         processes: if all().all(|one| one.processes > 0) { sum(|one| one.processes) } else { 0 },
         threads: if all().all(|one| one.threads > 0) { sum(|one| one.threads) } else { 0 },
         cpu_s: all().map(|one| one.cpu_s).sum(),
@@ -173,7 +173,7 @@ fn generator(results: &[LoadResult]) -> Generator {
     }
 }
 
-/// `None` unless all results have it.
+/// Adds up the traffic; `None` unless all results have traffic.
 fn traffic(results: &[LoadResult]) -> Option<Traffic> {
     results.iter().try_fold(Traffic::default(), |sum, result| {
         let one = result.traffic?;
@@ -234,13 +234,13 @@ fn merged_step(mut step: LoadStep, others: &[LoadStep]) -> LoadStep {
 fn merged_latency(all: &[&Latency]) -> Option<Latency> {
     let mut times = Times::default();
     for latency in all {
-        // Unreadable histograms have been refused before.
+        // Unreadable histograms have been refused already.
         if let Ok(part) = Times::from_base64(latency.histogram.as_deref()?) {
             times.add(&part);
         }
     }
     let mut latency = collect::latency(&times)?;
-    // Histograms round; exact extremes are kept.
+    // Histograms round values; the exact extremes are kept.
     let extremes =
         |of: fn(&Latency) -> Option<u64>| -> Option<Vec<u64>> { all.iter().copied().map(of).collect() };
     if let Some(min) = extremes(|latency| latency.min_ns) {

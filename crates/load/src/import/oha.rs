@@ -1,4 +1,4 @@
-//! oha's JSON.
+//! Reads oha's JSON.
 
 use beamtune_model::load::{LoadResult, LoadStep};
 use serde_json::Value;
@@ -47,7 +47,7 @@ fn times(value: &Value, all: u64, step: &mut LoadStep, result: &mut LoadResult) 
     let nanoseconds =
         |path: &[&str]| number(value, path).and_then(|seconds| convert::nanoseconds(seconds, SECOND_NS));
     let mean = |path: &[&str]| number(value, path).map(|seconds| seconds * SECOND_NS);
-    // With --stats-success-breakdown there are percentiles of correct answers, but no mean and extremes of them.
+    // With --stats-success-breakdown there are percentiles of correct answers, but not their mean and extremes.
     let right = step.done != all && value.get("latencyPercentilesSuccessful").is_some();
     let mut service = if right {
         ReportedTimes { count: step.done, ..ReportedTimes::default() }
@@ -87,7 +87,7 @@ fn percentiles(value: &Value, key: &str, times: &mut ReportedTimes) {
     }
 }
 
-/// The counts of a distribution, which must exist: a missing one would hide errors.
+/// Returns the counts of a distribution. It must exist: if it were missing, errors would go unnoticed.
 fn counts<'a>(json: &'a Json, key: &str) -> Result<Vec<(&'a str, u64)>, ImportError> {
     let path = format!("/{key}");
     let found = json.value.get(key).and_then(Value::as_object);
@@ -102,7 +102,7 @@ fn counts<'a>(json: &'a Json, key: &str) -> Result<Vec<(&'a str, u64)>, ImportEr
     counts.collect()
 }
 
-/// The kind of an error, from oha's message; `None` for requests that were pending at the end.
+/// Returns the kind of an error, from oha's message; `None` for requests that were pending at the end.
 fn error_kind(message: &str) -> Option<&'static str> {
     let message = message.to_ascii_lowercase();
     if message.contains("deadline") {

@@ -1,4 +1,4 @@
-//! Results that `beamtune load` wrote (docs/load-result.schema.json), including imported ones, to show again or to merge.
+//! Reads results that `beamtune load` wrote (docs/load-result.schema.json), including imported ones, to show them again or to merge them.
 
 use beamtune_model::load::{Asked, LOAD_RESULT_VERSION, Latency, LoadResult};
 use serde::Deserialize;
@@ -8,11 +8,11 @@ use super::convert;
 use super::document::Json;
 use crate::times::Times;
 
-/// Maximum number of steps and seconds of a result. A load has far fewer steps and at most 30 days of seconds.
+/// Maximum number of steps and seconds of a result. A load has far fewer steps, and at most 30 days of seconds.
 const MAX_ENTRIES: usize = 3_000_000;
 /// Maximum of any count, so that sums stay within 64 bits.
 const MAX_COUNT: u64 = convert::MAX_COUNT as u64;
-/// Maximum of a time in seconds: thirty thousand years. Calculations with larger ones could overflow.
+/// Maximum of a time in seconds: thirty thousand years. Calculations with larger times could overflow.
 const MAX_SECONDS: f64 = 1e12;
 
 /// Imports a result unchanged, without additional remarks.
@@ -32,7 +32,7 @@ pub(super) fn read(json: &Json) -> Result<LoadResult, ImportError> {
     }
 }
 
-/// The first invalid value of a result: its path, and what was expected.
+/// Returns the first invalid value of a result: its path, and what was expected.
 fn invalid_value(result: &LoadResult) -> Option<(String, &'static str)> {
     let counted = |path: &str, count: u64| (count > MAX_COUNT).then(|| (path.to_owned(), "a count"));
     let timed = |path: &str, seconds: Option<f64>| {

@@ -1,4 +1,4 @@
-//! The output of RabbitMQ's PerfTest: a line per second, and at the end the rates and times of the whole run.
+//! Reads the output of RabbitMQ's PerfTest: a line per second, and at the end the rates and times of the whole run.
 //!
 //! The format is from the package `com.rabbitmq.perf.metrics` of <https://github.com/rabbitmq/rabbitmq-perf-test> (2.19 and later write
 //! `time 1.000 s`, earlier versions `time: 1.000s`).
@@ -17,7 +17,7 @@ const RATES: &str = "Counts are calculated from rates, which are printed in whol
 const MAX_SECONDS: f64 = 200_000.0;
 /// The printed times.
 const TIMES: &str = "min/median/75th/95th/99th";
-/// The percentiles among the printed times, which follow the minimum.
+/// The percentiles among the printed times; they follow the minimum.
 const PERCENTS: [f64; 4] = [50.0, 75.0, 95.0, 99.0];
 
 /// A line that is printed during the run.
@@ -28,9 +28,9 @@ struct Line {
     received: Option<f64>,
     returned: f64,
     nacked: f64,
-    /// Consumer latencies, or else confirm latencies.
+    /// Consumer latencies or, without them, confirm latencies.
     times_ns: Option<[u64; 5]>,
-    /// Whether it has consumer latencies and confirm latencies.
+    /// Whether the line has consumer latencies and confirm latencies.
     has: [bool; 2],
 }
 
@@ -64,12 +64,12 @@ fn parse(line: &str) -> Option<Line> {
     (found.sent.is_some() || found.received.is_some()).then_some(found)
 }
 
-/// Parses a number with a decimal point or comma, depending on PerfTest's locale.
+/// Parses a number with a decimal point or decimal comma, which depends on PerfTest's locale.
 fn number(text: &str) -> Option<f64> {
     text.replace(',', ".").parse().ok().filter(|number: &f64| (0.0..convert::MAX_COUNT).contains(number))
 }
 
-/// Parses `1109/2913/4100/6200/9830 µs` into nanoseconds.
+/// Parses `1109/2913/4100/6200/9830 µs`. Returns nanoseconds.
 fn times(text: &str) -> Option<[u64; 5]> {
     let (values, unit) = text.trim().split_once(' ')?;
     let unit_ns = match unit {
@@ -84,7 +84,7 @@ fn times(text: &str) -> Option<[u64; 5]> {
     values.try_into().ok()
 }
 
-/// A line of the summary: its name and value.
+/// Parses a line of the summary: its name and value.
 fn summary(line: &str) -> Option<(&str, &str)> {
     let rest = line.strip_prefix("id: ")?.split_once(", ")?.1;
     let value_of = |name| rest.strip_prefix(name).map(|value| (name, value.trim()));
@@ -101,7 +101,7 @@ pub(super) fn read(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> {
     let (mut consumer_ns, mut confirm_ns) = (None, None);
     let (mut is_over, mut has) = (false, [false; 2]);
     let mut before_s = 0.0;
-    // With consumers, a message counts once, when it is received.
+    // With consumers, a message is counted once, when it is received.
     let mut is_consumed = false;
     while lines.advance()? {
         if let Some((name, value)) = summary(lines.text()) {
@@ -116,7 +116,7 @@ pub(super) fn read(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> {
         if line.at_s > MAX_SECONDS {
             return Err(lines.too_large(format!("{MAX_SECONDS} s")));
         }
-        // If the time goes back, the output contains another run.
+        // If the time goes backwards, the output contains another run.
         if line.at_s <= before_s {
             return Err(lines.malformed("a later time: use one file per run"));
         }
@@ -143,7 +143,7 @@ pub(super) fn read(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> {
     }
     result.length_s = before_s;
     result.generator.processes = 1;
-    // The summary ends with the latencies that the lines had.
+    // The summary ends with the latencies that the lines contained.
     let is_complete = |has: bool, times_ns: Option<[u64; 5]>| !has || times_ns.is_some();
     if !is_over || !is_complete(has[0], consumer_ns) || !is_complete(has[1], confirm_ns) {
         result.remarks.push("Cut off before the end of its summary.".to_owned());

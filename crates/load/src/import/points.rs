@@ -1,4 +1,4 @@
-//! Files with a line per request, reduced to a histogram per step, and to counts and two percentiles per second.
+//! Reads files with a line per request. They are reduced to a histogram per step, and to counts and two percentiles per second.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,11 +10,11 @@ use super::lines::Lines;
 use crate::collect;
 use crate::times::Times;
 
-/// Maximum number of distinct steps; a histogram takes some hundred kilobytes.
+/// Maximum number of distinct steps; a histogram takes a few hundred kilobytes.
 const MAX_NAMES: usize = 100;
-/// Name of the step for all further names.
+/// Name of the step in which all further names are combined.
 const OTHERS: &str = "others";
-/// Lines are nearly ordered by time: a second is closed when a line this much later comes.
+/// Lines are nearly ordered by time: a second is closed once there is a line this many seconds later.
 const OPEN_SECONDS: i64 = 60;
 /// Maximum length of a run: more than two days.
 const MAX_SECONDS: usize = 200_000;
@@ -23,7 +23,7 @@ const MAX_SECONDS: usize = 200_000;
 pub(super) const RIGHT_ANSWERS: &str =
     "Times are those of correct answers only; percentiles are calculated from all of them.";
 
-/// The requests so far.
+/// The requests read so far.
 #[derive(Default)]
 pub(super) struct Points {
     steps: Vec<Step>,
@@ -66,11 +66,11 @@ struct Second {
 
 /// One request.
 pub(super) struct Request<'a> {
-    /// Name of its step.
+    /// Name of the request's step.
     pub step: &'a str,
-    /// When it was sent, in seconds since 1970.
+    /// When the request was sent, in seconds since 1970.
     pub began_s: f64,
-    /// When it ended, in seconds since 1970.
+    /// When the request ended, in seconds since 1970.
     pub ended_s: f64,
     /// Service time in nanoseconds, or kind and text of the error.
     pub outcome: Result<u64, (&'a str, &'a str)>,
@@ -111,7 +111,7 @@ impl Points {
         self.step(step).first_byte.record(nanoseconds);
     }
 
-    /// Adds errors that are no requests.
+    /// Adds errors that are not requests.
     pub fn errors(&mut self, step: &str, kind: &str, count: u64, first: &str) {
         add_errors(&mut self.step(step).errors, kind, count, first);
     }
@@ -123,7 +123,7 @@ impl Points {
             result.began_unix_s = Some(first_s);
             result.length_s = self.last_s - first_s;
         }
-        // Seconds are those of the clock, from the one in which the first request began.
+        // Seconds are clock seconds, counted from the second in which the first request began.
         let begin = self.first_s.unwrap_or_default().floor() as i64;
         let mut next = begin;
         for (at, second) in self.seconds {
@@ -235,7 +235,7 @@ fn row(second: i64, counted: &Second) -> LoadSecond {
     }
 }
 
-/// An instant in seconds since 1970, if the number is a valid one.
+/// Returns an instant in seconds since 1970, if the number is valid.
 pub(super) fn instant_s(seconds: f64) -> Option<f64> {
     (0.0..=1e11).contains(&seconds).then_some(seconds)
 }

@@ -1,9 +1,9 @@
-//! Tsung's tsung.log, which has an entry every ten seconds, and its tsung.dump (`dumptraffic="protocol"`), which has a line per
+//! Reads Tsung's tsung.log, which has an entry every ten seconds, and its tsung.dump (`dumptraffic="protocol"`), which has a line per
 //! request.
 //!
-//! A line of tsung.log is `stats: NAME COUNT MEAN STDDEV MAX MIN MEAN_BEFORE COUNT_BEFORE` for times (milliseconds) and
-//! `stats: NAME MORE TOTAL` for counts; maximum and minimum are those of the whole run. The exact mean of the whole run follows from
-//! the means and counts of its parts.
+//! A line of tsung.log is `stats: NAME COUNT MEAN STDDEV MAX MIN MEAN_BEFORE COUNT_BEFORE` for times (milliseconds) and `stats: NAME MORE
+//! TOTAL` for counts; maximum and minimum cover the whole run. The exact mean of the whole run is calculated from the means and counts of
+//! its parts.
 
 use std::collections::BTreeMap;
 
@@ -96,7 +96,7 @@ pub(super) fn log(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> {
             Err(_) if name.starts_with("error") => {
                 add_errors(&mut request.errors, error_kind(&name), total, &name);
             }
-            // Other counts (users, bytes, matches) are no errors.
+            // Other counts (users, bytes, matches) are not errors.
             Err(_) => {}
         }
     }
@@ -116,7 +116,7 @@ pub(super) fn log(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> {
     Ok(result)
 }
 
-/// Whether a counter is of requests, connections, statuses or errors.
+/// Whether a counter counts requests, connections, statuses or errors.
 fn is_wanted(name: &str) -> bool {
     matches!(name, "request" | "response_time" | "connect")
         || name.starts_with("error")
@@ -159,7 +159,7 @@ fn error_kind(name: &str) -> &'static str {
     convert::match_kind(name, &kinds).unwrap_or(unknown)
 }
 
-/// A line of tsung.dump. A URL may contain the separator, so the values after it are counted from the end.
+/// A line of tsung.dump. A URL may contain the separator, so the values after the URL are counted from the end.
 struct Row<'a> {
     at_s: f64,
     method: &'a str,
@@ -198,7 +198,7 @@ pub(super) fn dump(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> {
         }
         let row = row(lines.text())
             .ok_or_else(|| lines.malformed("the thirteen values of the header, separated by semicolons"))?;
-        // The query is dropped, because it may differ in each request; a tag is the user's own name for the request.
+        // The query is dropped, because it may differ in each request. A tag is the user's name for the request.
         let path = row.url.split('?').next().unwrap_or_default();
         let named = format!("{} {path}", row.method);
         let step = if row.tag.is_empty() { named.as_str() } else { row.tag };
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mean_of_the_whole_follows_from_the_means_of_its_parts() {
+    fn the_mean_of_the_whole_run_is_calculated_from_the_means_of_its_parts() {
         let times = reported_times(16.0, 2.0, 28.0, 0.5, 5.0, 48.0).unwrap();
         assert_eq!((times.count, times.mean_ns), (64, Some(4_250_000.0)));
     }

@@ -1,9 +1,9 @@
-//! The output of wrk and wrk2.
+//! Reads the output of wrk and wrk2.
 //!
 //! wrk 4 corrects its latency: for each answer slower than twice the mean interval between the requests of a connection, it adds the
-//! requests that would have been due in that time (`stats_correct` in its stats.c). So its percentiles estimate the response time; only
-//! the maximum and the number of requests are measured. wrk2 measures from the due time of a request by its rate; with --u_latency it
-//! also prints the times from sending.
+//! requests that would have been due in that time (`stats_correct` in its stats.c). So its percentiles are estimates of the response time;
+//! only the maximum and the number of requests are measured. wrk2 measures from the time at which a request was due according to the rate.
+//! With --u_latency it also prints the times from sending.
 
 use beamtune_model::load::{Asked, LoadResult};
 
@@ -19,7 +19,7 @@ const CLOSED: &str = "For a result of wrk2 use --tool wrk2: without --latency it
 const STATUSES: &str =
     "Times are those of all answers, including statuses of 400 and above. Body bytes are not reported.";
 
-/// The times to which the present lines belong.
+/// The kind of times in the current lines.
 #[derive(Clone, Copy, PartialEq)]
 enum Section {
     Response,
@@ -49,7 +49,7 @@ pub(super) fn read(lines: &mut Lines<'_>, is_wrk2: bool) -> Result<LoadResult, I
                 section = if is_uncorrected { Section::Uncorrected } else { Section::Response };
             }
             ["Latency", mean, _, max, _] => {
-                // `-nan` if nothing was measured.
+                // This is `-nan` if nothing was measured.
                 response.mean_ns = convert::time(mean).filter(|_| response.mean_ns.is_none());
                 response.max_ns = convert::time_ns(max);
             }
@@ -108,7 +108,7 @@ pub(super) fn read(lines: &mut Lines<'_>, is_wrk2: bool) -> Result<LoadResult, I
     if !is_over {
         result.remarks.push("Cut off before its last line: errors may be missing.".to_owned());
     }
-    // Until here `done` was the number of wrong answers. In wrk a timeout is also an answer; in wrk2 it is the number of times that a
+    // Up to here, `done` was the number of wrong answers. In wrk a timeout is also an answer; in wrk2 it is the number of times that a
     // connection was found waiting.
     let wrong = step.done.saturating_add(if is_wrk2 { 0 } else { timeouts });
     step.done = requests.saturating_sub(wrong);

@@ -18,7 +18,7 @@ pub(super) const MAX_FIELDS: usize = 128;
 /// Maximum length of a chunk-size line, extensions included, and of a trailer line.
 const MAX_LINE_BYTES: usize = 16 * 1024;
 
-/// The head of a request, without the empty line at its end.
+/// Returns the head of a request, without the empty line at its end.
 pub(super) fn head(method: &str, path: &Template, fields: &[(String, Template)]) -> Template {
     let mut head = Template::literal(format!("{method} "));
     head.push(path);
@@ -42,7 +42,7 @@ pub struct HttpRequest {
 }
 
 impl HttpRequest {
-    /// A request with this method, path (with query) and header fields (name and value, including `Host`). Adds `Content-Length` if
+    /// Creates a request with this method, path (with query) and header fields (name and value, including `Host`). Adds `Content-Length` if
     /// there is a body, or if the method usually has one.
     pub fn new(method: &str, path: &Template, fields: &[(String, Template)], body: Option<Template>) -> Self {
         let head = head(method, path, fields);
@@ -57,7 +57,7 @@ impl HttpRequest {
         Self { head, body, is_head: method == "HEAD", fixed: fixed.map(Vec::into_boxed_slice) }
     }
 
-    /// The whole request, if it has no placeholders.
+    /// Returns the whole request if it has no placeholders.
     pub fn fixed(&self) -> Option<&[u8]> {
         self.fixed.as_deref()
     }
@@ -93,11 +93,11 @@ pub enum HttpFault {
     Length,
     /// The last coding of `Transfer-Encoding` is not `chunked`.
     Coding,
-    /// A chunk size is malformed, or a chunk does not end where it should.
+    /// A chunk size is malformed, or a chunk does not end after its size.
     Chunk,
-    /// Bytes without a request.
+    /// Bytes that belong to no request.
     Unasked,
-    /// Status 101 without a request for it.
+    /// Status 101, although no upgrade was requested.
     Switch,
     /// The connection ended before the reply.
     Unanswered,
@@ -121,10 +121,10 @@ impl fmt::Display for HttpFault {
     }
 }
 
-/// What the reader keeps of a reply for checks.
+/// The parts of a reply that the reader keeps for checks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Wanted {
-    /// Whether the request was HEAD: the reply has no body, whatever its head says.
+    /// Whether the request was HEAD: the reply then has no body, whatever its head says.
     is_head: bool,
     /// Whether to keep the head.
     head: bool,
@@ -153,13 +153,13 @@ enum State {
     ChunkSize,
     /// In a chunk with this number of bytes left.
     ChunkData(u64),
-    /// At the line end after a chunk.
+    /// At the line end that follows a chunk.
     ChunkEnd,
     Trailer,
     UntilClose,
 }
 
-/// The reader of one connection's replies.
+/// Reads the replies of one connection.
 #[derive(Debug)]
 pub struct Reader {
     state: State,
@@ -185,7 +185,7 @@ impl Default for Reader {
 }
 
 impl Reader {
-    /// Prepares for the reply to a request that is sent.
+    /// Prepares for the reply to a request.
     pub fn expect(&mut self, is_head: bool, checks: &Checks) {
         let body_bytes = if checks.body.is_empty() { 0 } else { CHECKED_BYTES };
         self.keep(Wanted { is_head, head: !checks.fields.is_empty(), body_bytes });
@@ -202,7 +202,7 @@ impl Reader {
         }
     }
 
-    /// Applies the checks of its request to the last reply.
+    /// Applies the request's checks to its reply.
     pub fn answer(&self, reply: Reply, checks: &Checks) -> Answer {
         let wrong = if allows(checks, reply.status) {
             self.failed_check(checks).map(|text| (ErrorKind::Check, Cow::Owned(text)))
@@ -212,7 +212,7 @@ impl Reader {
         Answer { bytes: reply.body_bytes, keeps_alive: reply.keeps_alive, wrong }
     }
 
-    /// The first failed check of fields or body.
+    /// Returns the first failed check of fields or body.
     fn failed_check(&self, checks: &Checks) -> Option<String> {
         if checks.fields.is_empty() && checks.body.is_empty() {
             return None;
@@ -234,8 +234,8 @@ impl Reader {
         missing_part(checks, &kept.body).map(|part| format!("the body does not contain {part:?}"))
     }
 
-    /// Reads until the end of a reply. Returns the number of bytes used, which may be 0; the caller passes the unused bytes again, with
-    /// more after them.
+    /// Reads until the end of a reply. Returns the number of bytes used, which may be 0. The caller passes the unused bytes again, followed
+    /// by more.
     pub fn read(&mut self, input: &[u8]) -> Result<(usize, Option<Reply>), HttpFault> {
         let mut used = 0;
         loop {
@@ -288,7 +288,7 @@ impl Reader {
         }
     }
 
-    /// Handles the end of the connection; `unread` are the unused bytes. Returns a reply whose body ends with the connection.
+    /// Handles the end of the connection; `unread` contains the unused bytes. Returns the reply if its body ends with the connection.
     pub fn end(&mut self, unread: &[u8]) -> Result<Option<Reply>, HttpFault> {
         match self.state {
             State::Idle => Ok(None),
@@ -333,7 +333,7 @@ impl Reader {
             return Err(HttpFault::Switch);
         }
         if (100..200).contains(&status) {
-            // An interim response; the final one follows.
+            // This is an interim response; the final one follows.
             return Ok(length);
         }
         self.reply.status = status;
@@ -371,7 +371,7 @@ enum Framing {
     UntilClose,
 }
 
-/// The framing of the body (RFC 9112, 6.3): `Transfer-Encoding` overrides `Content-Length`.
+/// Determines the framing of the body (RFC 9112, 6.3): `Transfer-Encoding` overrides `Content-Length`.
 fn framing(fields: &[httparse::Header<'_>], keeps_alive: &mut bool) -> Result<Framing, HttpFault> {
     let mut length = None;
     let mut is_chunked = false;
@@ -406,7 +406,7 @@ fn framing(fields: &[httparse::Header<'_>], keeps_alive: &mut bool) -> Result<Fr
     })
 }
 
-/// A line without its end, and its length with it; `None` if it is incomplete.
+/// Returns the first line without its line end, and its length including the line end; `None` if it is incomplete.
 fn line(input: &[u8]) -> Result<Option<(&[u8], usize)>, HttpFault> {
     match input.iter().take(MAX_LINE_BYTES).position(|byte| *byte == b'\n') {
         Some(at) => Ok(Some((input[..at].strip_suffix(b"\r").unwrap_or(&input[..at]), at + 1))),
@@ -420,7 +420,7 @@ fn chunk_size(line: &[u8]) -> Result<u64, HttpFault> {
     number(digits, 16).ok_or(HttpFault::Chunk)
 }
 
-/// A number that consists of digits only: no sign, no white space.
+/// Parses a number that consists of digits only: no sign, no white space.
 fn number(digits: &[u8], radix: u32) -> Option<u64> {
     if digits.is_empty() {
         return None;
@@ -437,7 +437,7 @@ mod tests {
 
     use super::*;
 
-    /// Feeds `input` to a reader in pieces that end at `cuts`, as a socket would, then closes.
+    /// Feeds `input` to a reader in pieces that end at `cuts`, as a socket would, then closes the connection.
     fn feed(input: &[u8], cuts: &[usize], wanted: Wanted) -> (Vec<Result<Reply, HttpFault>>, Vec<u8>) {
         let mut reader = Reader::default();
         reader.keep(wanted);
@@ -533,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn the_connection_header_decides_about_keep_alive() {
+    fn the_connection_header_determines_keep_alive() {
         check("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx", 200, false, "x");
         check("HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\nx", 200, false, "x");
         check("HTTP/1.0 200 OK\r\nConnection: Keep-Alive\r\nContent-Length: 1\r\n\r\nx", 200, true, "x");

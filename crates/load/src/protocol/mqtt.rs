@@ -1,12 +1,12 @@
 //! The client side of MQTT 3.1.1 and 5.0 (OASIS, mqtt-v3.1.1 and mqtt-v5.0).
 //!
-//! A device has one message in flight, so it never exceeds the broker's Receive Maximum, which is at least 1. A message that is not
-//! acknowledged before its connection breaks is an error of its step and is not sent again; its packet identifier is not reused before
-//! all others. The client uses no topic aliases and allows none.
+//! A device has one message in flight, so it never exceeds the broker's Receive Maximum, which is at least 1. If a connection breaks before
+//! a message is acknowledged, the message's step fails, and the message is not sent again. Its packet identifier is not reused before all
+//! others. The client uses no topic aliases and allows none.
 //!
-//! Packets are parsed and written here because mqtt-protocol-core 0.7.9 is too slow for a load generator: a message of 64 bytes takes
-//! it 5 to 11 allocations (here none) and 420 to 1,000 ns (here 70 to 100 ns), where engine and kernel take some 2,000 ns per message.
-//! Its 805 bytes per idle connection would do (here 48). The tests compare this implementation with that crate.
+//! Packets are parsed and written here because mqtt-protocol-core 0.7.9 is too slow for a load generator. For a message of 64 bytes it
+//! needs 5 to 11 allocations and 420 to 1,000 ns; this module needs no allocation and 70 to 100 ns. Engine and kernel take some 2,000 ns
+//! per message. That crate's 805 bytes per idle connection would be acceptable (here 48). The tests compare this implementation with that crate.
 
 mod packet;
 mod reason;
@@ -25,7 +25,7 @@ pub use packet::Kind;
 pub use reason::Reason;
 pub use write::{filter_fault, topic_fault};
 
-/// Maximum length of a broker's reason string in results.
+/// Maximum length of a broker's reason string in results, in characters.
 const MAX_REASON_CHARS: usize = 200;
 
 /// MQTT version.
@@ -57,14 +57,14 @@ pub struct MqttConnect {
     pub client_id: Template,
     /// User name.
     pub user: Option<Template>,
-    /// Password. MQTT 3.1.1 allows none without a user name.
+    /// Password. MQTT 3.1.1 does not allow one without a user name.
     pub password: Option<Template>,
-    /// Keep Alive: the broker may close a connection that is silent for one and a half times as long; 0: never.
+    /// Keep Alive: the broker may close a connection that is silent for one and a half times as long. With 0 it never does.
     pub keep_alive_seconds: u16,
     /// Clean Session or Clean Start: whether the broker discards an older session of this client.
     pub is_clean: bool,
-    /// How long an MQTT 5 broker keeps the session after the connection has ended. MQTT 3.1.1 keeps a session that is not clean for
-    /// ever.
+    /// How long an MQTT 5 broker keeps the session after the connection has ended. MQTT 3.1.1 keeps a session that is not clean
+    /// indefinitely.
     pub session_expiry_seconds: u32,
     /// The message that the broker publishes if the connection ends without DISCONNECT.
     pub will: Option<Will>,
@@ -79,14 +79,14 @@ pub struct Will {
     pub payload: Template,
     /// Quality of service.
     pub qos: Qos,
-    /// Whether the broker retains it for later subscribers.
+    /// Whether the broker retains the message for later subscribers.
     pub is_retained: bool,
 }
 
 /// A message of a device.
 #[derive(Debug, Clone)]
 pub enum MqttMessage {
-    /// Publishes; done when sent (QoS 0) or acknowledged.
+    /// Publishes a message; done when it is sent (QoS 0) or acknowledged.
     Publish {
         /// Topic.
         topic: Template,
@@ -94,7 +94,7 @@ pub enum MqttMessage {
         payload: Template,
         /// Quality of service.
         qos: Qos,
-        /// Whether the broker retains it for later subscribers.
+        /// Whether the broker retains the message for later subscribers.
         is_retained: bool,
     },
     /// Subscribes to topic filters, each with its maximum QoS.
@@ -106,7 +106,7 @@ pub enum MqttMessage {
 }
 
 impl MqttMessage {
-    /// Whether the broker acknowledges it.
+    /// Whether the broker acknowledges the message.
     pub fn is_answered(&self) -> bool {
         !matches!(self, Self::Publish { qos: Qos::AtMostOnce, .. })
     }
@@ -115,15 +115,15 @@ impl MqttMessage {
 /// A violation of MQTT by the broker, a refusal, or a message that cannot be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MqttFault {
-    /// A malformed packet: its kind, and what is wrong.
+    /// A malformed packet: its kind, and what is wrong with it.
     Malformed(Kind, &'static str),
-    /// A packet that may not come now, or never from a broker.
+    /// A packet that is not valid at this point, or never valid from a broker.
     Unexpected(Kind),
     /// A packet of this size in bytes, above the limit.
     Large(u64),
-    /// This number of reason codes, which is not the number of topic filters.
+    /// The number of reason codes differs from the number of topic filters.
     Reasons(usize),
-    /// The broker reused a packet identifier that it has not released.
+    /// The broker reused a packet identifier before releasing it.
     InUse(u16),
     /// The broker resumed a session although a clean start was requested.
     SessionPresent,
@@ -140,7 +140,7 @@ pub enum MqttFault {
 }
 
 impl MqttFault {
-    /// The kind of error that it counts as.
+    /// Returns the kind of error under which the fault is counted.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Refused(..) | Self::Disconnected(..) => ErrorKind::Status,
@@ -195,10 +195,10 @@ pub struct Client {
     awaited: Awaited,
     /// The last packet identifier.
     id: u16,
-    /// Packet identifiers of received QoS 2 messages that are not released. Usually few; at most all 65,535 identifiers.
+    /// Packet identifiers of received QoS 2 messages that are not yet released. Usually few; at most all 65,535 identifiers.
     unreleased: Vec<u16>,
     keep_alive_seconds: u16,
-    /// Whether a keep-alive ping, which is no step of the device, has not been answered.
+    /// Whether a keep-alive ping has not been answered. Such a ping is not a step of the device.
     awaits_pong: bool,
     max_qos: u8,
     is_retain_available: bool,
@@ -207,7 +207,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// The state before the first connection.
+    /// Creates the state before the first connection.
     pub fn new(connect: &MqttConnect) -> Self {
         Self {
             version: connect.version,
@@ -223,7 +223,7 @@ impl Client {
         }
     }
 
-    /// Resets the state for a new connection, except for what belongs to the session.
+    /// Resets the state for a new connection, except for state that belongs to the session.
     pub fn reset(&mut self, connect: &MqttConnect) {
         let unreleased = if connect.is_clean { Vec::new() } else { std::mem::take(&mut self.unreleased) };
         *self = Self { id: self.id, unreleased, ..Self::new(connect) };
@@ -304,8 +304,8 @@ impl Client {
         }
     }
 
-    /// When the next packet must be sent, if the last one was sent at `last_sent_ns`: after nine tenths of the Keep Alive time, because
-    /// a packet takes time to arrive.
+    /// Returns when the next packet must be sent, if the last one was sent at `last_sent_ns`: after nine tenths of the Keep Alive time,
+    /// because a packet takes time to arrive.
     pub fn keep_alive_due(&self, last_sent_ns: u64) -> Option<u64> {
         let is_enabled = self.keep_alive_seconds > 0 && self.awaited != Awaited::Connack;
         is_enabled.then(|| last_sent_ns + u64::from(self.keep_alive_seconds) * (SECOND_NS / 10 * 9))
@@ -322,14 +322,14 @@ impl Client {
         self.awaits_pong
     }
 
-    /// As [`super::Session::read`].
+    /// See [`super::Session::read`].
     pub fn read<'a>(
         &mut self,
         input: &'a [u8],
         checks: &Checks,
         out: &mut Vec<u8>,
     ) -> Result<(usize, Heard<'a>), MqttFault> {
-        // Checked before the packet is complete, because in another protocol the assumed length may never arrive.
+        // This is checked before the packet is complete: if the peer uses another protocol, the assumed length may never arrive.
         if self.awaited == Awaited::Connack
             && let Some(first) = input.first()
             && Kind::from_first_byte(*first) != Kind::CONNACK
@@ -347,7 +347,7 @@ impl Client {
         Ok((used, Heard::Nothing))
     }
 
-    /// Handles the end of the connection by the broker. It is always a fault; MQTT 3.1.1 has no way to announce it.
+    /// Handles the closing of the connection by the broker, which is always a fault: MQTT 3.1.1 has no way to announce it.
     pub fn end(&self, unread: &[u8]) -> MqttFault {
         if unread.is_empty() { MqttFault::Closed } else { MqttFault::Cut }
     }
@@ -409,7 +409,7 @@ impl Client {
                 self.on_filters_acknowledged(kind, reasons, count, checks)
             }
             (Packet::Filters { reasons, .. }, Awaited::Unsuback(count)) if kind == Kind::UNSUBACK => {
-                // In 3.1.1 it has no reason codes.
+                // An UNSUBACK of 3.1.1 has no reason codes.
                 let count = if self.version == Version::V5 { count } else { 0 };
                 self.on_filters_acknowledged(kind, reasons, count, checks)
             }
@@ -468,7 +468,7 @@ impl Client {
         Ok(self.answer(kind, reasons, checks))
     }
 
-    /// The answer to the last message.
+    /// Completes the last message and returns its answer.
     fn answer<'a>(&mut self, kind: Kind, reasons: &[u8], checks: &Checks) -> Heard<'a> {
         self.awaited = Awaited::Nothing;
         let refused = reasons.iter().find(|reason| !allows(checks, **reason));
@@ -481,7 +481,7 @@ impl Client {
     }
 }
 
-/// The first [`MAX_REASON_CHARS`] of a reason string.
+/// Returns the first [`MAX_REASON_CHARS`] of a reason string.
 fn shortened(reason_string: Option<&str>) -> Option<Box<str>> {
     reason_string.map(|text| text.chars().take(MAX_REASON_CHARS).collect())
 }
@@ -494,7 +494,7 @@ fn allows(checks: &Checks, reason: u8) -> bool {
     }
 }
 
-/// The number of topic filters, which must not be 0 (mqtt-v5.0, 3.8.3).
+/// Returns the number of topic filters, which must not be 0 (mqtt-v5.0, 3.8.3).
 fn count<T>(filters: &[T]) -> Result<u16, MqttFault> {
     match u16::try_from(filters.len()) {
         Ok(0) => Err(MqttFault::Unsendable("no topic filter")),

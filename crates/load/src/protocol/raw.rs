@@ -1,5 +1,5 @@
-//! Frames of other protocols directly on TCP: lines, length-prefixed frames as with Erlang's `{packet, N}`, frames of fixed size, or
-//! unframed bytes.
+//! Frames of other protocols directly on TCP: lines, length-prefixed frames as in Erlang's `{packet, N}`, frames of fixed size, or unframed
+//! bytes.
 //!
 //! A frame that arrives in one piece is not copied; a split frame is assembled in the session's buffer.
 
@@ -32,7 +32,7 @@ enum FramingKind {
 }
 
 impl Framing {
-    /// Frames that end with a delimiter, which is not part of the payload. The error is the end of a sentence.
+    /// Frames that end with a delimiter, which is not part of the payload. The error completes a sentence.
     pub fn delimiter(delimiter: &[u8]) -> Result<Self, String> {
         if delimiter.is_empty() {
             return Err("a delimiter needs at least one byte, such as \"\\n\"".to_owned());
@@ -40,7 +40,7 @@ impl Framing {
         Ok(Self(FramingKind::Delimiter(delimiter.into())))
     }
 
-    /// Frames with a length prefix of 1, 2 or 4 bytes. The error is the end of a sentence.
+    /// Frames with a length prefix of 1, 2 or 4 bytes. The error completes a sentence.
     pub fn length_prefix(bytes: usize, is_little_endian: bool) -> Result<Self, String> {
         match bytes {
             1 | 2 | 4 => Ok(Self(FramingKind::Length { bytes, is_little_endian })),
@@ -48,7 +48,7 @@ impl Framing {
         }
     }
 
-    /// Received frames have this size; sent payloads are not framed. The error is the end of a sentence.
+    /// Received frames have this size; sent payloads are not framed. The error completes a sentence.
     pub fn fixed(bytes: u32) -> Result<Self, String> {
         match NonZeroU32::new(bytes) {
             Some(size) if bytes as usize <= MAX_FRAME_BYTES => Ok(Self(FramingKind::Fixed(size))),
@@ -56,7 +56,7 @@ impl Framing {
         }
     }
 
-    /// The bytes of each read are a frame; sent payloads are not framed.
+    /// The bytes of each read form a frame; sent payloads are not framed.
     pub fn none() -> Self {
         Self(FramingKind::Any)
     }
@@ -96,13 +96,13 @@ pub struct RawMessage {
 }
 
 impl RawMessage {
-    /// Whether the next received frame is its answer.
+    /// Whether the next received frame is the answer to this message.
     pub fn is_answered(&self) -> bool {
         self.is_answered
     }
 
-    /// A message with this payload, which is framed when it is sent. `is_answered`: the next received frame is its answer. The error is
-    /// the end of a sentence.
+    /// Creates a message with this payload, which is framed when it is sent. `is_answered` means that the next received frame is the answer
+    /// to it. The error completes a sentence.
     pub fn new(payload: Template, framing: &Arc<Framing>, is_answered: bool) -> Result<Self, String> {
         let max_bytes = match framing.0 {
             FramingKind::Length { bytes, .. } if bytes < 4 => (1 << (8 * bytes)) - 1,
@@ -122,7 +122,7 @@ impl RawMessage {
         Ok(Self { framing: Arc::clone(framing), payload, is_answered, fixed })
     }
 
-    /// The whole frame, if it has no placeholders.
+    /// Returns the whole frame if it has no placeholders.
     pub fn fixed(&self) -> Option<&[u8]> {
         self.fixed.as_deref()
     }
@@ -155,7 +155,7 @@ impl fmt::Display for RawFault {
 }
 
 impl RawFault {
-    /// The kind of error that it counts as.
+    /// Returns the kind of error under which the fault is counted.
     pub fn kind(self) -> ErrorKind {
         match self {
             Self::LongFrame => ErrorKind::Protocol,
@@ -164,7 +164,7 @@ impl RawFault {
     }
 }
 
-/// The reader of a connection's frames.
+/// Reads the frames of a connection.
 #[derive(Debug)]
 pub struct Reader {
     framing: Arc<Framing>,
@@ -173,12 +173,12 @@ pub struct Reader {
     assembly: Assembly,
 }
 
-/// The assembly of a frame that did not arrive in one piece.
+/// Assembles a frame that did not arrive in one piece.
 #[derive(Debug, Default)]
 struct Assembly {
-    /// Whether the buffer holds part of a frame. Otherwise its content was delivered.
+    /// Whether the buffer contains part of a frame. Otherwise its content has been delivered.
     is_within: bool,
-    /// Bytes missing of a frame of known length.
+    /// Number of missing bytes of a frame whose length is known.
     missing_bytes: usize,
     buffer: Vec<u8>,
 }
@@ -190,18 +190,18 @@ enum Found<'a> {
 }
 
 impl Reader {
-    /// A reader for a new connection.
+    /// Creates a reader for a new connection.
     pub fn new(framing: &Arc<Framing>) -> Self {
         Self { framing: Arc::clone(framing), is_awaited: false, assembly: Assembly::default() }
     }
 
-    /// Notes that a message was sent.
+    /// Notes that a message was sent. Returns whether it will have an answer.
     pub fn sent(&mut self, message: &RawMessage) -> SendOutcome {
         self.is_awaited = message.is_answered;
         if message.is_answered { SendOutcome::Awaited } else { SendOutcome::Done }
     }
 
-    /// As [`super::Session::read`].
+    /// See [`super::Session::read`].
     pub fn read<'a>(&'a mut self, input: &'a [u8], checks: &Checks) -> Result<(usize, Heard<'a>), RawFault> {
         if input.is_empty() {
             return Ok((0, Heard::Nothing));
@@ -239,7 +239,7 @@ impl Reader {
         Ok((used, Heard::Answer(Answer { bytes: frame.len() as u64, keeps_alive: true, wrong })))
     }
 
-    /// Handles the end of the connection; `unread` are the unused bytes.
+    /// Handles the end of the connection; `unread` contains the unused bytes.
     pub fn end(&mut self, unread: &[u8]) -> Result<(), RawFault> {
         if self.assembly.is_within || !unread.is_empty() {
             Err(RawFault::Cut)

@@ -1,6 +1,6 @@
 //! The client side of WebSocket (RFC 6455), without extensions.
 //!
-//! A message that arrives in one piece is not copied; a fragmented or split one is assembled in the session's buffer. Ping and Close
+//! A message that arrives in one piece is not copied; a fragmented or split message is assembled in the session's buffer. Ping and Close
 //! frames of the server are answered automatically.
 
 mod frame;
@@ -29,14 +29,14 @@ const KEPT_BYTES: usize = 4096;
 /// The close code for a normal closure (RFC 6455, 7.4.1).
 const NORMAL_CLOSURE: u16 = 1000;
 
-/// A violation of WebSocket by the server, or the end of the session by it.
+/// A violation of WebSocket by the server, or the end of the session caused by the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WebSocketFault {
     /// The reply to the upgrade is not HTTP.
     Head,
     /// The head of the reply is longer than 64 kB, or has more than 128 fields.
     LongHead,
-    /// The reply has another status than 101.
+    /// The status of the reply is not 101.
     Status(u16),
     /// The reply lacks `Upgrade: websocket` or `Connection: Upgrade`.
     Upgrade,
@@ -60,13 +60,13 @@ pub enum WebSocketFault {
     FragmentedControl,
     /// A continuation frame outside a message.
     Continuation,
-    /// A new message within a fragmented one.
+    /// A new message starts within a fragmented one.
     Interleaved,
     /// A message of more than 16 MiB.
     LongMessage,
     /// Text that is not UTF-8.
     Text,
-    /// A Close frame with half a code, or with a code that must not be sent.
+    /// A Close frame with an incomplete code, or with a code that must not be sent.
     CloseCode,
     /// The server sent a Close frame.
     Closed {
@@ -118,7 +118,7 @@ impl fmt::Display for WebSocketFault {
 }
 
 impl WebSocketFault {
-    /// The kind of error that it counts as.
+    /// Returns the kind of error under which the fault is counted.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Status(_) => ErrorKind::Status,
@@ -127,7 +127,7 @@ impl WebSocketFault {
         }
     }
 
-    /// The code of the Close frame for the server (RFC 6455, 7.4.1); `None` if the session has ended.
+    /// Returns the code of the Close frame for the server (RFC 6455, 7.4.1); `None` if the session has ended.
     fn close_code(&self) -> Option<u16> {
         match self {
             Self::Text => Some(1007),
@@ -138,14 +138,14 @@ impl WebSocketFault {
     }
 }
 
-/// A Close frame, which the server has to answer with one of its own.
+/// A Close frame, which the server has to answer with a Close frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CloseFrame {
     payload: Box<[u8]>,
 }
 
 impl CloseFrame {
-    /// A Close frame with a code and a reason. The error is the end of a sentence.
+    /// Creates a Close frame with a code and a reason. The error completes a sentence.
     pub fn new(code: u16, reason: &str) -> Result<Self, String> {
         if !may_be_sent(code) {
             return Err(format!(
@@ -161,7 +161,7 @@ impl CloseFrame {
 
 #[derive(Debug)]
 enum State {
-    /// Not yet open, or no longer.
+    /// The session is not open yet, or no longer open.
     Closed,
     Opening(Box<Opening>),
     Open,
@@ -206,7 +206,7 @@ pub struct Connection {
     valid_bytes: u32,
 }
 
-/// What was read, without a borrow of the input.
+/// What was read, without borrowing the input.
 enum Step {
     Nothing,
     Ready,
@@ -285,7 +285,7 @@ impl Connection {
         self.state = State::Closed;
     }
 
-    /// As [`super::Session::read`]. After a fault `out` may hold a Close frame.
+    /// See [`super::Session::read`]. After a fault, `out` may contain a Close frame.
     pub fn read<'a>(
         &'a mut self,
         input: &'a [u8],
@@ -314,7 +314,7 @@ impl Connection {
         }
     }
 
-    /// Handles the end of the connection by the server; `unread` are the unused bytes.
+    /// Handles the closing of the connection by the server; `unread` contains the unused bytes.
     pub fn end(&mut self, unread: &[u8]) -> Result<(), WebSocketFault> {
         let is_within =
             self.partial.is_some() || self.incomplete != Incomplete::Nothing || !unread.is_empty();
@@ -459,7 +459,7 @@ impl Connection {
     }
 }
 
-/// The code and reason of a Close frame (RFC 6455, 5.5.1).
+/// Parses the code and reason of a Close frame (RFC 6455, 5.5.1).
 fn parse_close(payload: &[u8]) -> Result<(Option<u16>, &str), WebSocketFault> {
     match payload {
         [] => Ok((None, "")),
@@ -475,8 +475,8 @@ fn parse_close(payload: &[u8]) -> Result<(Option<u16>, &str), WebSocketFault> {
     }
 }
 
-/// Whether a Close frame may contain this code: codes of RFC 6455 (7.4) and of IANA's registry, and those for libraries and
-/// applications. 1005, 1006 and 1015 are reserved for local use.
+/// Whether a Close frame may contain this code. Permitted are codes of RFC 6455 (7.4) and of IANA's registry, and those for libraries and
+/// applications; 1005, 1006 and 1015 are reserved for local use.
 fn may_be_sent(code: u16) -> bool {
     matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999)
 }

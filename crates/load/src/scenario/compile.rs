@@ -18,11 +18,11 @@ use crate::template::Template;
 pub use tls::SystemTrust;
 
 impl Scenario {
-    /// Compiles the scenario. `begin_ns` is the instant from which on devices may connect, CLOCK_MONOTONIC; `address_of` returns the
-    /// resolved address of a target ([`Scenario::targets`]).
+    /// Compiles the scenario. Devices may connect from the instant `begin_ns` on (CLOCK_MONOTONIC); `address_of` returns the resolved
+    /// address of a target ([`Scenario::targets`]).
     ///
     /// # Errors
-    /// If a source address has another IP version than the target, a certificate cannot be used, or a step does not fit its protocol.
+    /// If source address and target have different IP versions, a certificate cannot be used, or a protocol does not support a step.
     pub fn compile(
         &self,
         begin_ns: u64,
@@ -50,7 +50,7 @@ impl Scenario {
 /// The distinct names of steps.
 struct StepNames {
     names: Vec<String>,
-    /// Whether names begin with the kind of devices, because there are several.
+    /// Whether names begin with the name of the group of devices, because there are several groups.
     has_prefix: bool,
 }
 
@@ -77,7 +77,7 @@ fn compile_kind(
     let tls = kind.tls.as_ref().map(|tls| tls::tls(kind, tls, system_trust)).transpose()?;
     let mut program = Program { kind, names, ops: Vec::new() };
     let body = if ends_closed(&kind.steps) {
-        // Each turn has a connection of its own.
+        // Each turn has its own connection.
         if !matches!(first(&kind.steps), Some((_, Action::Connect))) {
             program.connect("connect", 0)?;
         }
@@ -114,7 +114,7 @@ fn compile_kind(
     })
 }
 
-/// Whether the connection is closed after the steps.
+/// Whether the connection is closed at the end of the steps.
 fn ends_closed(steps: &[Step]) -> bool {
     let ends = steps.iter().rev().find(|step| needs_connection(step));
     ends.is_some_and(|step| match &step.action {
@@ -123,7 +123,7 @@ fn ends_closed(steps: &[Step]) -> bool {
     })
 }
 
-/// The first action that needs or changes the connection, and the index of the top-level step that contains it.
+/// Returns the first action that needs or changes the connection, and the index of the top-level step that contains it.
 fn first(steps: &[Step]) -> Option<(usize, &Action)> {
     let at = steps.iter().position(needs_connection)?;
     match &steps[at].action {
@@ -154,7 +154,7 @@ impl Program<'_, '_> {
         self.all(&kind.on_connect, depth)
     }
 
-    /// `depth` is the number of enclosing repetitions.
+    /// Compiles steps; `depth` is the number of enclosing loops.
     fn all(&mut self, steps: &[Step], depth: usize) -> Result<(), LoadError> {
         steps.iter().try_for_each(|step| self.one(step, depth))
     }
@@ -188,7 +188,7 @@ impl Program<'_, '_> {
     }
 }
 
-/// The protocol of a kind of devices.
+/// Returns the protocol of a group of devices.
 fn protocol(kind: &Devices) -> Result<Protocol, LoadError> {
     match &kind.protocol {
         ProtocolOptions::Http { .. } => Ok(Protocol::Http),
@@ -200,7 +200,7 @@ fn protocol(kind: &Devices) -> Result<Protocol, LoadError> {
     }
 }
 
-/// The message that a step sends.
+/// Returns the message that a step sends.
 fn message(kind: &Devices, step: &Step) -> Result<Message, LoadError> {
     match &kind.protocol {
         ProtocolOptions::Http { fields } => http::message(kind, fields, step),
@@ -215,7 +215,8 @@ fn misplaced(kind: &Devices, step: &Step) -> LoadError {
     LoadError::Unfit { kind: kind.name.clone(), what: step.name.clone(), why }
 }
 
-/// The header fields of a request: `Host`, those of its kind of devices, and its own, which replace those of the kind.
+/// Returns the header fields of a request: `Host`, the fields that all requests of the devices have, and the request's own. The request's
+/// own fields override the others.
 fn head(
     kind: &Devices,
     common: &[(String, Template)],

@@ -1,4 +1,4 @@
-//! Parses a kind of devices: its target, and the options of its protocol.
+//! Parses a group of devices: the target, and the options of its protocol.
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -13,11 +13,11 @@ use crate::clock::SECOND_NS;
 use crate::protocol::mqtt::{MqttConnect, Qos, Version, Will, topic_fault};
 use crate::template::{Table, Template};
 
-/// Maximum number of devices of a kind: a hundred times the ports of one machine.
+/// Maximum number of devices in a group: a hundred times the ports of one host.
 const MAX_DEVICES: u64 = 10_000_000;
-/// Default timeout of connecting. After a lost SYN the second is sent after a second (RFC 6298, 2.1).
+/// Default timeout for connecting. If a SYN is lost, the next one is sent after a second (RFC 6298, 2.1).
 const CONNECT_TIMEOUT_NS: u64 = 5 * SECOND_NS;
-/// Default timeout of an answer.
+/// Default timeout for an answer.
 const TIMEOUT_NS: u64 = 10 * SECOND_NS;
 /// Default pause after an error.
 const PAUSE_NS: u64 = SECOND_NS;
@@ -26,7 +26,7 @@ const KEEP_ALIVE_S: u64 = 60;
 /// Maximum size of messages of fixed size. Each device may buffer one.
 const MAX_FIXED_BYTES: u64 = 1 << 20;
 
-/// Parses a kind; `at` is the place of its name. `turns` as in [`Context`].
+/// Parses a group of devices. `at` is the position of its name; `turns` is explained in [`Context`].
 pub fn read(at: &Range<usize>, value: &Value<'_>, turns: Option<Option<u64>>) -> Option<Devices> {
     let name = value.key;
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
@@ -59,7 +59,7 @@ pub fn read(at: &Range<usize>, value: &Value<'_>, turns: Option<Option<u64>>) ->
         keys.refuse("tls", &why);
         Some(None)
     };
-    // With a faulty table, all texts that use it would have faults.
+    // If the table is faulty, all texts that use it would add more faults.
     if has_table && table.is_none() {
         return None;
     }
@@ -79,7 +79,7 @@ pub fn read(at: &Range<usize>, value: &Value<'_>, turns: Option<Option<u64>>) ->
     })
 }
 
-/// The table: `None` without one, `Some(None)` if it has faults.
+/// Reads the table: `None` without a table, `Some(None)` if it has faults.
 fn read_table(keys: &Keys<'_>) -> Option<SharedTable> {
     let value = keys.get("table")?;
     let Some((file, bytes)) = value.file() else { return Some(None) };
@@ -101,7 +101,7 @@ fn read_sources(keys: &Keys<'_>) -> Option<Vec<IpAddr>> {
     sources.into_iter().collect()
 }
 
-/// The options of the protocol; options of other protocols are refused.
+/// Parses the options of the protocol; options of other protocols are refused.
 fn read_protocol(
     keys: &Keys<'_>,
     place: &Value<'_>,
@@ -152,7 +152,7 @@ fn read_protocol(
     }
 }
 
-/// Header fields: their names and values.
+/// Parses header fields: their names and values.
 pub fn read_fields(value: &Value<'_>, table: Option<&Arc<Table>>) -> Option<Vec<(String, Template)>> {
     let mut fields = Some(Vec::new());
     for (at, value) in value.entries()? {
@@ -174,7 +174,7 @@ pub fn check_field_name(at: &Range<usize>, value: &Value<'_>, is_sent: bool) -> 
         value.document().fault(at.clone(), format!("{name:?} is not a valid header field name"));
         return None;
     }
-    // Servers refuse a request with two lengths or a wrong one, because it could be request smuggling.
+    // Servers refuse a request with two lengths or a wrong length, because it could be request smuggling.
     let lower = name.to_ascii_lowercase();
     let is_own = matches!(lower.as_str(), "content-length" | "transfer-encoding" | "upgrade")
         || lower.starts_with("sec-websocket-");
@@ -219,7 +219,7 @@ fn read_mqtt(devices: &Keys<'_>, table: Option<&Arc<Table>>) -> Option<MqttConne
 
     if let (Some(keys), Some(Version::V311)) = (&keys, version) {
         keys.refuse("session_expiry", "is for `version = \"5\"`; in 3.1.1 `clean = false` keeps a session");
-        // MQTT 3.1.1, 3.1.2.9: no password without a user name.
+        // A password needs a user name (MQTT 3.1.1, 3.1.2.9).
         if user == Some(None) {
             keys.refuse("password", "needs `user` in MQTT 3.1.1");
         }
@@ -236,7 +236,7 @@ fn read_mqtt(devices: &Keys<'_>, table: Option<&Arc<Table>>) -> Option<MqttConne
     })
 }
 
-/// A duration of whole seconds.
+/// Parses a duration of whole seconds.
 fn whole_seconds(value: &Value<'_>, max: u64) -> Option<u64> {
     let nanoseconds = value.duration_ns()?;
     let seconds = nanoseconds / SECOND_NS;
@@ -257,7 +257,7 @@ fn read_will(value: &Value<'_>, table: Option<&Arc<Table>>) -> Option<Will> {
     Some(Will { topic: topic?, payload: payload?, qos: qos?, is_retained: is_retained? })
 }
 
-/// A topic to publish to.
+/// Parses a topic to publish to.
 pub fn read_topic(value: &Value<'_>, table: Option<&Arc<Table>>) -> Option<Template> {
     let text = value.text()?;
     if let Some(why) = topic_fault(text.as_bytes()) {
@@ -267,7 +267,7 @@ pub fn read_topic(value: &Value<'_>, table: Option<&Arc<Table>>) -> Option<Templ
     value.line(table)
 }
 
-/// The quality of service; 0 by default.
+/// Parses the quality of service, which is 0 by default.
 pub fn read_qos(keys: &Keys<'_>) -> Option<Qos> {
     keys.get("qos").map_or(Some(0), |value| value.integer(0..=2)).map(|qos| match qos {
         0 => Qos::AtMostOnce,
@@ -331,7 +331,7 @@ fn read_tls(devices: &Keys<'_>, target: &Target) -> Option<Tls> {
 
 fn read_pem(value: &Value<'_>) -> Option<Pem> {
     let (file, bytes) = value.file()?;
-    // The content is parsed when compiling; another file format is reported here, with its place.
+    // The content is parsed when the scenario is compiled; other file formats are reported here, with their position.
     if !bytes.windows(11).any(|window| window == b"-----BEGIN ") {
         value.fault(format!("`{} = {file:?}` is not a PEM file: it contains no -----BEGIN", value.key));
         return None;

@@ -1,4 +1,4 @@
-//! Faults of a scenario: place, offending text, and what would be right.
+//! Faults of a scenario: position, offending text, and what would be correct.
 
 use std::fmt;
 use std::ops::Range;
@@ -8,23 +8,23 @@ const MAX_COLUMNS: usize = 160;
 /// Maximum number of displayed faults. A file with more is probably not a scenario.
 const MAX_SHOWN: usize = 20;
 
-/// All faults of a scenario, in the order of the file; never empty.
+/// All faults of a scenario, in the order of the file. Never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Faults {
-    /// File name, as the caller gave it.
+    /// File name, as passed by the caller.
     pub file: String,
     /// The faults.
     pub faults: Vec<Fault>,
 }
 
-/// A fault.
+/// A fault in a scenario.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     /// Line, from 1.
     pub line: usize,
     /// Column in characters, from 1.
     pub column: usize,
-    /// What is wrong, and what would be right.
+    /// What is wrong, and what would be correct.
     pub message: String,
     /// Text of the line.
     pub excerpt: String,
@@ -33,7 +33,7 @@ pub struct Fault {
 }
 
 impl Faults {
-    /// From byte ranges of a text and messages.
+    /// Creates faults from messages and their byte ranges in a text.
     pub(super) fn new(file: &str, text: &str, mut found: Vec<(Range<usize>, String)>) -> Self {
         found.sort_by_key(|(at, _)| at.start);
         found.dedup();
@@ -44,7 +44,7 @@ impl Faults {
 
 impl Fault {
     fn new(text: &str, at: &Range<usize>, message: String) -> Self {
-        // A fault at the end of the file is shown after its last line.
+        // A fault at the end of the file is shown at the end of the last line.
         let end = text.trim_end_matches(['\n', '\r']).len();
         let start = floor(text, at.start.min(end));
         let line_start = text[..start].rfind('\n').map_or(0, |at| at + 1);
@@ -60,7 +60,7 @@ impl Fault {
     }
 }
 
-/// The start of the character to which a byte belongs.
+/// Returns the start of the character that contains a byte.
 fn floor(text: &str, mut at: usize) -> usize {
     while !text.is_char_boundary(at) {
         at -= 1;

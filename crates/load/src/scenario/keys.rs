@@ -1,11 +1,11 @@
-//! All keys of a scenario, by table. The parser accepts no others; tests compare the schema and the reference with this list.
+//! All keys of a scenario, by table. The parser accepts no other keys; tests compare the schema and the reference with this list.
 
 /// A table of a scenario.
 #[derive(Debug)]
 pub struct Place {
-    /// Its title, which is the heading of its section in the reference.
+    /// Title, which is the heading of the table's section in the reference.
     pub title: &'static str,
-    /// Its keys.
+    /// Keys of the table.
     pub keys: &'static [&'static str],
 }
 
@@ -23,7 +23,7 @@ places! {
     FILE = "the file": ["load", "devices"];
     /// The schedule.
     LOAD = "load": ["rate", "spacing", "ramp", "for", "turns", "connect_within", "rundown", "seed"];
-    /// A kind of devices.
+    /// A group of devices.
     DEVICES = "devices.NAME": [
         "target", "count", "steps", "on_connect", "table", "sources", "connect_timeout", "timeout", "pause", "fields",
         "subprotocols", "mqtt", "framing", "tls"
@@ -40,27 +40,27 @@ places! {
     TLS = "tls": ["verify", "ca", "certificate", "key", "server_name"];
     /// Conditions for a reply.
     CHECK = "check": ["status", "fields", "body"];
-    /// A step.
+    /// The step `connect`.
     CONNECT = "step connect": ["connect", "name"];
-    /// A step.
+    /// The step `request`.
     REQUEST = "step request": ["request", "fields", "body", "json", "check", "name"];
-    /// A step.
+    /// The step `send`.
     SEND = "step send": ["send", "as", "name"];
-    /// A step.
+    /// The step `expect`.
     EXPECT = "step expect": ["expect", "name"];
-    /// A step.
+    /// The step `publish`.
     PUBLISH = "step publish": ["publish", "payload", "json", "qos", "retain", "name"];
-    /// A step.
+    /// The step `subscribe`.
     SUBSCRIBE = "step subscribe": ["subscribe", "qos", "name"];
-    /// A step.
+    /// The step `unsubscribe`.
     UNSUBSCRIBE = "step unsubscribe": ["unsubscribe", "name"];
-    /// A step.
+    /// The step `ping`.
     PING = "step ping": ["ping", "name"];
-    /// A step.
+    /// The step `sleep`.
     SLEEP = "step sleep": ["sleep", "give_or_take", "exponential"];
-    /// A step.
+    /// The step `repeat`.
     REPEAT = "step repeat": ["repeat", "steps"];
-    /// A step.
+    /// The step `close`.
     CLOSE = "step close": ["close"];
 }
 

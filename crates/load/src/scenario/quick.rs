@@ -1,4 +1,4 @@
-//! A load without a scenario file: generates the usual scenario for a target.
+//! Generates the default scenario for a target, for a load without a scenario file.
 
 use super::target::{Family, Target};
 use super::{CONNECTIONS_PER_S, MAX_RATE_PER_S, Scenario};
@@ -6,14 +6,14 @@ use crate::LoadError;
 use crate::program::seconds_ns;
 use crate::schedule::Spacing;
 
-/// Rate at which MQTT devices connect. RabbitMQ 3.10 on OTP 25 needs some 3 ms of CPU per connection (`make bench`), and devices whose
+/// Rate at which MQTT devices connect. RabbitMQ 3.10 on OTP 25 needs some 3 ms of CPU time per connection (`make bench`), and devices whose
 /// connection times out connect again.
 const MQTT_CONNECTIONS_PER_S: u64 = 200;
 
 /// Parameters of a load without a scenario file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Quick {
-    /// Arrivals per second of an open load. `None`: a closed load, in which each device sends as soon as it is answered.
+    /// Arrivals per second of an open load. `None`: a closed load, in which each device sends as soon as it has received an answer.
     pub per_second: Option<f64>,
     /// The time between arrivals.
     pub spacing: Spacing,
@@ -32,23 +32,23 @@ impl Default for Quick {
 }
 
 impl Scenario {
-    /// The usual load for a target:
+    /// Creates the default load for a target:
     ///
     /// - `http`, `https`: GET of the URL's path.
     /// - `ws`, `wss`: sends a text and waits for a message, as from an echo server.
     /// - `mqtt`, `mqtts`: connects and stays connected; with a rate, publishes a number at QoS 1 to a topic per device.
-    /// - `tcp`, `tls`: sends a line and waits for one.
+    /// - `tcp`, `tls`: sends a line and waits for a line.
     pub fn quick(url: &str, quick: &Quick) -> Result<Self, LoadError> {
         let text = Self::quick_text(url, quick)?;
         let no_files = |_: &str| Err(std::io::ErrorKind::NotFound.into());
         Self::parse(url, &text, &no_files).map_err(|faults| {
-            // The text is generated, so its lines and columns mean nothing to the user; only a placeholder in the URL can be wrong.
+            // The text is generated, so its lines and columns mean nothing to the user. Only a placeholder in the URL can be wrong.
             let why: Vec<&str> = faults.faults.iter().map(|fault| fault.message.as_str()).collect();
             refuse("target", url, why.join("; "))
         })
     }
 
-    /// The text of the usual scenario for a target, which can be saved, changed and used as a file.
+    /// Returns the text of the default scenario for a target, which can be saved, changed and used as a file.
     pub fn quick_text(url: &str, quick: &Quick) -> Result<String, LoadError> {
         let target = Target::parse(url).map_err(|why| refuse("target", url, why))?;
         let check = |what, given: String, is_right: bool, bounds: &str| match is_right {
@@ -127,7 +127,7 @@ fn refuse(what: &'static str, given: &str, why: impl Into<String>) -> LoadError 
     LoadError::Quick { what, given: given.to_owned(), why: why.into() }
 }
 
-/// A TOML basic string.
+/// Writes a TOML basic string.
 fn quoted(text: &str) -> String {
     // TOML supports all escapes of JSON.
     serde_json::Value::from(text).to_string()

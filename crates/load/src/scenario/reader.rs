@@ -1,4 +1,4 @@
-//! Reads values of a TOML document with their places, and collects faults, so that all of them are reported at once.
+//! Reads values of a TOML document with their positions, and collects faults, so that all faults are reported together.
 
 use std::cell::RefCell;
 use std::fmt::Display;
@@ -17,7 +17,7 @@ use crate::template::{Table, Template};
 /// Returns the content of a file that a scenario names.
 pub type Files<'f> = &'f dyn Fn(&str) -> io::Result<Vec<u8>>;
 
-/// A text with its faults.
+/// A text, and the faults found in it.
 pub struct Document<'b> {
     pub text: &'b str,
     pub files: Files<'b>,
@@ -34,7 +34,7 @@ impl<'b> Document<'b> {
         self.faults.borrow_mut().push((at, message.into()));
     }
 
-    /// The faults, if there are any.
+    /// Returns the faults, if there are any.
     pub fn faults(&self, file: &str) -> Option<Faults> {
         let found = self.faults.take();
         (!found.is_empty()).then(|| Faults::new(file, self.text, found))
@@ -46,7 +46,7 @@ pub struct Keys<'r> {
     document: &'r Document<'r>,
     table: &'r DeTable<'r>,
     place: &'static Place,
-    /// Place of its header, or of the whole inline table.
+    /// Position of the table's header, or of the whole inline table.
     pub at: Range<usize>,
 }
 
@@ -70,14 +70,14 @@ impl<'r> Keys<'r> {
         Self { document, table, place, at }
     }
 
-    /// The value of a key, if the table has it.
+    /// Returns the value of a key, if the table has it.
     pub fn get(&self, key: &'static str) -> Option<Value<'r>> {
         debug_assert!(self.place.keys.contains(&key), "{key} is not listed for {}", self.place.title);
         let (_, value) = self.table.get_key_value(key)?;
         Some(Value { document: self.document, key, at: value.span(), value: value.get_ref() })
     }
 
-    /// The value of a required key.
+    /// Returns the value of a required key; adds a fault if it is missing.
     pub fn require(&self, key: &'static str, example: &str) -> Option<Value<'r>> {
         let value = self.get(key);
         if value.is_none() {
@@ -94,7 +94,7 @@ impl<'r> Keys<'r> {
     }
 }
 
-/// A value with its key and place.
+/// A value with its key and position.
 #[derive(Clone)]
 pub struct Value<'r> {
     document: &'r Document<'r>,
@@ -117,17 +117,17 @@ impl<'r> Value<'r> {
         self.fault(format!("`{}` must be {wanted}, not {article} {}", self.key, self.value.type_str()));
     }
 
-    /// The document of this value.
+    /// Returns the document of this value.
     pub fn document(&self) -> &'r Document<'r> {
         self.document
     }
 
-    /// The TOML value.
+    /// Returns the TOML value.
     pub fn raw(&self) -> &'r DeValue<'r> {
         self.value
     }
 
-    /// A string.
+    /// Reads a string.
     pub fn text(&self) -> Option<&'r str> {
         let text = self.value.as_str();
         if text.is_none() {
@@ -136,13 +136,13 @@ impl<'r> Value<'r> {
         text
     }
 
-    /// A string that is parsed into something else.
+    /// Reads a string and parses it.
     pub fn parsed<T, E: Display>(&self, parse: impl FnOnce(&str) -> Result<T, E>) -> Option<T> {
         let text = self.text()?;
         parse(text).map_err(|why| self.fault(format!("`{} = {text:?}`: {why}", self.key))).ok()
     }
 
-    /// An integer within bounds.
+    /// Reads an integer within bounds.
     pub fn integer(&self, bounds: RangeInclusive<u64>) -> Option<u64> {
         let Some(integer) = self.value.as_integer() else {
             self.fault_type("an integer");
@@ -157,7 +157,7 @@ impl<'r> Value<'r> {
         number
     }
 
-    /// A number above 0 and at most `max`.
+    /// Reads a number above 0 and at most `max`.
     pub fn positive(&self, max: f64) -> Option<f64> {
         let (text, number) = match self.value {
             DeValue::Integer(integer) => {
@@ -177,7 +177,7 @@ impl<'r> Value<'r> {
         number
     }
 
-    /// `true` or `false`.
+    /// Reads `true` or `false`.
     pub fn boolean(&self) -> Option<bool> {
         let boolean = self.value.as_bool();
         if boolean.is_none() {
@@ -186,7 +186,7 @@ impl<'r> Value<'r> {
         boolean
     }
 
-    /// A duration with its unit, in nanoseconds.
+    /// Reads a duration with its unit, in nanoseconds.
     pub fn duration_ns(&self) -> Option<u64> {
         if self.value.is_integer() || self.value.is_float() {
             let number = &self.document.text[self.at.clone()];
@@ -196,7 +196,7 @@ impl<'r> Value<'r> {
         self.parsed(units::duration_ns)
     }
 
-    /// A duration above 0 with its unit, in nanoseconds.
+    /// Reads a duration above 0 with its unit, in nanoseconds.
     pub fn positive_duration_ns(&self) -> Option<u64> {
         let nanoseconds = self.duration_ns()?;
         if nanoseconds == 0 {
@@ -206,7 +206,7 @@ impl<'r> Value<'r> {
         Some(nanoseconds)
     }
 
-    /// One of several names.
+    /// Reads one of several names.
     pub fn choice<T: Copy>(&self, choices: &[(&str, T)]) -> Option<T> {
         let text = self.text()?;
         let found = choices.iter().find(|(name, _)| *name == text).map(|(_, choice)| *choice);
@@ -217,7 +217,7 @@ impl<'r> Value<'r> {
         found
     }
 
-    /// The elements of an array, or a single value without brackets.
+    /// Returns the elements of an array, or a single value without brackets.
     pub fn list(&self) -> Vec<Value<'r>> {
         match self.value {
             DeValue::Array(values) => values
@@ -233,7 +233,7 @@ impl<'r> Value<'r> {
         }
     }
 
-    /// A table with a fixed set of keys.
+    /// Reads a table with a fixed set of keys.
     pub fn keys(&self, place: &'static Place) -> Option<Keys<'r>> {
         let table = self.value.as_table();
         if table.is_none() {
@@ -242,7 +242,7 @@ impl<'r> Value<'r> {
         Some(Keys::new(self.document, table?, self.at.clone(), place))
     }
 
-    /// The entries of a table with arbitrary keys, in the order of the file, each with the place of its key.
+    /// Returns the entries of a table with arbitrary keys, in the order of the file, each with the position of its key.
     pub fn entries(&self) -> Option<Vec<(Range<usize>, Value<'r>)>> {
         let Some(table) = self.value.as_table() else {
             self.fault_type("a table");
@@ -253,13 +253,13 @@ impl<'r> Value<'r> {
         Some(entries)
     }
 
-    /// A text with placeholders.
+    /// Reads a text with placeholders.
     pub fn template(&self, table: Option<&Arc<Table>>) -> Option<Template> {
         let text = self.text()?;
         Template::parse(text, table).map_err(|why| self.fault_within(&why)).ok()
     }
 
-    /// A single-line text with placeholders, as in header fields.
+    /// Reads a single-line text with placeholders, as in header fields.
     pub fn line(&self, table: Option<&Arc<Table>>) -> Option<Template> {
         if self.text()?.chars().any(|c| c.is_control() && c != '\t') {
             self.fault(format!("`{}` contains a line break or another control character", self.key));
@@ -268,7 +268,7 @@ impl<'r> Value<'r> {
         self.template(table)
     }
 
-    /// Adds a fault at the part of the value that the message quotes first in backticks, or at the whole value if it has no such part.
+    /// Adds a fault at the first part of the value that the message quotes in backticks. Without such a part, the whole value is marked.
     pub fn fault_within(&self, why: &str) {
         let part = why.split('`').nth(1).unwrap_or_default();
         let at = match self.document.text[self.at.clone()].find(part) {
@@ -278,7 +278,7 @@ impl<'r> Value<'r> {
         self.document.fault(at, why);
     }
 
-    /// The name and content of the file that this value names.
+    /// Reads the file that this value names. Returns its name and content.
     pub fn file(&self) -> Option<(String, Vec<u8>)> {
         let name = self.text()?;
         match (self.document.files)(name) {
@@ -299,7 +299,7 @@ fn entry<'r>(
     (key.span(), Value { document, key: key.get_ref(), at: value.span(), value: value.get_ref() })
 }
 
-/// A message about something unknown, with the closest known name, or all of them.
+/// Formats a message about something unknown, with the closest known name, or with all names.
 pub fn unknown(what: &str, given: &str, known: &[&str]) -> String {
     match closest(given, known) {
         Some(close) => format!("{what}; did you mean `{close}`?"),
@@ -307,7 +307,7 @@ pub fn unknown(what: &str, given: &str, known: &[&str]) -> String {
     }
 }
 
-/// The known name that is most similar to a mistyped one, if any is similar enough.
+/// Returns the known name that is most similar to a mistyped name, if any is similar enough.
 pub fn closest<'k>(given: &str, known: &[&'k str]) -> Option<&'k str> {
     let given = given.to_ascii_lowercase().replace('-', "_");
     let distance_to = |name: &str| strsim::damerau_levenshtein(&given, &name.replace('-', "_"));

@@ -17,9 +17,9 @@ use crate::protocol::mqtt::{MqttMessage, filter_fault};
 use crate::template::{Table, Template};
 use flow::Flow;
 
-/// Maximum length of a step's name, which is shown in tables.
+/// Maximum length of a step's name in characters; names are shown in tables.
 const MAX_NAME_CHARS: usize = 80;
-/// Maximum number of repetitions.
+/// Maximum number of iterations of a loop.
 const MAX_REPETITIONS: u64 = 1_000_000_000;
 
 /// The context in which steps are parsed.
@@ -47,7 +47,7 @@ impl Context {
     }
 }
 
-/// Parses `on_connect` and `steps` of a kind of devices.
+/// Parses `on_connect` and `steps` of a group of devices.
 pub fn read_all(keys: &Keys<'_>, context: &Context) -> Option<(Vec<Step>, Vec<Step>)> {
     let mut setup = Flow::of_on_connect();
     let on_connect = match keys.get("on_connect") {
@@ -130,7 +130,7 @@ fn read_step(value: &Value<'_>, context: &Context, flow: &mut Flow) -> Option<St
     Some(step)
 }
 
-/// Why a step is not possible in a protocol; `None` if it is.
+/// Returns why a step is not possible with a protocol; `None` if it is possible.
 fn misplaced(action: &str, scheme: Scheme) -> Option<String> {
     let meant: &[Family] = match action {
         "request" => &[Family::Http],
@@ -166,7 +166,7 @@ fn read_action(name: &'static str, keys: &Keys<'_>, context: &Context, flow: &mu
             request.map(|request| Action::Request(Box::new(request)))
         }
         "send" => read_send(&value, keys, context),
-        // `expect = true` allows a table with a name.
+        // `expect = true` exists for a table that only sets a name.
         "expect" if value.raw().is_bool() => {
             require_true(&value).map(|()| Action::Expect { checks: Checks::default() })
         }
@@ -258,7 +258,7 @@ fn read_request(value: &Value<'_>, keys: &Keys<'_>, context: &Context) -> Option
     Some(Request { method, path, fields, body: body?, checks: checks? })
 }
 
-/// `GET /path`, or `/path` alone.
+/// Parses `GET /path`, or only `/path`.
 fn read_request_line(value: &Value<'_>, table: Option<&Arc<Table>>) -> Option<(String, Template)> {
     let text = value.text()?;
     let (method, path) =
@@ -275,7 +275,7 @@ fn read_request_line(value: &Value<'_>, table: Option<&Arc<Table>>) -> Option<(S
         value.fault(format!("`request = {text:?}`: a path cannot contain white space; write %20"));
         return None;
     }
-    // The whole line is parsed first, so that faults have the right place.
+    // The whole line is parsed first, so that faults have the correct position.
     let line = value.line(table)?;
     let path = if path.len() == text.len() { line } else { Template::parse(path, table).ok()? };
     Some((method.to_owned(), path))
@@ -308,7 +308,7 @@ fn hex(text: &str) -> Result<Vec<u8>, &'static str> {
     Ok(digits.chunks_exact(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect())
 }
 
-/// A payload, from its own key or from `json`. `Some(None)` if the step has neither.
+/// Reads a payload, from its own key or from `json`. Returns `Some(None)` if the step has neither.
 fn read_payload(keys: &Keys<'_>, key: &'static str, context: &Context) -> Option<Option<Template>> {
     match (keys.get(key), keys.get("json")) {
         (Some(_), Some(_)) => {
@@ -351,7 +351,7 @@ fn read_checks(value: &Value<'_>) -> Option<Checks> {
     Some(Checks { statuses: statuses?, fields: fields?, body: body? })
 }
 
-/// A status, or a range of them.
+/// Parses a status, or a range of statuses.
 fn read_status(value: &Value<'_>) -> Option<(u16, u16)> {
     if value.raw().is_integer() {
         let status = value.integer(100..=599)? as u16;
@@ -364,7 +364,7 @@ fn read_status(value: &Value<'_>) -> Option<(u16, u16)> {
     })
 }
 
-/// A topic filter.
+/// Parses a topic filter.
 fn read_filter(value: &Value<'_>, table: Option<&Arc<Table>>) -> Option<Template> {
     let text = value.text()?;
     if let Some(why) = filter_fault(text.as_bytes()) {
@@ -385,12 +385,12 @@ fn read_sleep(value: &Value<'_>, keys: &Keys<'_>) -> Option<Delay> {
     Some(Delay::Uniform { nanoseconds: nanoseconds?, jitter: jitter.unwrap_or(Some(0.0))? })
 }
 
-/// Whether a device always waits for something in this step.
+/// Whether a device always has to wait in this step.
 fn waits(action: &Action) -> bool {
     match action {
         Action::Request(_) | Action::Expect { .. } | Action::Ping | Action::Sleep(_) => true,
         Action::Mqtt(message) => message.is_answered(),
-        // A device may be connected already; the steps of a repetition have been considered on their own.
+        // A device may be connected already; the steps of a loop have been considered separately.
         Action::Connect | Action::Send { .. } | Action::Repeat { .. } | Action::Close => false,
     }
 }

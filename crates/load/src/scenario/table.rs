@@ -1,8 +1,8 @@
-//! Tables from CSV files (RFC 4180), whose first line names the columns.
+//! Reads tables from CSV files (RFC 4180), whose first line contains the column names.
 
 use crate::template::Table;
 
-/// Parses a table. The error names the line.
+/// Parses a table. The error contains the line number.
 pub fn read(bytes: &[u8]) -> Result<Table, String> {
     // Spreadsheets write a byte order mark.
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
@@ -19,7 +19,7 @@ pub fn read(bytes: &[u8]) -> Result<Table, String> {
     for record in reader.records() {
         let record = record.map_err(to_text)?;
         let line = record.position().map_or(0, csv::Position::line);
-        // In an HTTP head, a line break in a cell would begin another field.
+        // In an HTTP head, a line break in a cell would start another header field.
         if record.iter().any(|cell| cell.chars().any(char::is_control)) {
             return Err(format!("line {line}: a cell contains a line break or another control character"));
         }
@@ -31,7 +31,7 @@ pub fn read(bytes: &[u8]) -> Result<Table, String> {
     Ok(Table { columns, rows })
 }
 
-/// The table with its cells escaped for JSON strings.
+/// Returns the table with its cells escaped for JSON strings.
 pub fn escaped_for_json(table: &Table) -> Table {
     let rows = table.rows.iter().map(|row| row.iter().map(|cell| escaped(cell)).collect());
     Table { columns: table.columns.clone(), rows: rows.collect() }

@@ -1,4 +1,4 @@
-//! The target of devices: a URL such as `https://example.org:8443`.
+//! Parses the target of devices: a URL such as `https://example.org:8443`.
 
 use std::fmt;
 
@@ -38,7 +38,7 @@ pub const SCHEMES: [Scheme; 8] = [
 ];
 
 impl Scheme {
-    /// Its name in a URL.
+    /// Returns the scheme's name in a URL.
     pub fn name(self) -> &'static str {
         match self {
             Self::Http => "http",
@@ -52,7 +52,7 @@ impl Scheme {
         }
     }
 
-    /// The protocol, with or without TLS.
+    /// Returns the protocol, regardless of TLS.
     pub fn family(self) -> Family {
         match self {
             Self::Http | Self::Https => Family::Http,
@@ -67,7 +67,7 @@ impl Scheme {
         matches!(self, Self::Https | Self::Wss | Self::Mqtts | Self::Tls)
     }
 
-    /// The default port (IANA's registry of service names); tcp and tls have none.
+    /// Returns the default port (IANA's registry of service names); tcp and tls have none.
     pub fn default_port(self) -> Option<u16> {
         match self {
             Self::Http | Self::Ws => Some(80),
@@ -79,7 +79,7 @@ impl Scheme {
     }
 }
 
-/// A protocol, with or without TLS.
+/// A protocol, regardless of TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
     /// HTTP/1.1.
@@ -93,7 +93,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// Its schemes, as text.
+    /// Returns the schemes of the protocol, as text.
     pub fn schemes(self) -> &'static str {
         match self {
             Self::Http => "http(s)",
@@ -118,7 +118,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// Parses a URL. The error says what would be right.
+    /// Parses a URL. The error says what would be correct.
     pub fn parse(url: &str) -> Result<Self, String> {
         let Some((scheme, rest)) = url.split_once("://") else {
             return Err("a target is a URL: \"http://127.0.0.1:8080\"".to_owned());
@@ -182,7 +182,7 @@ impl Target {
         Ok(Self { scheme, host: host.to_owned(), port, path })
     }
 
-    /// Host and port as in the `Host` field (RFC 9110, 7.2), without the default port.
+    /// Returns host and port as in the `Host` field (RFC 9110, 7.2), without the default port.
     pub fn authority(&self) -> String {
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         if self.scheme.default_port() == Some(self.port) { host } else { format!("{host}:{}", self.port) }

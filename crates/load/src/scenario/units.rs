@@ -3,7 +3,7 @@
 /// Longest duration in a scenario: 30 days.
 pub const MAX_DURATION_NS: u64 = 30 * 24 * 3600 * 1_000_000_000;
 
-/// Parses a duration with its unit, into nanoseconds.
+/// Parses a duration with its unit. Returns nanoseconds.
 pub fn duration_ns(text: &str) -> Result<u64, String> {
     let example = "a time needs a unit: \"900ms\", \"1.5s\", \"2min\", \"1h\"";
     let (number, unit) = number_and_unit(text).ok_or_else(|| example.to_owned())?;
@@ -25,7 +25,7 @@ pub fn duration_ns(text: &str) -> Result<u64, String> {
     Ok(nanoseconds.round() as u64)
 }
 
-/// Parses a percentage into a share: `10%` is 0.1.
+/// Parses a percentage. Returns a share: `10%` is 0.1.
 pub fn share(text: &str) -> Result<f64, String> {
     match number_and_unit(text) {
         Some((number, "%")) if number <= 100.0 => Ok(number / 100.0),

@@ -1,4 +1,4 @@
-//! Servers whose behaviour a test defines, and plans for them.
+//! Servers whose behaviour is defined by a test, and plans for them.
 
 #![allow(dead_code)]
 
@@ -17,7 +17,7 @@ use beamtune_load::run;
 use beamtune_load::template::Template;
 use beamtune_model::load::LoadResult;
 
-/// A server with a thread per connection; stops when dropped.
+/// A server with a thread per connection; it stops when dropped.
 pub struct Server {
     pub address: SocketAddr,
     listener: TcpListener,
@@ -57,7 +57,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // Wakes the accepting thread with an error. A connection could do so too, but may find no free port.
+        // This wakes the accepting thread with an error. A connection would also wake it, but might not get a free port.
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -78,7 +78,7 @@ pub fn read_head(stream: &mut TcpStream) -> bool {
     true
 }
 
-/// Waits until the peer closes.
+/// Waits until the peer closes the connection.
 pub fn wait_for_end(stream: &mut TcpStream) {
     let mut bytes = [0; 1024];
     while stream.read(&mut bytes).is_ok_and(|bytes| bytes > 0) {}
@@ -92,7 +92,7 @@ pub fn get(path: &str) -> Message {
 /// Time limit for everything that a test expects to happen, long enough for a busy host.
 const MAX_WAIT_NS: u64 = 20 * SECOND_NS;
 
-/// Devices that connect and do `turns` turns of `ops`.
+/// Devices that connect and execute `turns` turns of `ops`.
 pub fn plan(address: SocketAddr, ops: Vec<Op>, devices: u64, turns: u64) -> Plan {
     let mut all = vec![Op::Connect { step: 0 }];
     all.extend(ops);
@@ -133,7 +133,7 @@ pub fn run_plan(plan: &Plan) -> LoadResult {
     run::run(plan, 2, &AtomicBool::new(false), Run::default(), &mut |_, _| {}).unwrap()
 }
 
-/// Errors of a step: kind, count and first text.
+/// Errors of a step: kind, count and text of the first one.
 pub fn errors_of(result: &LoadResult, step: usize) -> Vec<(String, u64, String)> {
     let errors = result.steps[step].errors.iter();
     errors.map(|(kind, errors)| (kind.clone(), errors.count, errors.first.clone())).collect()

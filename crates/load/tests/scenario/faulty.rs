@@ -1,4 +1,4 @@
-//! Faults in scenarios: all are reported, with line, column and a correction.
+//! Tests that all faults in scenarios are reported, with line, column and a correction.
 
 use beamtune_load::scenario::{Fault, Faults};
 use proptest::prelude::*;
@@ -20,12 +20,12 @@ fn check(text: &str, line: usize, column: usize, part: &str) {
     );
 }
 
-/// A closed load with one kind of devices; `rest` is its table, from line 4.
+/// A closed load with one group of devices; `rest` is the table of the group, from line 4 on.
 fn devices(rest: &str) -> String {
     format!("[load]\nfor = \"1s\"\n[devices.d]\n{rest}")
 }
 
-/// As [`devices`], with a target and a step that begins at line 5, column 10.
+/// Like [`devices`], with a target and a step that begins at line 5, column 10.
 fn step(target: &str, step: &str) -> String {
     devices(&format!("target = \"{target}\"\nsteps = [{step}]"))
 }
@@ -315,7 +315,7 @@ fn steps_in_an_impossible_order_are_refused() {
 }
 
 #[test]
-fn single_turns_and_arrivals_need_no_wait() {
+fn single_turns_and_arrivals_need_not_wait() {
     for load in ["turns = 1", "rate = 5\nfor = \"1s\""] {
         let text =
             format!("[load]\n{load}\n[devices.d]\ntarget = \"tcp://h:1\"\nsteps = [{{ send = \"a\" }}]");
@@ -342,7 +342,7 @@ fn syntax_errors_have_positions() {
 }
 
 proptest! {
-    /// Parsing truncated and damaged files does not panic, and positions of faults lie within the file.
+    /// Parsing truncated and damaged files does not panic, and the positions of faults are within the file.
     #[test]
     fn damaged_scenarios_cause_no_panic(which in 0..5_usize, from in 0..2000_usize, length in 0..40_usize, put in "[\\[\\]{}\"'=.,#0-9a-z\n ${}ä-]{0,6}") {
         let (_, text) = examples().swap_remove(which);

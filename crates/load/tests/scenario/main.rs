@@ -1,4 +1,4 @@
-//! Scenarios: the examples and the reference against the parser and the schema, positions and texts of errors, and compiled plans.
+//! Tests scenarios: the examples and the reference against the parser and the schema, positions and texts of faults, and compiled plans.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "these are tests")]
 
 mod faulty;
@@ -20,7 +20,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(repository(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The files that the scenarios of these tests name.
+/// Returns the files that the scenarios of these tests name.
 fn files(name: &str) -> io::Result<Vec<u8>> {
     match name {
         "users.csv" => std::fs::read(repository("fixtures/load/users.csv")),
@@ -34,7 +34,7 @@ fn parse(text: &str) -> Result<Scenario, Faults> {
     Scenario::parse("a.toml", text, &files)
 }
 
-/// Names and texts of the examples.
+/// Names and texts of the examples in fixtures/load.
 fn examples() -> Vec<(String, String)> {
     let folder = std::fs::read_dir(repository("fixtures/load")).expect("fixtures/load exists");
     let names = folder.map(|entry| entry.expect("an entry").file_name().into_string().expect("UTF-8"));

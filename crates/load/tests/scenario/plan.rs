@@ -1,4 +1,4 @@
-//! Plans that scenarios compile to.
+//! Tests the plans to which scenarios are compiled.
 
 use std::net::SocketAddr;
 
@@ -22,7 +22,7 @@ fn compiled(text: &str) -> Plan {
     scenario.compile(5 * SECOND_NS, &|_| here, &Vec::new).unwrap()
 }
 
-/// The operations as text, with the index of their step.
+/// Formats the operations as text, with the index of their step.
 fn operations(plan: &Plan) -> Vec<String> {
     let operation = |op: &Op| match op {
         Op::Connect { step } => format!("connect {step}"),
@@ -37,7 +37,7 @@ fn operations(plan: &Plan) -> Vec<String> {
     plan.kinds[0].ops.iter().map(operation).collect()
 }
 
-/// The HTTP request of an operation.
+/// Renders the HTTP request of an operation.
 fn request(plan: &Plan, op: usize, device: u64) -> String {
     let Op::Send { message: Message::Http(message), .. } = &plan.kinds[0].ops[op] else { panic!("{plan:?}") };
     let mut random = Xoroshiro128PlusPlus::seed_from_u64(1);
@@ -159,7 +159,7 @@ fn steps_are_counted_by_kind_and_name() {
 }
 
 #[test]
-fn a_source_of_the_other_ip_version_is_refused() {
+fn a_source_with_the_other_ip_version_is_refused() {
     let scenario = parse(&(http("{ request = \"/\" }") + "\nsources = \"127.0.0.2\"")).unwrap();
     let error = scenario.compile(0, &|_| "[::1]:81".parse().unwrap(), &Vec::new).unwrap_err();
     assert!(matches!(error, LoadError::SourceFamily { .. }), "{error}");

@@ -1,4 +1,4 @@
-//! Loads without a scenario file.
+//! Tests loads without a scenario file.
 
 use beamtune_load::LoadError;
 use beamtune_load::clock::SECOND_NS;
@@ -49,7 +49,7 @@ fn idle_devices_connect_in_a_ramp_and_stay_connected() {
 }
 
 #[test]
-fn every_protocol_has_a_default_scenario_that_fits_the_schema() {
+fn every_protocol_has_a_default_scenario_that_matches_the_schema() {
     for scheme in SCHEMES {
         for per_second in [None, Some(0.5), Some(1e7)] {
             let url = format!("{}://h:99", scheme.name());

@@ -1,4 +1,4 @@
-//! The examples, the schema and the reference against the parser.
+//! Compares the examples, the schema and the reference with the parser.
 
 use std::collections::BTreeMap;
 
@@ -54,7 +54,7 @@ fn the_schema_refuses_what_the_parser_refuses() {
 }
 
 #[test]
-fn every_example_is_parsed_and_fits_the_schema() {
+fn every_example_is_parsed_and_matches_the_schema() {
     for (name, text) in examples() {
         parse(&text).unwrap_or_else(|faults| panic!("{name}: {faults}"));
         assert_fits_the_schema(&name, &text);
@@ -64,7 +64,7 @@ fn every_example_is_parsed_and_fits_the_schema() {
 
 #[test]
 fn the_examples_together_use_every_key() {
-    // Only the reference shows these: they contradict other keys, or name files that the examples do not have.
+    // Only the reference contains these keys: they contradict other keys, or name files that the examples do not have.
     let exceptions = ["verify", "ca", "certificate", "key", "prefix_bytes", "byte_order", "fixed_bytes"];
     let all: String = examples().into_iter().map(|(_, text)| text).collect();
     for key in PLACES.iter().flat_map(|place| place.keys).filter(|key| !exceptions.contains(key)) {
@@ -95,7 +95,7 @@ fn the_schema_has_the_keys_of_the_parser() {
     }
 }
 
-/// The keys in the first column of each section's table.
+/// Returns the keys in the first column of each section's table.
 fn keys_of_the_page() -> BTreeMap<String, Vec<String>> {
     let mut sections: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut title = String::new();
@@ -106,7 +106,7 @@ fn keys_of_the_page() -> BTreeMap<String, Vec<String>> {
             title = heading.to_owned();
         } else if let Some(row) = line.strip_prefix("| `") {
             let cells = line.matches(" | ").count() + 1;
-            // Tables of keys have three columns, the table of placeholders has two.
+            // Tables of keys have three columns; the table of placeholders has two.
             if cells == 3 || line.ends_with("| |") {
                 let key = row.split('`').next().unwrap_or_default();
                 sections.entry(title.clone()).or_default().push(key.to_owned());
@@ -127,7 +127,7 @@ fn the_page_explains_exactly_the_keys_of_the_parser() {
 }
 
 #[test]
-fn examples_of_the_page_are_parsed_and_fit_the_schema() {
+fn examples_on_the_page_are_parsed_and_match_the_schema() {
     let page = read("docs/load-scenarios.md");
     let shown: Vec<&str> =
         page.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Frames, innermost first; `-` is a nameless function of the VM, `[x.so]` one of a library.
+/// Frames, innermost first; `-` is a nameless function of the VM, `[x.so]` a nameless function of a library.
 fn frames(names: &str) -> Vec<Frame> {
     let frame = |name: &str| {
         let library = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
@@ -45,7 +45,7 @@ fn a_locking_function_shows_a_wait_for_a_lock() {
     );
     check("__lll_lock_wait_private malloc sys_alloc", waits_for_lock("malloc sys_alloc"));
     check("futex_wait __lll_lock_wait ___pthread_mutex_lock [libzmq.so.5]", waits_for_lock("[libzmq.so.5]"));
-    // In the C library below a lock: the inner lock of its queue, and leaving that.
+    // In the C library below a lock: taking and releasing the inner lock of its queue.
     check("[libc.so.6] [libc.so.6] - ethr_rwmutex_rwlock - ets_insert_2", waits_for_lock("ets_insert_2"));
     check(
         "[libc.so.6] pthread_mutex_lock - ethr_rwmutex_rwlock - ets_insert_2",
@@ -83,8 +83,8 @@ fn a_thread_without_work_does_not_wait_for_a_lock() {
 }
 
 #[test]
-fn a_lock_further_out_is_not_waited_for() {
-    // The thread is inside that lock's function, and waits for something else further in.
+fn a_wait_inside_the_scope_of_another_lock_is_not_a_wait_for_that_lock() {
+    // The thread is inside a locking function, but waits for something else that this function calls.
     let other = Activity::WaitsForOther(Some("erts_poll_wait".to_owned()));
     check("syscall erts_poll_wait erts_check_io ethr_mutex_lock erts_schedule", other);
     check("epoll_wait erts_poll_wait erts_check_io erts_schedule", Activity::Other);
@@ -122,7 +122,7 @@ fn index_of(waits: &mut StackCounter, kind: &str, how: WaitKind, frames: &[u64])
     waits.index_of(kind, how, Stack { frames: frames.to_vec(), end: StackEnd::Generated }).unwrap()
 }
 
-/// The tens of an address are the function, the units a position in it.
+/// The tens digit of an address is the function, the last digit a position in it.
 fn frame(address: u64, _is_last: bool) -> Frame {
     let function = match address / 10 {
         1 => Some("ethr_event_swait"),
@@ -160,7 +160,7 @@ fn waits_are_summed_by_function_and_sorted_by_time() {
     assert_eq!(index_of(&mut waits, "scheduler", WaitKind::Sleep, &[10, 99, 21, 31]), sleeping);
     waits.add(sleeping, 10, Some(100));
     waits.add(sleeping, 10, Some(300));
-    // Without a duration: counts with the average of the others.
+    // Without a duration: it gets the average of the others.
     waits.add(elsewhere, 10, None);
     waits.add(inserting, 1, Some(50_000));
     (0..5).for_each(|_| waits.add(yielding, 1, Some(5)));
@@ -185,7 +185,7 @@ fn wakeup_delay_is_not_part_of_a_wait() {
     let yielding = index_of(&mut waits, "scheduler", WaitKind::Yield, &[60, 11, 21, 31]);
     waits.add(sleeping, 10, Some(100));
     waits.add(sleeping, 10, Some(300));
-    // It did not sleep, so there was no wake-up.
+    // The thread did not sleep, so there was no wake-up.
     waits.add(sleeping, 10, Some(0));
     waits.add(yielding, 1, Some(50));
     let waited = |late| {

@@ -6,7 +6,7 @@ use beamtune_model::units::SECOND_NS;
 
 use crate::threads::{Change, Thread};
 
-/// Limit of watched threads. Each needs up to three rings and as many open files.
+/// Maximum number of watched threads. Each needs up to three rings and as many open files.
 pub(super) const MAX_THREADS: usize = 64;
 
 /// The selected threads.
@@ -21,7 +21,7 @@ pub(super) struct Chosen<'a> {
     pub(super) switches: f64,
 }
 
-/// Selects active threads: first those that slept most often, since waiting shows in sleeps, then those that ran longest.
+/// Selects active threads. Those that slept most often come first, since waiting shows in sleeps; then those that ran longest.
 pub(super) fn choose(before: &Change) -> Chosen<'_> {
     let mut threads: Vec<&Thread> = before
         .threads
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_sleep_most_come_first_and_idle_ones_are_omitted() {
+    fn threads_that_sleep_most_come_first_and_idle_threads_are_omitted() {
         let threads = vec![
             thread(1, 0, 0),
             thread(2, SECOND_NS, 0),

@@ -1,5 +1,5 @@
-//! Accuracy of the reported latencies. A server that is frozen for a second must be reported as slow as it was; a generator
-//! that is frozen must say so, and must not blame the server.
+//! Accuracy of the reported latencies. If a server is frozen for a second, its true slowness must be reported. If a generator is frozen, it
+//! must report this, and must not blame the server.
 
 use std::time::Duration;
 
@@ -15,17 +15,17 @@ use crate::bench::figure::{Figure, Verdict, factor, judge, judge_within, median,
 use crate::bench::process::pause;
 use crate::bench::{Bench, CONFIDENCE, or_not_measured};
 
-/// A load far below the capacity of either side.
+/// Requests per second, far below the capacity of either side.
 const PER_SECOND: u32 = 1_000;
 const CONNECTIONS: u32 = 50;
 const SECONDS: u32 = 8;
 /// Start of the freeze, in the middle of a run.
 const FREEZE_START: Duration = Duration::from_millis(3_500);
-/// Length of the freeze.
+/// Duration of the freeze.
 const FREEZE: Duration = Duration::from_secs(1);
-/// Pairs of runs.
+/// Number of pairs of runs.
 const PAIRS: usize = 8;
-/// Runs of each peer with the generator frozen.
+/// Number of runs of each peer with the generator frozen.
 const PEER_RUNS: usize = 2;
 /// Allowed deviation from wrk2's p99.
 const TOLERANCE: f64 = 0.05;
@@ -34,7 +34,7 @@ const SERVICE_LIMIT_MS: f64 = 1.0;
 const PEERS: [Generator; 5] =
     [Generator::Wrk2, Generator::Wrk, Generator::Oha, Generator::K6, Generator::H2load];
 
-/// Describes the method on the page.
+/// Returns the description of the method for the page.
 pub fn method() -> String {
     format!(
         "{PER_SECOND} requests a second at equal intervals on {CONNECTIONS} connections for {SECONDS} s, to an nginx as for \
@@ -59,7 +59,7 @@ pub fn measure(bench: &Bench) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// What all runs share.
+/// The data that all runs share.
 struct Setup<'b> {
     bench: &'b Bench,
     cores: Cores,
@@ -100,7 +100,7 @@ impl<'b> Setup<'b> {
         Ok(run)
     }
 
-    /// Pairs of runs of two kinds, in random order.
+    /// Runs pairs of two kinds of runs, in random order.
     fn pairs(&self, number: u32, kinds: [(&Tool, Frozen); 2]) -> Result<[Vec<TrialRun>; 2]> {
         let mut random = self.bench.random(number);
         let mut runs = [Vec::new(), Vec::new()];
@@ -181,7 +181,7 @@ fn generator_frozen(setup: &Setup<'_>) -> Result<Vec<Figure>> {
     ])
 }
 
-/// The reports of a peer that was frozen.
+/// Returns the reports of a peer that was frozen.
 fn peer_frozen(setup: &Setup<'_>, peer: Generator) -> Result<Vec<Figure>> {
     let Some(tool) = Tool::find(peer)? else {
         let what = format!("generator frozen: {}", peer.name());
@@ -201,7 +201,7 @@ fn peer_frozen(setup: &Setup<'_>, peer: Generator) -> Result<Vec<Figure>> {
     )])
 }
 
-/// The response time that a peer reports, or the service time if it knows only that.
+/// Returns the response time that a peer reports, or the service time if it only measures that.
 fn latency_report(run: &TrialRun) -> String {
     let step = run.request();
     let times = step.and_then(|step| step.response.as_ref().or(step.service.as_ref()));
@@ -222,13 +222,13 @@ fn service(step: &LoadStep) -> Option<&Latency> {
     step.service.as_ref()
 }
 
-/// The p99 of each run, in milliseconds.
+/// Returns the p99 of each run, in milliseconds.
 fn p99s_ms(runs: &[TrialRun], times: fn(&LoadStep) -> Option<&Latency>) -> Result<Vec<f64>> {
     let p99 = |run: &TrialRun| times(run.request()?)?.percentile_ns("p99");
     runs.iter().map(|run| Ok(p99(run).context("a run reported no p99")? as f64 / 1e6)).collect()
 }
 
-/// The reason by which a result reports the freeze. A shorter stall has another cause.
+/// Returns the reason with which a result reports the freeze. A shorter stall has another cause.
 fn freeze_in(result: &LoadResult) -> Option<String> {
     result.seconds.iter().find_map(|second| {
         let reason = second.bound.as_deref()?;
@@ -239,7 +239,7 @@ fn freeze_in(result: &LoadResult) -> Option<String> {
     })
 }
 
-/// Seconds in which the generator was the limit, of all: `13 of 60 s`.
+/// Returns the seconds in which the generator was the bottleneck, out of all seconds: `13 of 60 s`.
 fn bound_seconds(runs: &[TrialRun]) -> String {
     let sum = |of: fn(&LoadResult) -> u32| runs.iter().map(|run| of(&run.result)).sum::<u32>();
     let (bound, judged) =
@@ -247,7 +247,7 @@ fn bound_seconds(runs: &[TrialRun]) -> String {
     format!("{bound} of {judged} s")
 }
 
-/// A remark if seconds were excluded because the generator was the limit.
+/// Returns a remark if seconds were excluded because the generator was the bottleneck.
 fn excluded(runs: &[TrialRun]) -> String {
     let is_any = runs.iter().any(|run| run.result.generator.bound_seconds > 0);
     if is_any { format!("; excluded as generator-bound: {}", bound_seconds(runs)) } else { String::new() }
@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_stall_as_long_as_the_freeze_reports_it() {
+    fn only_a_stall_as_long_as_the_freeze_is_attributed_to_it() {
         let result = |reason: &str| -> LoadResult {
             let second = serde_json::json!({"second": 3, "asked": 1000, "done": 1000, "errors": 0, "connected": 50,
                 "waiting": 0, "p50_ns": 1, "p99_ns": 2, "cores": 0.1, "bound": reason});

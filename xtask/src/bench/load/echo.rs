@@ -9,10 +9,10 @@ use super::peers::Peers;
 use super::placement::on_core;
 use crate::bench::process::Running;
 
-/// Processes that share a port; they are killed when dropped.
+/// Server processes that share a port; they are killed when dropped.
 pub struct Echo {
     processes: Vec<Running>,
-    /// Its listener.
+    /// Address of the listener.
     pub address: SocketAddr,
 }
 
@@ -39,7 +39,7 @@ impl Target for Echo {
             let (messages, connections) =
                 parse(&process.expect_line("seen ")?).context("the echo server printed no counters")?;
             all.received += messages;
-            // It echoes a message before it counts it.
+            // The server echoes a message before it counts it.
             all.sent += messages;
             all.connections += connections;
         }

@@ -1,4 +1,4 @@
-//! CPU per message of generators whose messages come back to them, counted by the target.
+//! CPU time per message of generators whose messages are returned to them; the target counts the messages.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -17,13 +17,13 @@ use crate::bench::figure::{Figure, factor, judge_within, median, ratio, thousand
 use crate::bench::process::{TIMEOUT, pause, wait_for};
 use crate::bench::{Bench, CONFIDENCE, or_not_measured};
 
-/// Rounds with a window per generator; the minimum for an interval.
+/// Number of rounds with a window per generator; the minimum for an interval.
 const ROUNDS: usize = 6;
-/// Length of a window. It begins a third of that after all connections are established.
+/// Length of a window. It begins a third of its length after all connections are established.
 const WINDOW: Duration = Duration::from_secs(3);
-/// Size of a message.
+/// Size of a message, in bytes.
 pub const MESSAGE_BYTES: usize = 64;
-/// Share of the messages of a window that must come back; some are in flight at its ends.
+/// Minimum share of the messages of a window that must be returned; some are in flight at the ends of the window.
 const MIN_RETURNED: f64 = 0.98;
 
 /// Counters of a target.
@@ -39,15 +39,15 @@ pub struct Counts {
 
 /// A server that returns messages.
 pub trait Target {
-    /// Its present counters.
+    /// Returns the current counters.
     fn counts(&mut self) -> Result<Counts>;
 }
 
-/// A generator.
+/// A generator that is compared.
 pub struct Contender<'a> {
     /// Name and version.
     pub name: String,
-    /// A command that connects, and exchanges messages until it is killed.
+    /// Creates a command that connects, and exchanges messages until it is killed.
     pub command: Start<'a>,
     /// Minimum ratio of our messages per CPU second to those of this generator.
     pub limit: f64,
@@ -57,7 +57,7 @@ pub struct Contender<'a> {
 pub type Start<'a> = Box<dyn Fn() -> Result<Command> + 'a>;
 
 impl Contender<'static> {
-    /// `beamtune load` with one thread.
+    /// Creates the contender `beamtune load` with one thread.
     pub fn ours(bench: &Bench, cores: Cores, scenario: &str) -> Result<Self> {
         let file = bench.folder.path().join("exchange.toml");
         fs::write(&file, scenario)?;
@@ -70,7 +70,7 @@ impl Contender<'static> {
     }
 }
 
-/// Runs a program on the generator's core.
+/// Returns a function that builds the command of a program on the generator's core.
 pub fn command_on(
     cores: Cores,
     program: PathBuf,
@@ -83,7 +83,7 @@ pub fn command_on(
     })
 }
 
-/// Describes the method on the page.
+/// Returns the description of the method for the page.
 pub fn method() -> String {
     format!(
         "A generator with one thread, on the last core, exchanges messages of {MESSAGE_BYTES} bytes with a server with one \
@@ -110,7 +110,7 @@ pub fn measure(bench: &Bench) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Compares ours, the first, with the others, in windows of random order. `what` names the messages.
+/// Compares the first contender, ours, with the others, in windows of random order. `what` describes the messages.
 pub fn compare(
     bench: &Bench,
     target: &mut dyn Target,
@@ -150,7 +150,7 @@ pub fn compare(
     Ok(figures)
 }
 
-/// Messages per CPU second of a generator.
+/// Returns the messages per CPU second of a generator.
 fn window(
     target: &mut dyn Target,
     contender: &Contender<'_>,
@@ -171,7 +171,7 @@ fn window(
     let (after, cpu_after_ns) = (target.counts()?, generator.cpu_ns()?);
     ensure!(after.connections >= connections, "only {} of its connections are open", after.connections);
     drop(generator);
-    // The next generator must find an idle target, too.
+    // The next generator must also find an idle target.
     wait_for("the target to close the connections", TIMEOUT, || {
         Ok((target.counts()?.connections == 0).then_some(()))
     })?;
@@ -189,7 +189,7 @@ mod tests {
 
     const SHORT: Duration = Duration::from_millis(30);
 
-    /// Returns one of these counters per call.
+    /// A target that returns the next of these counters on each call.
     struct Script(std::vec::IntoIter<Counts>);
 
     impl Target for Script {

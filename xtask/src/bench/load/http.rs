@@ -1,4 +1,4 @@
-//! CPU per HTTP request against nginx: ours against wrk and others, with three numbers of connections.
+//! CPU time per HTTP request to nginx: ours compared with wrk and others, with three numbers of connections.
 
 use anyhow::{Context, Result, ensure};
 
@@ -10,22 +10,22 @@ use crate::bench::figure::{Figure, Verdict, factor, judge_within, median, ratio,
 use crate::bench::process::is_interrupted;
 use crate::bench::{Bench, CONFIDENCE, or_not_measured};
 
-/// Numbers of connections.
+/// Numbers of connections that are measured.
 const SIZES: [u32; 3] = [100, 1_000, MAX_CONNECTIONS];
-/// The number of connections with which memory is measured.
+/// The number of connections at which memory is measured.
 const MAX_CONNECTIONS: u32 = 10_000;
-/// Rounds with a run per generator; the minimum for an interval.
+/// Number of rounds with a run per generator; the minimum for an interval.
 const ROUNDS: usize = 6;
 /// Length of a run.
 const SECONDS: u32 = 4;
 /// Minimum ratio of our requests per CPU second to those of wrk.
 const MIN_RATIO: f64 = 0.9;
-/// Memory per connection.
+/// Maximum memory per connection, in kilobytes.
 const MAX_KB: f64 = 10.0;
-/// Only wrk sets a limit.
+/// The peers. Only wrk sets a limit.
 const PEERS: [Generator; 4] = [Generator::Wrk, Generator::Oha, Generator::H2load, Generator::K6];
 
-/// Describes the method on the page.
+/// Returns the description of the method for the page.
 pub fn method() -> String {
     format!(
         "An nginx with one process, on the first core, answers with 12 bytes. In each of {ROUNDS} rounds the generators run for \
@@ -38,7 +38,7 @@ pub fn method() -> String {
     )
 }
 
-/// Measures all sizes.
+/// Measures with all numbers of connections.
 pub fn measure(bench: &Bench) -> Result<Vec<Figure>> {
     let cores = Cores::of_this_process()?;
     let nginx = Nginx::start(bench.folder.path(), cores)?;
@@ -74,7 +74,7 @@ fn of_size(
 ) -> Result<Vec<Figure>> {
     let load = Load { url: nginx.url(), connections, seconds: SECONDS, per_second: None };
     let mut random = bench.random(connections);
-    // A peer that fails once is not run again; the others go on.
+    // A peer that fails once is not run again; the others continue.
     let mut results: Vec<Result<Vec<TrialRun>>> = tools.iter().map(|_| Ok(Vec::new())).collect();
     let mut order: Vec<usize> = (0..tools.len()).collect();
     for _ in 0..bench.pairs.unwrap_or(ROUNDS) {
@@ -142,7 +142,7 @@ fn against(
     })
 }
 
-/// The number of errors of each generator that had any.
+/// Returns the number of errors of each generator that had any.
 fn errors(runs: &[(&Tool, &[TrialRun])]) -> String {
     let errors =
         runs.iter().map(|(tool, runs)| (tool, runs.iter().map(|run| run.result.errors()).sum::<u64>()));
@@ -152,7 +152,7 @@ fn errors(runs: &[(&Tool, &[TrialRun])]) -> String {
         .collect()
 }
 
-/// Peak RSS of all runs, per connection, in kilobytes.
+/// Returns the peak RSS of all runs, per connection, in kilobytes.
 fn kb_each(runs: &[TrialRun]) -> f64 {
     let peak = runs.iter().map(|run| run.peak_bytes).max().unwrap_or_default();
     peak as f64 / f64::from(MAX_CONNECTIONS) / 1e3

@@ -1,4 +1,4 @@
-//! mosquitto with its own configuration, and its counters.
+//! Starts mosquitto with a configuration of our own, and reads its counters.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
@@ -10,26 +10,26 @@ use anyhow::{Context, Result, ensure};
 use super::exchange::{Counts, Target};
 use crate::bench::process::{Running, command};
 
-/// Debian's path, which is not in every user's PATH.
+/// Path in Debian; its folder is not in every user's PATH.
 const PROGRAM: &str = "/usr/sbin/mosquitto";
-/// Topics of its counters below `$SYS/broker`, published every second in this order (mosquitto(8)).
+/// Topics of the counters below `$SYS/broker`, which mosquitto publishes every second in this order (mosquitto(8)).
 const TOPICS: [&str; 3] = ["clients/connected", "publish/messages/received", "publish/messages/sent"];
 
 /// A broker that is killed when dropped.
 pub struct Mosquitto {
-    /// Subscribes to the counters.
+    /// The process that subscribes to the counters.
     subscriber: Running,
     counts: Counts,
-    /// Its listener.
+    /// Address of the listener.
     pub address: SocketAddr,
-    /// `mosquitto 2.0.11`.
+    /// Name and version: `mosquitto 2.0.11`.
     pub version: String,
-    /// The last field, so that it is dropped after the subscriber.
+    /// This field is the last, so that it is dropped after the subscriber.
     _running: Running,
 }
 
 impl Mosquitto {
-    /// Starts the broker; `place` builds the command on a CPU.
+    /// Starts the broker; `place` creates the command on a CPU.
     pub fn start(folder: &Path, place: impl Fn(&str) -> Result<Command>) -> Result<Mosquitto> {
         ensure!(Path::new(PROGRAM).exists(), "{PROGRAM} is not installed (scripts/install.sh bench)");
         let address = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr())?;
@@ -72,7 +72,7 @@ impl Target for Mosquitto {
         loop {
             let line = self.subscriber.expect_line("$SYS/broker/")?;
             self.update(&line)?;
-            // mosquitto publishes changes only. The number of messages sent always changes, by these publications.
+            // mosquitto only publishes changes. The number of sent messages always changes, because these publications are counted.
             if TOPICS.last().is_some_and(|topic| line.starts_with(topic)) {
                 return Ok(self.counts);
             }
@@ -89,7 +89,7 @@ fn configuration(address: SocketAddr) -> String {
     )
 }
 
-/// The first line of its help: `mosquitto version 2.0.11`.
+/// Returns the first line of the help: `mosquitto version 2.0.11`.
 fn version() -> Result<String> {
     let output =
         Command::new(PROGRAM).arg("-h").stdin(Stdio::null()).output().context("cannot start mosquitto")?;

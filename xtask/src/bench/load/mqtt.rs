@@ -1,4 +1,4 @@
-//! CPU per MQTT message that a device publishes to itself through mosquitto: ours against rumqttc and Tsung.
+//! CPU time per MQTT message that a device publishes to itself through mosquitto: ours compared with rumqttc and Tsung.
 
 use std::net::SocketAddr;
 
@@ -12,14 +12,14 @@ use super::tsung::Tsung;
 use crate::bench::figure::Figure;
 use crate::bench::{Bench, or_not_measured};
 
-/// Numbers of devices.
+/// Numbers of devices that are measured.
 const SIZES: [usize; 2] = [100, 1_000];
 /// Minimum ratio of our messages per CPU second to those of rumqttc.
 const MIN_RATIO: f64 = 1.0;
-/// The same for Tsung.
+/// Minimum ratio of our messages per CPU second to those of Tsung.
 const MIN_RATIO_TSUNG: f64 = 3.0;
 
-/// Measures QoS 0 and 1, with all sizes.
+/// Measures QoS 0 and 1, each with all numbers of devices.
 pub fn measure(bench: &Bench, peers: &Peers, cores: Cores) -> Result<Vec<Figure>> {
     let mut broker = Mosquitto::start(bench.folder.path(), |program| on_core(cores.server, program))?;
     let tsung = Tsung::find();

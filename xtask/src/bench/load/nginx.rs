@@ -1,4 +1,4 @@
-//! A cheap target: nginx in one process, which answers every path with 12 bytes.
+//! A target that needs little CPU time: nginx in one process, which answers every path with 12 bytes.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
@@ -11,23 +11,23 @@ use super::placement::{Cores, on_core};
 use super::trial::Freezable;
 use crate::bench::process::{Running, TIMEOUT, wait_for};
 
-/// Debian's path, which is not in every user's PATH.
+/// Path in Debian; its folder is not in every user's PATH.
 const PROGRAM: &str = "/usr/sbin/nginx";
-/// Limit of connections, above that of any load here.
+/// Maximum number of connections, more than any load here opens.
 const MAX_CONNECTIONS: usize = 15_000;
-/// Well above the file descriptors that nginx has open without clients.
+/// If nginx has fewer open file descriptors than this, all connections are closed; without clients it has far fewer.
 const MAX_IDLE_DESCRIPTORS: usize = 100;
 
 /// A server that is killed when dropped.
 pub struct Nginx {
     running: Running,
     address: SocketAddr,
-    /// `nginx 1.22.1`.
+    /// Name and version: `nginx 1.22.1`.
     pub version: String,
 }
 
 impl Nginx {
-    /// Starts nginx with its own configuration.
+    /// Starts nginx with a configuration of our own.
     pub fn start(folder: &Path, cores: Cores) -> Result<Nginx> {
         ensure!(Path::new(PROGRAM).exists(), "{PROGRAM} is not installed (scripts/install.sh bench)");
         let folder = folder.join("nginx");
@@ -41,7 +41,7 @@ impl Nginx {
         Ok(Nginx { running, address, version: version()? })
     }
 
-    /// The URL for requests.
+    /// Returns the URL for requests.
     pub fn url(&self) -> String {
         format!("http://{}/", self.address)
     }
@@ -62,8 +62,8 @@ impl Freezable for Nginx {
     }
 }
 
-/// One process, so that one signal stops all of it. `multi_accept`: otherwise a busy nginx accepts one connection per
-/// iteration of its event loop, and 10,000 would not be established within a run.
+/// nginx runs in one process, so that one signal stops all of it. With `multi_accept`, a busy nginx accepts more than one connection per
+/// iteration of its event loop; otherwise 10,000 connections would not be established within a run.
 fn configuration(folder: &Path, address: SocketAddr) -> String {
     let path = folder.display();
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
@@ -78,7 +78,7 @@ fn configuration(folder: &Path, address: SocketAddr) -> String {
     )
 }
 
-/// Standard error of `nginx -v`: `nginx version: nginx/1.22.1`.
+/// Parses the standard error of `nginx -v`: `nginx version: nginx/1.22.1`.
 fn version() -> Result<String> {
     let output =
         Command::new(PROGRAM).arg("-v").stdin(Stdio::null()).output().context("cannot start nginx")?;

@@ -25,19 +25,19 @@ impl Peers {
         Ok(Peers { folder: target.join("release"), lock })
     }
 
-    /// Path of a program.
+    /// Returns the path of a program.
     pub fn program(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
-    /// A crate with its locked version: `rumqttc 0.25.1`.
+    /// Returns the name and locked version of a crate: `rumqttc 0.25.1`.
     pub fn named(&self, package: &str) -> Result<String> {
         let version = version_in(&self.lock, package);
         Ok(format!("{package} {}", version.with_context(|| format!("no {package} in peers/Cargo.lock"))?))
     }
 }
 
-/// The version of a package, on the line after its name.
+/// Returns the version of a package, which is on the line after its name.
 fn version_in<'a>(lock: &'a str, package: &str) -> Option<&'a str> {
     let name = format!("name = \"{package}\"");
     let mut lines = lock.lines().skip_while(|line| **line != name).skip(1);

@@ -1,4 +1,4 @@
-//! Runs servers and generators on one core each, with the hard limit of file descriptors, and kills them with this program.
+//! Runs servers and generators on one core each, with the hard limit on file descriptors, and ties their lifetime to this program.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 
 use crate::bench::process::command;
 
-/// The CPUs of a measurement; the same one twice if there is only one.
+/// The CPUs of a measurement; both are the same if there is only one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cores {
     /// CPU of the server.
@@ -18,14 +18,14 @@ pub struct Cores {
 }
 
 impl Cores {
-    /// The first and the last CPU that this process may use.
+    /// Returns the first and the last CPU that this process may use.
     pub fn of_this_process() -> Result<Cores> {
         let status = fs::read_to_string("/proc/self/status").context("cannot read /proc/self/status")?;
         outermost(&status).context("cannot parse Cpus_allowed_list in /proc/self/status")
     }
 }
 
-/// The first and the last number of a list such as `0,2-5` (proc(5)).
+/// Parses the first and the last number of a list such as `0,2-5` (proc(5)).
 fn outermost(status: &str) -> Option<Cores> {
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?.trim();
     let mut numbers = list.split([',', '-']).map(|number| number.parse().ok());
@@ -33,14 +33,14 @@ fn outermost(status: &str) -> Option<Cores> {
     Some(Cores { server, generator: numbers.next_back().unwrap_or(Some(server))? })
 }
 
-/// A command on a core. The kernel kills it when this program ends.
+/// Creates a command on a core. The kernel kills its process when this program ends.
 pub fn on_core(core: usize, program: impl AsRef<OsStr>) -> Result<Command> {
     let mut placed = tied_to_parent()?;
     placed.args(["taskset", "-c", &core.to_string()]).arg(program);
     Ok(placed)
 }
 
-/// The same, on any core.
+/// Creates a command on any core. The kernel kills its process when this program ends.
 pub fn anywhere(program: impl AsRef<OsStr>) -> Result<Command> {
     let mut placed = tied_to_parent()?;
     placed.arg(program);
@@ -53,13 +53,13 @@ fn tied_to_parent() -> Result<Command> {
     Ok(placed)
 }
 
-/// The hard limit of file descriptors.
+/// Returns the hard limit on file descriptors.
 pub fn descriptors() -> Result<u64> {
     let limits = fs::read_to_string("/proc/self/limits").context("cannot read /proc/self/limits")?;
     hard_limit(&limits).context("cannot parse /proc/self/limits")
 }
 
-/// The hard limit of open files in /proc/PID/limits.
+/// Parses the hard limit on open files in /proc/PID/limits.
 fn hard_limit(limits: &str) -> Option<u64> {
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     line.split_whitespace().nth(1)?.parse().ok()

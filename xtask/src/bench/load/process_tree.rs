@@ -1,4 +1,4 @@
-//! A process with all its descendants: their CPU and memory, and killing all of them.
+//! A process with all its descendants: measures their CPU time and memory, and kills all of them.
 
 use std::fs;
 use std::process::Command;
@@ -9,27 +9,27 @@ use crate::bench::process::{Running, cpu_ns, output, peak_rss_bytes};
 
 /// A process tree that is killed when dropped.
 pub struct ProcessTree {
-    /// The root.
+    /// The root of the tree.
     pub first: Running,
 }
 
 impl ProcessTree {
-    /// Starts the root.
+    /// Starts the root of the tree.
     pub fn start(command: &mut Command) -> Result<ProcessTree> {
         Ok(ProcessTree { first: Running::start(command)? })
     }
 
-    /// All its living processes.
+    /// Returns all living processes of the tree.
     pub fn pids(&self) -> Vec<u32> {
         descendants(self.first.pid(), &parents())
     }
 
-    /// Their CPU time, in nanoseconds.
+    /// Returns the CPU time of all processes, in nanoseconds.
     pub fn cpu_ns(&self) -> Result<u64> {
         self.pids().into_iter().map(cpu_ns).sum()
     }
 
-    /// The sum of their peak RSS.
+    /// Returns the sum of the peak RSS of all processes.
     pub fn peak_bytes(&self) -> u64 {
         self.pids().into_iter().filter_map(peak_rss_bytes).sum()
     }
@@ -38,13 +38,13 @@ impl ProcessTree {
 impl Drop for ProcessTree {
     fn drop(&mut self) {
         for pid in self.pids().into_iter().filter(|pid| *pid != self.first.pid()) {
-            // Fails if the process has ended. `Running` kills and reaps the root.
+            // This fails if the process has ended. `Running` kills and reaps the root.
             let _ = output(Command::new("kill").args(["-s", "KILL", &pid.to_string()]));
         }
     }
 }
 
-/// A process, its children, their children, and so on.
+/// Returns a process, its children, their children, and so on.
 fn descendants(first: u32, parents: &[(u32, u32)]) -> Vec<u32> {
     let mut tree = vec![first];
     let mut at = 0;
@@ -55,7 +55,7 @@ fn descendants(first: u32, parents: &[(u32, u32)]) -> Vec<u32> {
     tree
 }
 
-/// All processes with their parents.
+/// Returns all processes with their parents.
 fn parents() -> Vec<(u32, u32)> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -65,7 +65,7 @@ fn parents() -> Vec<(u32, u32)> {
     .collect()
 }
 
-/// The parent in /proc/PID/stat (proc(5)): field 4; field 2, the name, may hold blanks.
+/// Parses the parent in /proc/PID/stat (proc(5)): field 4; field 2, the name, may contain blanks.
 fn parent_in(stat: &str) -> Option<u32> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
@@ -91,7 +91,7 @@ mod tests {
         let pids = tree.pids();
         assert!(tree.peak_bytes() > 0 && tree.cpu_ns().expect("they run") > 0);
         drop(tree);
-        // Init or a subreaper reaps the orphans, some time later.
+        // Init or a subreaper reaps the orphans some time later.
         let are_gone = || Ok(pids.iter().all(|pid| peak_rss_bytes(*pid).is_none()).then_some(()));
         wait_for("their exit", TIMEOUT, are_gone).expect("they exit");
     }

@@ -1,4 +1,4 @@
-//! A private RabbitMQ with MQTT (scripts/rabbitmq/session.sh).
+//! Starts a private RabbitMQ with MQTT (scripts/rabbitmq/session.sh).
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
@@ -10,12 +10,12 @@ use super::process_tree::ProcessTree;
 use crate::bench::Bench;
 use crate::bench::process::command;
 
-/// A broker that is killed when dropped. If this program is killed, it ends because its standard input closes.
+/// A broker that is killed when dropped. If this program is killed, the broker ends because its standard input closes.
 pub struct RabbitMq {
     _session: ProcessTree,
-    /// Its MQTT listener.
+    /// Address of the MQTT listener.
     pub address: SocketAddr,
-    /// `RabbitMQ 3.10.8`.
+    /// Name and version: `RabbitMQ 3.10.8`.
     pub version: String,
 }
 
@@ -28,7 +28,7 @@ impl RabbitMq {
         fs::write(folder.join("plugins"), "[rabbitmq_mqtt].\n")?;
         fs::write(folder.join("rabbitmq.conf"), configuration(address))?;
         let mut start = command("prlimit");
-        // Without setpriv, which `placement` uses: the session must stop the broker rather than be killed.
+        // setpriv, which `placement` uses, is not used here: the session must stop the broker instead of being killed.
         start
             .arg(format!("--nofile={}", descriptors()?))
             .arg(bench.repository.join("scripts/rabbitmq/session.sh"));
@@ -45,23 +45,23 @@ impl RabbitMq {
     }
 }
 
-/// Connections are not logged, which would be most of the work. The backlog is for 15,000 connections, which arrive faster
-/// than the broker accepts them.
+/// Connections are not logged, because that would be most of the work. The backlog is for 15,000 connections, which arrive faster than the
+/// broker accepts them.
 fn configuration(address: SocketAddr) -> String {
     format!(
         "mqtt.listeners.tcp.1 = {address}\nmqtt.tcp_listen_options.backlog = 4096\nlog.connection.level = error\n"
     )
 }
 
-/// A free port for AMQP; RabbitMQ's distribution uses the port 20,000 above it.
+/// Returns a free port for AMQP. RabbitMQ's distribution uses the port number that is 20,000 higher.
 fn free_port() -> Result<u16> {
     let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
-    // Both are below the range of ephemeral ports.
+    // Both ports are below the range of ephemeral ports.
     let found = (8_000..12_000).find(|port| is_free(*port) && is_free(*port + 20_000));
     found.context("no port is free for RabbitMQ")
 }
 
-/// The version in the name of its installation folder.
+/// Returns the version, from the name of the installation folder.
 fn version() -> Result<String> {
     let folders = fs::read_dir("/usr/lib/rabbitmq/lib").context("RabbitMQ is not installed")?;
     let names = folders.filter_map(|entry| entry.ok()?.file_name().into_string().ok());

@@ -19,24 +19,24 @@ use crate::bench::process::{pause, wait_for};
 use crate::bench::{Bench, or_not_measured};
 
 const IDLE_DEVICES: u64 = 15_000;
-/// CPU of the generator, as a share of a core.
+/// CPU use of the generator, as a share of a core.
 const IDLE_LIMIT: f64 = 0.03;
 const IDLE_LIMIT_MB: f64 = 150.0;
 const RAMP_MOSQUITTO: Duration = Duration::from_secs(10);
 const RAMP_RABBITMQ: Duration = Duration::from_secs(75);
 const CONNECTIONS: u64 = 100_000;
-/// Time in which the connections are opened.
+/// Time over which the connections are opened.
 const RAMP: Duration = Duration::from_secs(30);
-/// Time for which all of them must stay open.
+/// Time for which all connections must stay open.
 const HOLD: Duration = Duration::from_secs(60);
-/// From the end of the ramp until the last connection is established; and after the hold.
+/// Time from the end of the ramp until the last connection is established; also the time after the hold.
 const MARGIN: Duration = Duration::from_secs(3);
-/// Limit of the generator's exit.
+/// Timeout for the generator's exit.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// File descriptors of a server besides its even share of connections: the kernel distributes these by a hash.
+/// File descriptors of a server in addition to its even share of connections: the kernel distributes connections by a hash.
 const SPARE_DESCRIPTORS: u64 = 1_000;
 
-/// Describes the method on the page.
+/// Returns the description of the method for the page.
 pub fn method() -> String {
     format!(
         "{} MQTT devices with a keep-alive of 60 s connect and then stay idle. They connect to mosquitto within {} s, and to \
@@ -55,7 +55,7 @@ pub fn method() -> String {
     )
 }
 
-/// Measures idle devices on both brokers, then connections.
+/// Measures idle devices on both brokers, then WebSocket connections.
 pub fn measure(bench: &Bench) -> Result<Vec<Figure>> {
     let mut figures = or_not_measured("idle MQTT devices on mosquitto", on_mosquitto(bench))?;
     figures.extend(or_not_measured("idle MQTT devices on RabbitMQ", on_rabbitmq(bench))?);
@@ -112,7 +112,7 @@ fn websocket(bench: &Bench) -> Result<Vec<Figure>> {
              steps = [\"connect\", {{ sleep = \"{}s\" }}, {{ send = \"are you there?\" }}, {{ expect = \"are you there?\" }}]\n",
             RAMP.as_secs(),
             echo.address,
-            // The first connection sends after the hold, too.
+            // The first connection also sends after the hold.
             (RAMP + HOLD + 2 * MARGIN).as_secs()
         ),
         ramp: RAMP,
@@ -177,17 +177,17 @@ struct HoldResult {
     devices: u64,
     /// Start of [`HOLD`], in seconds of the run.
     from_s: i64,
-    /// Processes of the generator.
+    /// Number of processes of the generator.
     processes: usize,
-    /// CPU of the generator during [`HOLD`].
+    /// CPU use of the generator during [`HOLD`].
     cores: f64,
-    /// CPU of the generator before it.
+    /// CPU time of the generator before [`HOLD`].
     ramp_cpu_s: f64,
     peak_bytes: u64,
 }
 
 impl Load {
-    /// Runs the load, on one core or on any. `check` is called at the start and the end of [`HOLD`].
+    /// Runs the load, on one core or on any core. `check` is called at the start and at the end of [`HOLD`].
     fn hold(
         &self,
         bench: &Bench,
@@ -225,7 +225,7 @@ impl Load {
 }
 
 impl HoldResult {
-    /// Whether all devices stayed connected, without errors.
+    /// Returns the figure that shows whether all devices stayed connected, without errors.
     fn figure(&self, what: &str) -> Figure {
         let connected = connected_s(&self.result, self.from_s, self.devices);
         let errors = self.result.errors();
@@ -239,7 +239,7 @@ impl HoldResult {
     }
 }
 
-/// Seconds of [`HOLD`] with all devices connected.
+/// Returns the number of seconds of [`HOLD`] in which all devices were connected.
 fn connected_s(result: &LoadResult, from_s: i64, devices: u64) -> u64 {
     let hold = from_s..from_s + HOLD.as_secs() as i64;
     let seconds = result.seconds.iter().filter(|second| hold.contains(&second.second));

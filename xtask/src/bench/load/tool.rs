@@ -13,11 +13,11 @@ use beamtune_model::load::LoadResult;
 
 use super::placement::on_core;
 
-/// Environment variable with the folder of peers that is searched first.
+/// Environment variable with the folder that is searched first for peers.
 const FOLDER_VARIABLE: &str = "BEAMTUNE_PEERS";
 /// Folder in the user's home where scripts/peers.sh installs peers.
 const OWN_FOLDER: &str = ".cache/beamtune/peers/bin";
-/// The value of a figure without its peer.
+/// The value of a figure if its peer is not installed.
 pub const NOT_INSTALLED: &str = "not installed";
 
 /// A load generator.
@@ -25,11 +25,11 @@ pub const NOT_INSTALLED: &str = "not installed";
 pub enum Generator {
     /// `beamtune load`.
     Beamtune,
-    /// wrk: closed load.
+    /// wrk, which generates a closed load.
     Wrk,
-    /// wrk2: constant rate.
+    /// wrk2, which sends at a constant rate.
     Wrk2,
-    /// oha: either, with latency correction for a rate.
+    /// oha, which supports both, with latency correction for a rate.
     Oha,
     /// nghttp2's h2load, with HTTP/1.1.
     H2load,
@@ -50,12 +50,12 @@ impl Generator {
         }
     }
 
-    /// The reader of its results.
+    /// Returns the reader of the generator's results.
     fn reader(self) -> Option<import::Tool> {
         import::Tool::named(self.name())
     }
 
-    /// The option that prints the version. With it, wrk exits with a failure.
+    /// Returns the option that prints the version. With it, wrk exits with a failure.
     fn version_option(self) -> &'static str {
         match self {
             Self::Wrk | Self::Wrk2 => "-v",
@@ -65,23 +65,23 @@ impl Generator {
     }
 }
 
-/// A load.
+/// The parameters of a load.
 #[derive(Debug, Clone)]
 pub struct Load {
     /// URL of the requests.
     pub url: String,
     /// Number of connections.
     pub connections: u32,
-    /// Length of the run.
+    /// Duration of the run.
     pub seconds: u32,
-    /// Requests per second, at equal intervals if the generator can; `None`: as fast as each connection gets responses.
+    /// Requests per second, at equal intervals if the generator supports that. `None`: each connection sends as soon as it gets a response.
     pub per_second: Option<u32>,
 }
 
 /// An installed generator.
 #[derive(Debug, Clone)]
 pub struct Tool {
-    /// Which one.
+    /// The kind of generator.
     pub generator: Generator,
     program: PathBuf,
     version: String,
@@ -94,12 +94,12 @@ impl fmt::Display for Tool {
 }
 
 impl Tool {
-    /// `beamtune load` of a binary.
+    /// Returns `beamtune load` of a binary.
     pub fn ours(program: &Path) -> Result<Tool> {
         Self::at(Generator::Beamtune, program.to_owned())
     }
 
-    /// A peer, if it is installed.
+    /// Returns a peer, if it is installed.
     pub fn find(generator: Generator) -> Result<Option<Tool>> {
         let own = env::var_os("HOME").map(|home| PathBuf::from(home).join(OWN_FOLDER));
         let named = env::var_os(FOLDER_VARIABLE).map(PathBuf::from);
@@ -120,7 +120,7 @@ impl Tool {
         Ok(Tool { generator, program, version })
     }
 
-    /// The command for a load, on a core; its files go into the folder.
+    /// Returns the command for a load on a core; the files of the command are written to the folder.
     pub fn command(&self, load: &Load, core: usize, folder: &Path) -> Result<Command> {
         let mut command = on_core(core, &self.program)?;
         let Load { url, connections, seconds, per_second } = load;
@@ -165,7 +165,7 @@ impl Tool {
                 command.arg(url);
             }
             Generator::K6 => {
-                // By default it sends usage statistics to Grafana.
+                // By default, k6 sends usage statistics to Grafana.
                 command.env("K6_NO_USAGE_REPORT", "true");
                 command.args(["run", "--no-color", "--summary-trend-stats", "avg,min,med,max,p(90),p(99)"]);
                 command.arg("--summary-export").arg(summary(folder)).arg(script(load, folder)?);
@@ -174,7 +174,7 @@ impl Tool {
         Ok(command)
     }
 
-    /// Reads the results: k6 writes them into the folder, the others print them.
+    /// Reads the results: k6 writes them to the folder, the others print them.
     pub fn result(&self, printed: &Path, folder: &Path) -> Result<LoadResult> {
         let file = if self.generator == Generator::K6 { summary(folder) } else { printed.to_owned() };
         let read = fs::File::open(&file).with_context(|| format!("{self} wrote no results"))?;
@@ -183,15 +183,14 @@ impl Tool {
     }
 }
 
-/// The second word, without a prefix: `wrk debian/4.1.0-3+b2 [epoll] …`, `oha 1.16.0`, `h2load nghttp2/1.52.0`,
-/// `k6 v1.8.1 (…)`.
+/// Returns the second word, without a prefix: `wrk debian/4.1.0-3+b2 [epoll] …`, `oha 1.16.0`, `h2load nghttp2/1.52.0`, `k6 v1.8.1 (…)`.
 fn version_in(output: &str) -> Option<String> {
     let word = output.split_whitespace().nth(1)?;
     let word = word.rsplit('/').next().unwrap_or(word);
     Some(word.strip_prefix('v').unwrap_or(word).to_owned())
 }
 
-/// The scenario of a plain URL, but without a ramp: peers open all connections at once, too.
+/// Writes the scenario of a plain URL, but without a ramp, since peers also open all connections at once.
 fn scenario(load: &Load, folder: &Path) -> Result<OsString> {
     let Load { url, connections, seconds, .. } = load;
     let file = folder.join("scenario.toml");

@@ -1,4 +1,4 @@
-//! One run of a generator: its result, CPU, memory and warnings; and freezing of processes.
+//! Runs a generator once: its result, CPU time, memory and warnings. Also freezes processes.
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
@@ -12,17 +12,17 @@ use beamtune_model::load::{LoadResult, LoadStep};
 use super::tool::{Load, Tool};
 use crate::bench::process::{self, cpu_s_at_end, pause, peak_rss_bytes, wait_for};
 
-/// Limit of starting and ending, besides the length of the run: k6 creates 10,000 users first.
+/// Time limit for starting and ending, in addition to the duration of the run: k6 creates 10,000 users first.
 const TIMEOUT: Duration = Duration::from_secs(120);
-/// Characters of a program's output that are shown.
+/// Maximum number of characters of a program's output that are shown.
 const MAX_CHARS: usize = 160;
 
 /// The result of a run.
 #[derive(Debug)]
 pub struct TrialRun {
-    /// As the generator reported it.
+    /// The result, as the generator reported it.
     pub result: LoadResult,
-    /// Its first warning.
+    /// The first warning.
     pub warning: Option<String>,
     /// CPU time of the whole process, in seconds.
     pub cpu_s: f64,
@@ -31,12 +31,12 @@ pub struct TrialRun {
 }
 
 impl TrialRun {
-    /// Valid responses per CPU second.
+    /// Returns the number of valid responses per CPU second.
     pub fn per_cpu_s(&self) -> f64 {
         self.result.done() as f64 / self.cpu_s
     }
 
-    /// The step with the requests; loads here have one.
+    /// Returns the step with the requests; loads here have one such step.
     pub fn request(&self) -> Option<&LoadStep> {
         self.result.steps.iter().find(|step| !step.is_connect)
     }
@@ -44,7 +44,7 @@ impl TrialRun {
 
 /// A process group that can be stopped and continued.
 pub trait Freezable {
-    /// The group leader.
+    /// Returns the process id of the group leader.
     fn pid(&self) -> u32;
 
     /// Stops the group for some time.
@@ -73,13 +73,13 @@ impl Freezable for Started {
 
 impl Drop for Started {
     fn drop(&mut self) {
-        // Fails if the process has ended.
+        // This fails if the process has ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Runs a generator to its end. `meanwhile` is called after its start.
+/// Runs a generator to its end. `meanwhile` is called after the start.
 pub fn run(
     tool: &Tool,
     load: &Load,
@@ -103,21 +103,21 @@ pub fn run(
     })?;
     let outputs = [&stderr, &stdout].map(fs::read).map(|output| output.unwrap_or_default());
     let outputs = outputs.each_ref().map(|output| String::from_utf8_lossy(output));
-    // The exit status says nothing: wrk's is always a success, ours a failure if a response was wrong.
+    // The exit status says nothing: wrk always reports success, and beamtune reports failure if a response was wrong.
     let result = tool.result(&stdout, folder.path());
     let result = result.with_context(|| format!("stderr: {}", end_of(&outputs[0])))?;
     let warning = outputs.iter().find_map(|output| warning_in(output));
     Ok(TrialRun { result, warning, cpu_s, peak_bytes })
 }
 
-/// The end of an output, which may repeat an error for each of 10,000 connections.
+/// Returns the end of an output, which may repeat an error for each of 10,000 connections.
 fn end_of(output: &str) -> String {
     let output = output.trim();
     let skipped = output.chars().count().saturating_sub(MAX_CHARS);
     output.chars().skip(skipped).collect()
 }
 
-/// The message of the first line with the word "warning". h2load prints "Warm-up", which does not count.
+/// Returns the message of the first line with the word "warning". The "Warm-up" that h2load prints is not a warning.
 fn warning_in(output: &str) -> Option<String> {
     let line = output.lines().find(|line| line.to_ascii_lowercase().contains("warning"))?.trim();
     let message = line.split_once("msg=").map_or(line, |(_, message)| message);

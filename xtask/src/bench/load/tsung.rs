@@ -1,9 +1,9 @@
-//! Debian's Tsung, with the MQTT load that it supports.
+//! Debian's Tsung, with an MQTT load that it supports.
 //!
-//! Its devices cannot wait for their own messages (ts_mqtt.erl of 1.7.0): at QoS 0 they publish without reading, and at QoS 1 a
-//! message that arrives together with the awaited acknowledgement makes them hang. So half of them publish, at QoS 1 waiting
-//! for acknowledgements, and each of the other half subscribes to the topic of one publisher and acknowledges. The work per
-//! message is that of the other generators.
+//! Its devices cannot wait for their own messages (ts_mqtt.erl of 1.7.0). At QoS 0 they publish without reading, and at QoS 1 they hang if
+//! a message arrives together with the awaited acknowledgement. So half of them publish, and at QoS 1 wait for acknowledgements. Each of
+//! the other half subscribes to the topic of one publisher, and acknowledges. The work per message is the same as that of the other
+//! generators.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -18,18 +18,18 @@ use crate::bench::process::output;
 
 /// An installed Tsung.
 pub struct Tsung {
-    /// `Tsung 1.7.0`.
+    /// Name and version: `Tsung 1.7.0`.
     pub name: String,
 }
 
 impl Tsung {
-    /// Tsung, if it is installed.
+    /// Returns Tsung, if it is installed.
     pub fn find() -> Option<Tsung> {
         let version = output(Command::new("tsung").arg("-v")).ok()?;
         Some(Tsung { name: name_in(&version)? })
     }
 
-    /// The command for this number of devices; its files go into the folder.
+    /// Returns the command for this number of devices; the files of the command are written to the folder.
     pub fn command(
         folder: &Path,
         cores: Cores,
@@ -41,7 +41,7 @@ impl Tsung {
         fs::write(&topics, (0..devices / 2).map(|pair| format!("bench/{pair}\n")).collect::<String>())?;
         fs::write(&file, configuration(broker, devices, qos, &topics))?;
         let mut command = on_core(cores.generator, "tsung")?;
-        // The controller's node name must differ from that of another Tsung on this host.
+        // The controller's node name must differ from that of any other Tsung on this host.
         let id = format!("beamtune_bench_{}", std::process::id());
         command.env("HOME", folder).args(["-n", "-i", &id, "-w", "0", "-f"]).arg(&file);
         command.arg("-l").arg(folder.join("tsung")).arg("start");
@@ -49,14 +49,13 @@ impl Tsung {
     }
 }
 
-/// `Tsung version 1.7.0`.
+/// Parses `Tsung version 1.7.0`.
 fn name_in(version: &str) -> Option<String> {
     Some(format!("Tsung {}", version.trim().strip_prefix("Tsung version ")?))
 }
 
-/// The controller's VM generates the load, which on one host avoids messages between VMs. Publishers start when all
-/// devices are connected, because they keep the generator too busy for new connections. The duration ends the run if
-/// this program is killed.
+/// The controller's VM generates the load, which avoids messages between VMs on one host. Publishers start when all devices are connected,
+/// because they keep the generator too busy for new connections. The duration ends the run if this program is killed.
 fn configuration(broker: SocketAddr, devices: usize, qos: u8, topics: &Path) -> String {
     let payload = "x".repeat(MESSAGE_BYTES);
     let pairs = devices / 2;

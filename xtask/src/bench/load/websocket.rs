@@ -1,4 +1,4 @@
-//! CPU per echoed WebSocket message: ours against clients on fastwebsockets and tokio-tungstenite.
+//! CPU time per echoed WebSocket message: ours compared with clients on fastwebsockets and tokio-tungstenite.
 
 use std::net::SocketAddr;
 
@@ -11,7 +11,7 @@ use super::placement::Cores;
 use crate::bench::figure::Figure;
 use crate::bench::{Bench, or_not_measured};
 
-/// Numbers of connections.
+/// Numbers of connections that are measured.
 const SIZES: [usize; 2] = [100, 1_000];
 /// Minimum ratio of our messages per CPU second to those of each peer.
 const MIN_RATIO: f64 = 0.9;
@@ -19,7 +19,7 @@ const MIN_RATIO: f64 = 0.9;
 const PEERS: [(&str, &str); 2] =
     [("ws_fastwebsockets", "fastwebsockets"), ("ws_tungstenite", "tokio-tungstenite")];
 
-/// Measures all sizes.
+/// Measures with all numbers of connections.
 pub fn measure(bench: &Bench, peers: &Peers, cores: Cores) -> Result<Vec<Figure>> {
     let mut echo = Echo::start(peers, cores.server, 1)?;
     let mut figures = Vec::new();

@@ -1,14 +1,15 @@
-//! A parser of the MQTT 3.1.1 and 5.0 packets that a broker sends. It copies and allocates nothing.
+//! Parses the MQTT 3.1.1 and 5.0 packets that a broker sends. It copies and allocates nothing.
 //!
-//! Numbers and rules are those of the standards (OASIS, mqtt-v3.1.1 and mqtt-v5.0, chapters 2 and 3). The parser checks everything
-//! within a packet; the session checks whether the packet may come now.
+//! Numbers and rules are those of the standards (OASIS, mqtt-v3.1.1 and mqtt-v5.0, chapters 2 and 3). The parser checks everything within a
+//! packet; the session checks whether the packet is valid at this point.
 
 use std::fmt;
 use std::str;
 
 use super::{MqttFault, Version};
 
-/// Maximum size of a received packet. CONNECT announces it to MQTT 5 brokers; others may send up to 256 MiB, which is a fault here.
+/// Maximum size of a received packet. CONNECT announces it to MQTT 5 brokers. Other brokers may send up to 256 MiB, which is treated as a
+/// fault here.
 pub const MAX_PACKET_BYTES: u32 = 16 * 1024 * 1024;
 
 /// The kind of a packet: the upper half of its first byte.
@@ -31,17 +32,17 @@ impl Kind {
     pub(super) const PINGRESP: Self = Self(13);
     pub(super) const DISCONNECT: Self = Self(14);
 
-    /// The kind of a packet with this first byte.
+    /// Returns the kind of a packet with this first byte.
     pub(super) fn from_first_byte(first: u8) -> Self {
         Self(first >> 4)
     }
 
-    /// The first byte of a packet other than PUBLISH.
+    /// Returns the first byte of a packet other than PUBLISH.
     pub(super) fn first_byte(self) -> u8 {
         self.0 << 4 | self.flags()
     }
 
-    /// The lower half of the first byte, which is fixed for all packets but PUBLISH.
+    /// Returns the lower half of the first byte, which is fixed for all packets except PUBLISH.
     fn flags(self) -> u8 {
         if matches!(self, Self::PUBREL | Self::SUBSCRIBE | Self::UNSUBSCRIBE) { 2 } else { 0 }
     }
@@ -81,7 +82,7 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// The first packet of the input; `None` if it is incomplete.
+    /// Returns the first packet of the input; `None` if it is incomplete.
     pub fn first(input: &'a [u8]) -> Result<Option<Self>, MqttFault> {
         let Some((&first, rest)) = input.split_first() else { return Ok(None) };
         let malformed =
@@ -101,7 +102,7 @@ impl<'a> Frame<'a> {
         if rest.len() < 4 { Ok(None) } else { Err(malformed) }
     }
 
-    /// The kind of the packet.
+    /// Returns the kind of the packet.
     pub fn kind(&self) -> Kind {
         Kind::from_first_byte(self.first)
     }
@@ -168,7 +169,7 @@ pub fn parse<'a>(version: Version, frame: &Frame<'a>) -> Result<Packet<'a>, Mqtt
 }
 
 impl Kind {
-    /// Whether a broker may send it.
+    /// Whether a broker may send this kind of packet.
     fn may_be_received(self, version: Version) -> bool {
         match self {
             Self::CONNACK
@@ -181,13 +182,13 @@ impl Kind {
             | Self::UNSUBACK
             | Self::PINGRESP => true,
             Self::DISCONNECT => version == Version::V5,
-            // AUTH included: it may only be sent to a client that requested it in CONNECT.
+            // This includes AUTH, which may only be sent to a client that requested it in CONNECT.
             _ => false,
         }
     }
 }
 
-/// What is wrong with a packet, as the end of a sentence.
+/// What is wrong with a packet, as text that completes a sentence.
 type ParseError = &'static str;
 
 fn content<'a>(
@@ -267,7 +268,7 @@ fn publish<'a>(is_5: bool, flags: u8, body: &mut Bytes<'a>) -> Result<Publish<'a
     }
     let topic = body.text()?;
     if topic.is_empty() {
-        // MQTT 5 allows this with a topic alias only, which CONNECT does not permit.
+        // MQTT 5 allows this only with a topic alias, which CONNECT does not permit.
         return Err("empty topic");
     }
     if topic.contains(['+', '#']) {
@@ -280,7 +281,7 @@ fn publish<'a>(is_5: bool, flags: u8, body: &mut Bytes<'a>) -> Result<Publish<'a
     Ok(Publish { qos, is_duplicate, id, payload: std::mem::take(&mut body.0) })
 }
 
-/// The reason code and reason string at the end of an MQTT 5 packet. Both are optional; without a reason code it means success.
+/// Parses the reason code and reason string at the end of an MQTT 5 packet. Both are optional; a missing reason code means success.
 fn reason<'a>(body: &mut Bytes<'a>, allowed: u64) -> Result<(u8, Option<&'a str>), ParseError> {
     let mut reason_string = None;
     if body.0.is_empty() {
@@ -314,7 +315,7 @@ pub mod property {
 const REASON_PROPERTIES: u64 = bits(&[31, 38]);
 const DISCONNECT_PROPERTIES: u64 = bits(&[28, 31, 38]);
 const CONNACK_PROPERTIES: u64 = bits(&[17, 18, 19, 21, 22, 26, 28, 31, 33, 34, 36, 37, 38, 39, 40, 41, 42]);
-/// Without the topic alias (35): CONNECT does not set Topic Alias Maximum, so the broker may send none.
+/// The topic alias (35) is excluded: CONNECT does not set Topic Alias Maximum, so the broker may not send one.
 const PUBLISH_PROPERTIES: u64 = bits(&[1, 2, 3, 8, 9, 11, 38]);
 
 const fn bits(ids: &[u8]) -> u64 {
@@ -416,7 +417,7 @@ impl<'a> Bytes<'a> {
         }
     }
 
-    /// A variable byte integer.
+    /// Parses a variable byte integer.
     fn number(&mut self) -> Result<u32, ParseError> {
         let mut number = 0;
         for at in 0..4 {

@@ -5,7 +5,7 @@ use std::fmt;
 use super::Version;
 use super::packet::Kind;
 
-/// Reason codes of MQTT 5 from here on are failures, and so is the failure code of a 3.1.1 SUBACK.
+/// Reason codes of MQTT 5 from this value on are failures; it is also the failure code of a 3.1.1 SUBACK.
 pub const FAILURES: u8 = 0x80;
 /// The only reason code that the client sends.
 pub const PACKET_IDENTIFIER_NOT_FOUND: u8 = 0x92;
@@ -15,7 +15,7 @@ pub const PACKET_IDENTIFIER_NOT_FOUND: u8 = 0x92;
 pub struct Reason {
     /// MQTT version of the code.
     pub version: Version,
-    /// The packet that contained it.
+    /// The kind of the packet that contained the code.
     pub kind: Kind,
     /// A reason code of MQTT 5, or a return code of 3.1.1.
     pub code: u8,
@@ -39,7 +39,7 @@ impl Reason {
     }
 }
 
-/// MQTT 5.0, 2.4.
+/// Returns the name of a reason code (MQTT 5.0, 2.4).
 fn name_5(code: u8) -> Option<&'static str> {
     Some(match code {
         0x00 => "success",

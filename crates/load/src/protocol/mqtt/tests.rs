@@ -176,7 +176,7 @@ fn a_refused_message_is_an_error_and_the_connection_stays_open() {
     let wrong = answer(Some("SUBACK: topic filter invalid (0x8f)"));
     assert_eq!(feed(&mut client, b"\x90\x05\0\x03\0\x01\x8f", &[]), (vec![wrong], vec![]));
     send(&mut client, &MqttMessage::Unsubscribe(vec![Template::literal("b")])).unwrap();
-    // "No subscription existed" is no failure.
+    // "No subscription existed" is not a failure.
     assert_eq!(feed(&mut client, b"\xb0\x04\0\x04\0\x11", &[]), (vec![answer(None)], vec![]));
 
     let mut client = opened(Version::V311);
@@ -199,7 +199,7 @@ fn checks_can_restrict_the_accepted_reason_codes() {
 #[test]
 fn received_messages_are_acknowledged_and_delivered_once() {
     for version in BOTH {
-        // MQTT 5 has a list of properties, here empty.
+        // MQTT 5 has a list of properties, which is empty here.
         let none: &[u8] = if version == Version::V5 { b"\0" } else { b"" };
         let publish = |first: u8, id: &[u8], payload: &[u8]| {
             let body = [b"\0\x01t", id, none, payload].concat();
@@ -328,7 +328,7 @@ fn the_reason_of_a_disconnect_is_reported() {
 }
 
 #[test]
-fn disconnect_is_sent_on_an_open_session_only() {
+fn disconnect_is_only_sent_in_an_open_session() {
     let mut out = Vec::new();
     Client::new(&connect(Version::V5)).close(&mut out);
     assert_eq!(out, b"");
@@ -361,7 +361,7 @@ fn malformed_and_unexpected_packets_are_faults() {
         (V311, b"\x30\x02\0\0", "malformed PUBLISH: empty topic"),
         (V5, b"\x30\x03\0\0\0", "malformed PUBLISH: empty topic"),
         (V311, b"\x30\x04\0\x02a\xff", "malformed PUBLISH: invalid UTF-8"),
-        // A surrogate.
+        // A surrogate, which UTF-8 must not encode.
         (V311, b"\x30\x05\0\x03\xed\xa0\x80", "malformed PUBLISH: invalid UTF-8"),
         (V311, b"\x30\x04\0\x02a\0", "malformed PUBLISH: NUL character in a string"),
         (V311, b"\x30\x03\0\x01#", "malformed PUBLISH: wildcard in the topic"),
@@ -422,7 +422,7 @@ fn malformed_and_unexpected_packets_are_faults() {
         (V5, b"\x20\x05\0\0\x02\x24\x02", "malformed CONNACK: property value out of range"),
         (V311, b"\x30\x03\0\x01t", "unexpected PUBLISH"),
         (V311, b"\xd0\x00", "unexpected PINGRESP"),
-        // The first byte decides, whatever follows.
+        // The first byte determines the result, whatever follows.
         (V311, b"H", "unexpected PUBACK"),
         (V311, b"\x6f\xfb\xc8\xfe\xfe\x7f", "unexpected PUBREL"),
     ] {

@@ -1,10 +1,10 @@
-//! Writes the packets of a client, from templates directly into the output buffer.
+//! Writes the packets of a client: renders templates directly into the output buffer.
 
 use super::packet::{Kind, MAX_PACKET_BYTES, property};
 use super::{MqttConnect, MqttFault, Qos, Version};
 use crate::template::{Template, Values};
 
-/// Maximum length of a packet's body in the standards.
+/// Maximum length of a packet's body, according to the standards.
 const MAX_BODY_BYTES: usize = 0x0fff_ffff;
 
 /// Appends a packet. Appends nothing if its body cannot be written, or if the packet is larger than `max_packet_bytes`.
@@ -14,7 +14,8 @@ pub fn packet(
     max_packet_bytes: u32,
     body: impl FnOnce(&mut Vec<u8>) -> Result<(), MqttFault>,
 ) -> Result<(), MqttFault> {
-    // The length field has one to four bytes and comes before the body. Space for the longest is reserved, and the body moved afterwards.
+    // The length field has one to four bytes and precedes the body. Space for the longest field is reserved, and the body is moved
+    // afterwards.
     const MAX_FIXED_HEADER_BYTES: usize = 5;
     let at = out.len();
     out.extend_from_slice(&[0; MAX_FIXED_HEADER_BYTES]);
@@ -52,7 +53,7 @@ fn number(mut value: usize, into: &mut [u8]) -> usize {
     written
 }
 
-/// Appends a template with a two-byte length before it. Returns where the content begins.
+/// Appends a template, preceded by its length in two bytes. Returns where the content begins.
 fn binary(out: &mut Vec<u8>, template: &Template, values: &mut Values<'_>) -> Result<usize, MqttFault> {
     let at = out.len();
     out.extend_from_slice(&[0, 0]);
@@ -63,7 +64,7 @@ fn binary(out: &mut Vec<u8>, template: &Template, values: &mut Values<'_>) -> Re
     Ok(at + 2)
 }
 
-/// As [`binary`], for a string, which must not contain NUL.
+/// Like [`binary`], for a string. The string must not contain NUL.
 fn text(out: &mut Vec<u8>, template: &Template, values: &mut Values<'_>) -> Result<usize, MqttFault> {
     let at = binary(out, template, values)?;
     if out[at..].contains(&0) {
@@ -83,7 +84,7 @@ pub fn filter(out: &mut Vec<u8>, template: &Template, values: &mut Values<'_>) -
     filter_fault(&out[at..]).map_or(Ok(()), |what| Err(MqttFault::Unsendable(what)))
 }
 
-/// Why this is not a topic to publish to (mqtt-v5.0, 4.7); `None` if it is.
+/// Returns why messages cannot be published to this topic (mqtt-v5.0, 4.7); `None` if they can.
 pub fn topic_fault(topic: &[u8]) -> Option<&'static str> {
     match topic.iter().find(|byte| matches!(byte, b'+' | b'#')) {
         _ if !has_valid_length(topic) => Some("a topic has 1 to 65535 bytes"),
@@ -93,7 +94,7 @@ pub fn topic_fault(topic: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// Why this is not a topic filter (mqtt-v5.0, 4.7.1); `None` if it is.
+/// Returns why this is not a valid topic filter (mqtt-v5.0, 4.7.1); `None` if it is valid.
 pub fn filter_fault(filter: &[u8]) -> Option<&'static str> {
     if !has_valid_length(filter) {
         return Some("a topic filter has 1 to 65535 bytes");

@@ -16,7 +16,7 @@ fn messages(payloads: &[&[u8]]) -> Vec<Event> {
     payloads.iter().map(|payload| Event::Message(payload.to_vec())).collect()
 }
 
-/// Feeds `input` to a reader in pieces that end at `cuts`, as the engine does, then closes.
+/// Feeds `input` to a reader in pieces that end at `cuts`, as the engine does, then closes the connection.
 fn feed(reader: &mut Reader, input: &[u8], cuts: &[usize], checks: &Checks) -> Vec<Event> {
     let (mut events, mut held, mut from) = (Vec::new(), Vec::new(), 0);
     for cut in cuts.iter().copied().chain([input.len()]) {
@@ -52,7 +52,7 @@ fn feed(reader: &mut Reader, input: &[u8], cuts: &[usize], checks: &Checks) -> V
     events
 }
 
-/// Checks the events of `input`, whole and cut at every place.
+/// Checks the events of `input`, both whole and cut at every position.
 fn check(framing: &Framing, input: &[u8], events: &[Event]) {
     let framing = Arc::new(framing.clone());
     let every: Vec<usize> = (0..input.len()).collect();
@@ -99,7 +99,7 @@ fn length_prefixes_delimit_frames() {
 }
 
 #[test]
-fn frames_of_fixed_size_are_delimited_by_it() {
+fn frames_of_fixed_size_are_delimited_by_their_size() {
     check(&Framing::fixed(3).unwrap(), b"onetwo", &messages(&[b"one", b"two"]));
     check(
         &Framing::fixed(3).unwrap(),

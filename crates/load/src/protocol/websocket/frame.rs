@@ -39,7 +39,7 @@ pub struct Head {
 pub fn head(input: &[u8]) -> Result<Option<Head>, WebSocketFault> {
     let Some(&first) = input.first() else { return Ok(None) };
     if first & 0x70 != 0 {
-        // Reserved for extensions, of which none was negotiated.
+        // These bits are reserved for extensions, and no extension was negotiated.
         return Err(WebSocketFault::Reserved);
     }
     let opcode = match first & 0x0F {
@@ -79,15 +79,15 @@ pub fn head(input: &[u8]) -> Result<Option<Head>, WebSocketFault> {
     Ok(Some(Head { is_final, opcode, head_bytes, payload_bytes }))
 }
 
-/// A generator of masking keys: xorshift (Marsaglia 2003).
+/// Generates masking keys with xorshift (Marsaglia 2003).
 ///
-/// RFC 6455 requires unpredictable keys, so that a web page cannot choose the bytes that a proxy sees. Here the user chooses all bytes
+/// RFC 6455 requires unpredictable keys, so that a web page cannot choose the bytes that a proxy receives. Here the user chooses all bytes
 /// anyway.
 #[derive(Debug, Clone, Copy)]
 pub struct Masks(u32);
 
 impl Masks {
-    /// A generator with any seed.
+    /// Creates a generator with any seed.
     pub fn new(seed: u64) -> Self {
         // A state of zero would stay zero.
         Self((seed >> 32) as u32 | 1)
@@ -123,7 +123,7 @@ pub fn write(opcode: Opcode, payload: &[u8], masks: &mut Masks, out: &mut Vec<u8
     mask(&mut out[from..], key);
 }
 
-/// Masks or unmasks, eight bytes at a time, which the compiler vectorizes to sixteen or more.
+/// Masks or unmasks the payload, eight bytes at a time, which the compiler vectorizes to sixteen or more.
 pub fn mask(payload: &mut [u8], [a, b, c, d]: [u8; 4]) {
     let key = u64::from_ne_bytes([a, b, c, d, a, b, c, d]);
     let (words, rest) = payload.as_chunks_mut::<8>();

@@ -1,5 +1,5 @@
-//! What a client must accept and refuse, following the client cases of the Autobahn test suite. Each case is read in one piece and cut
-//! at every place.
+//! Tests what a client must accept and refuse, following the client cases of the Autobahn test suite. Each case is read both in one piece
+//! and cut at every position.
 
 use std::io::Cursor;
 
@@ -28,7 +28,7 @@ fn open() -> Connection {
     Connection { state: State::Open, masks: Masks::new(1 << 40), ..Connection::default() }
 }
 
-/// A server's frame with this first byte, and the length in its shortest form.
+/// A server's frame with this first byte, and with its length in the shortest form.
 fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![first];
     match payload.len() {
@@ -115,7 +115,7 @@ fn client_frames(mut bytes: &[u8]) -> Vec<(u8, Vec<u8>)> {
     frames
 }
 
-/// Checks the events of `frames` and the frames sent, whole and cut at every place.
+/// Checks the events of `frames` and the frames sent in reply, with the input whole and cut at every position.
 fn check(name: &str, frames: &[Vec<u8>], events: &[Event], sent: &[(u8, &[u8])]) {
     let input = frames.concat();
     let every: Vec<usize> = (0..input.len()).collect();
@@ -247,7 +247,7 @@ fn fragments_form_a_message_with_control_frames_between_them() {
 }
 
 #[test]
-fn text_is_valid_wherever_it_is_cut() {
+fn text_is_valid_at_whatever_position_it_is_cut() {
     for text in [
         "κόσμε",
         "Hello-µ@ßöäüàá-UTF-8!!",
@@ -387,7 +387,7 @@ fn only_the_matching_pong_answers_a_ping() {
 }
 
 #[test]
-fn our_close_frame_is_answered_by_the_servers() {
+fn our_close_frame_is_answered_by_the_servers_close_frame() {
     let mut connection = open();
     let mut out = Vec::new();
     connection.close_with(&CloseFrame::new(4001, "done").unwrap(), &mut out);
@@ -437,7 +437,7 @@ fn the_end_of_a_connection_is_a_fault_if_something_was_pending() {
 }
 
 #[test]
-fn an_upgrade_that_is_refused_is_counted_as_a_status() {
+fn a_refused_upgrade_is_counted_as_a_status_error() {
     let mut random = Xoroshiro128PlusPlus::seed_from_u64(3);
     let mut values = Values { device: 0, turn: 0, count: &mut 0, random: &mut random, now_ns: 0 };
     let upgrade = Arc::new(Upgrade::new(&Template::literal("/"), &[], Vec::new()));

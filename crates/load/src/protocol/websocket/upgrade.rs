@@ -10,11 +10,11 @@ use super::WebSocketFault;
 use crate::protocol::http::{self, MAX_FIELDS, MAX_HEAD_BYTES};
 use crate::template::{Template, Values};
 
-/// Appended to the key before hashing (RFC 6455, 1.3).
+/// The text that is appended to the key before hashing (RFC 6455, 1.3).
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
-/// A key: 16 bytes in Base64.
+/// Size of a key: 16 bytes in Base64.
 const KEY_BYTES: usize = 24;
-/// A hash: 20 bytes in Base64.
+/// Size of a hash: 20 bytes in Base64.
 const ACCEPT_BYTES: usize = 28;
 
 /// An upgrade request.
@@ -26,8 +26,8 @@ pub struct Upgrade {
 }
 
 impl Upgrade {
-    /// A request with this path (with query), these header fields (name and value, including `Host`) and the offered subprotocols in
-    /// order of preference. Adds the fields of WebSocket.
+    /// Creates a request with this path (with query), these header fields (name and value, including `Host`) and the offered subprotocols
+    /// in order of preference. Adds WebSocket's own header fields.
     pub fn new(path: &Template, fields: &[(String, Template)], subprotocols: Vec<String>) -> Self {
         let mut head = http::head("GET", path, fields);
         head.push_literal(b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n");
@@ -82,7 +82,7 @@ impl Opening {
                     self.check(response.headers)?;
                     return Ok((used, true));
                 }
-                // An interim response; the final one follows.
+                // This is an interim response; the final one follows.
                 Some(100..200) => {}
                 Some(status) => return Err(WebSocketFault::Status(status)),
                 None => return Err(WebSocketFault::Head),
@@ -117,7 +117,7 @@ impl Opening {
     }
 }
 
-/// The `Sec-WebSocket-Accept` for a key.
+/// Returns the `Sec-WebSocket-Accept` for a key.
 fn accept(key: &[u8; KEY_BYTES]) -> [u8; ACCEPT_BYTES] {
     let mut hash = sha1_smol::Sha1::new();
     hash.update(key);
@@ -157,7 +157,7 @@ mod tests {
         Upgrade::new(&path, &fields, vec!["chat.2".to_owned(), "chat.1".to_owned()])
     }
 
-    /// Reads a reply, in which `ACCEPT` is replaced by the expected value, whole and cut at every place.
+    /// Reads a reply, both whole and cut at every position. `ACCEPT` in the reply is replaced by the expected value.
     fn reply(text: &str) -> Result<(usize, bool), WebSocketFault> {
         let (opening, _) = start(chat());
         let text = text.replace("ACCEPT", std::str::from_utf8(&opening.accept).unwrap());

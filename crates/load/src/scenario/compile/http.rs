@@ -1,4 +1,4 @@
-//! HTTP requests.
+//! Compiles HTTP requests.
 
 use super::{head, misplaced};
 use crate::LoadError;
@@ -7,7 +7,7 @@ use crate::protocol::http::HttpRequest;
 use crate::scenario::{Action, Devices, Step};
 use crate::template::Template;
 
-/// The message of a request step; `common` are the header fields of all requests of its kind.
+/// Returns the message of a request step; `common` contains the header fields that all requests of the devices have.
 pub fn message(kind: &Devices, common: &[(String, Template)], step: &Step) -> Result<Message, LoadError> {
     let Action::Request(request) = &step.action else { return Err(misplaced(kind, step)) };
     let fields = head(kind, common, &request.fields);

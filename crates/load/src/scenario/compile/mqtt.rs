@@ -1,4 +1,4 @@
-//! MQTT messages.
+//! Compiles MQTT messages.
 
 use super::misplaced;
 use crate::LoadError;
@@ -6,7 +6,7 @@ use crate::protocol::Message;
 use crate::protocol::mqtt::MqttMessage;
 use crate::scenario::{Action, Devices, Step};
 
-/// The message of an [`Action::Mqtt`] or `Ping`.
+/// Returns the message of an [`Action::Mqtt`] or `Ping`.
 pub fn message(kind: &Devices, step: &Step) -> Result<Message, LoadError> {
     match &step.action {
         Action::Mqtt(message) => Ok(Message::Mqtt(message.clone())),

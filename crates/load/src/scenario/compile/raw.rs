@@ -1,4 +1,4 @@
-//! Frames directly on TCP or TLS.
+//! Compiles frames directly on TCP or TLS.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::protocol::raw::RawMessage;
 use crate::protocol::{Message, raw};
 use crate::scenario::{Action, Devices, Framing, Step};
 
-/// The framing of a kind of devices.
+/// Returns the framing of a group of devices.
 pub fn framing(kind: &Devices, framing: Framing) -> Result<raw::Framing, LoadError> {
     let framing = match framing {
         Framing::None => Ok(raw::Framing::none()),
@@ -21,7 +21,7 @@ pub fn framing(kind: &Devices, framing: Framing) -> Result<raw::Framing, LoadErr
     framing.map_err(|why| LoadError::Unfit { kind: kind.name.clone(), what: "framing".to_owned(), why })
 }
 
-/// The message of an [`Action::Send`]. It has no answer; replies are awaited by an `expect` step.
+/// Returns the message of an [`Action::Send`]. It has no answer; an `expect` step waits for a reply.
 pub fn message(kind: &Devices, framing: Framing, step: &Step) -> Result<Message, LoadError> {
     let Action::Send { payload, .. } = &step.action else { return Err(misplaced(kind, step)) };
     let framing = Arc::new(self::framing(kind, framing)?);

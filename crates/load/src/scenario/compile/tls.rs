@@ -1,4 +1,4 @@
-//! TLS client configuration: trusted certificates and the devices' own.
+//! TLS client configuration: trusted certificates, and the devices' own certificate.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use crate::LoadError;
 use crate::program;
 use crate::scenario::{Devices, Pem, ProtocolOptions, Tls};
 
-/// Returns the certificates that the system trusts. Called only if a scenario names none.
+/// Returns the certificates that the system trusts. Called only if a scenario does not set `ca`.
 pub type SystemTrust<'t> = &'t dyn Fn() -> Vec<CertificateDer<'static>>;
 
-/// The TLS settings of a kind's endpoint.
+/// Creates the TLS settings of an endpoint.
 pub fn tls(kind: &Devices, tls: &Tls, system: SystemTrust<'_>) -> Result<program::Tls, LoadError> {
     let unfit =
         |what: &str, why: String| LoadError::Unfit { kind: kind.name.clone(), what: what.to_owned(), why };
@@ -38,7 +38,7 @@ pub fn tls(kind: &Devices, tls: &Tls, system: SystemTrust<'_>) -> Result<program
                 }
             }
             None => {
-                // Some system certificates may be unparsable; the others suffice.
+                // Some of the system's certificates may be invalid; the others suffice.
                 roots.add_parsable_certificates(system());
                 if roots.is_empty() {
                     let why = "this system has no trusted certificates: install ca-certificates, or set ca = \"FILE.pem\"";
@@ -87,15 +87,16 @@ fn certificates(pem: &Pem) -> Result<Vec<CertificateDer<'static>>, String> {
     }
 }
 
-/// Accepted certificates: those with a trusted issuer, and those that the scenario names. A self-signed certificate is usually a CA
-/// certificate (`openssl req -x509`), which path validation rejects for a server (RFC 5280, 4.2.1.9), so it must match by identity.
+/// Accepted certificates: those with a trusted issuer, and those in the scenario's `ca` file. A self-signed certificate is usually a CA
+/// certificate (`openssl req -x509`). Path validation rejects such a certificate for a server (RFC 5280, 4.2.1.9), so it is accepted if it
+/// is in the file itself.
 #[derive(Debug)]
 struct TrustedCertificates {
     verifier: Arc<WebPkiServerVerifier>,
     named: Vec<CertificateDer<'static>>,
 }
 
-/// Checks a server's certificate. That the server has its private key is checked in any case.
+/// Checks a server's certificate. Whether the server has the private key is always checked.
 #[derive(Debug)]
 struct CertificateVerifier {
     /// `None`: any certificate is accepted (`verify = false`).

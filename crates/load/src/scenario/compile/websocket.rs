@@ -1,4 +1,4 @@
-//! WebSocket messages.
+//! Compiles WebSocket messages.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::protocol::{Message, Protocol};
 use crate::scenario::{Action, Devices, Step};
 use crate::template::Template;
 
-/// The protocol with its upgrade request.
+/// Returns the protocol with its upgrade request.
 pub fn protocol(
     kind: &Devices,
     path: &Template,
@@ -20,7 +20,7 @@ pub fn protocol(
     Protocol::WebSocket(Arc::new(Upgrade::new(path, &fields, subprotocols.to_vec())))
 }
 
-/// The message of an [`Action::Send`] or `Ping`.
+/// Returns the message of an [`Action::Send`] or `Ping`.
 pub fn message(kind: &Devices, step: &Step) -> Result<Message, LoadError> {
     match &step.action {
         Action::Send { payload, is_text } => {

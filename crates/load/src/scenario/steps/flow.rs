@@ -4,13 +4,13 @@ use super::waits;
 use crate::program::MAX_NESTED_REPEATS;
 use crate::scenario::Action;
 
-/// Maximum repetitions of steps that never wait. More would only fill buffers.
+/// Maximum iterations of a loop that never waits. More would only fill buffers.
 const MAX_REPETITIONS_WITHOUT_WAITING: u64 = 1000;
 
 /// The state of the connection after the steps so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ConnectionState {
-    /// No step has needed a connection yet. Unless the first such step is `connect`, the turn begins connected.
+    /// No step has needed a connection yet. Unless the first such step is `connect`, the turn starts connected.
     Fresh,
     Connected,
     Closed,
@@ -23,18 +23,18 @@ struct InRepeat(bool);
 #[derive(Debug)]
 pub struct Flow {
     connection: ConnectionState,
-    /// Set if the first step that needs a connection is `connect`: whether it is in a repetition.
+    /// Set if the first step that needs a connection is `connect`: whether it is inside a loop.
     first_connect: Option<InRepeat>,
     waits: bool,
     /// Whether these are the steps of `on_connect`.
     is_setup: bool,
-    /// Nesting of repetitions in `on_connect`.
+    /// Nesting of loops in `on_connect`.
     setup_depth: usize,
     repeats: Vec<SavedState>,
     max_depth: usize,
 }
 
-/// The state before a repetition.
+/// The state before a loop.
 #[derive(Debug)]
 struct SavedState {
     connection: ConnectionState,
@@ -42,12 +42,12 @@ struct SavedState {
 }
 
 impl Flow {
-    /// The state at the start of `on_connect`.
+    /// Creates the state at the start of `on_connect`.
     pub fn of_on_connect() -> Self {
         Self { is_setup: true, connection: ConnectionState::Connected, ..Self::of_turn(0) }
     }
 
-    /// The state at the start of a turn; `setup_depth` is the nesting of repetitions in `on_connect`.
+    /// Creates the state at the start of a turn; `setup_depth` is the nesting of loops in `on_connect`.
     pub fn of_turn(setup_depth: usize) -> Self {
         Self {
             connection: ConnectionState::Fresh,
@@ -60,12 +60,12 @@ impl Flow {
         }
     }
 
-    /// Maximum nesting of repetitions.
+    /// Returns the maximum nesting of loops.
     pub fn max_depth(&self) -> usize {
         self.max_depth
     }
 
-    /// Adds a step. Returns why it is not possible here.
+    /// Adds a step. Returns why the step is not possible here, if so.
     pub fn add(&mut self, action: &Action) -> Option<String> {
         self.waits |= waits(action);
         match action {
@@ -95,7 +95,7 @@ impl Flow {
                 self.connection = ConnectionState::Closed;
                 was_closed.then(|| "comes while the connection is closed".to_owned())
             }
-            // A sleep needs no connection; the steps of a repetition have been checked.
+            // A sleep needs no connection; the steps of a loop have been checked already.
             Action::Sleep(_) | Action::Repeat { .. } => None,
             _ if self.connection == ConnectionState::Closed => {
                 Some("comes while the connection is closed: put `connect` before it".to_owned())
@@ -107,7 +107,7 @@ impl Flow {
         }
     }
 
-    /// Begins a repetition. Returns why it is not possible.
+    /// Begins a loop. Returns why it is not possible, if so.
     pub fn begin_repeat(&mut self) -> Option<String> {
         if self.repeats.len() == MAX_NESTED_REPEATS {
             return Some(format!("is nested deeper than {MAX_NESTED_REPEATS} repetitions"));
@@ -118,10 +118,10 @@ impl Flow {
         None
     }
 
-    /// Ends a repetition. Returns why it is not possible.
+    /// Ends a loop. Returns why the loop is not possible, if so.
     pub fn end_repeat(&mut self, times: u64) -> Option<String> {
         let before = self.repeats.pop()?;
-        // The state that the repetition must end with, so that it can run again.
+        // The state in which the loop must end, so that it can run again.
         let expected = match before.connection {
             ConnectionState::Fresh if self.connection == ConnectionState::Fresh => ConnectionState::Fresh,
             ConnectionState::Fresh if self.first_connect.is_some() => ConnectionState::Closed,
@@ -140,15 +140,15 @@ impl Flow {
             .then(|| "never waits: add a `sleep`, or a step that waits for an answer".to_owned())
     }
 
-    /// Returns why no other turn can follow this one.
+    /// Returns why no other turn can follow this one, if so.
     pub fn check_next_turn(&self) -> Option<&'static str> {
         (self.first_connect == Some(InRepeat(true)) && self.connection == ConnectionState::Connected)
             .then_some("a turn begins with `connect` in a repetition, so it must end with `close`")
     }
 
-    /// Returns why repeated turns would be a busy loop.
+    /// Returns why repeated turns would be a busy loop, if so.
     pub fn check_busy_loop(&self) -> Option<&'static str> {
-        // A turn that closes its connection waits for the next connect.
+        // A turn that closes its connection has to wait for the next connect.
         (!self.waits && self.connection != ConnectionState::Closed)
             .then_some("a turn never waits: add `{ sleep = \"1s\" }`, or a step that waits for an answer")
     }

@@ -5,7 +5,7 @@ use toml::de::DeValue;
 
 use crate::scenario::reader::Value;
 
-/// The JSON text. Adds a fault for a value that JSON does not have.
+/// Returns the JSON text. Adds a fault for a value that JSON does not support.
 pub fn text(value: &Value<'_>) -> Option<String> {
     let mut out = String::new();
     write(value.raw(), &mut out).map_err(|what| value.fault(format!("JSON has no {what}"))).ok()?;
@@ -34,7 +34,7 @@ fn write(value: &DeValue<'_>, out: &mut String) -> Result<(), String> {
             out.push(']');
         }
         DeValue::Table(table) => {
-            // In the order of the file.
+            // Keys are written in the order of the file.
             let mut entries: Vec<_> = table.iter().collect();
             entries.sort_by_key(|(key, _): &(&Spanned<_>, _)| key.span().start);
             out.push('{');

@@ -111,7 +111,7 @@ proptest! {
         expiry in any::<u32>(),
         will in proptest::option::of(("[a-z/]{1,50}", "[a-z]{0,90}", qos(), any::<bool>())),
     ) {
-        // MQTT 5 allows a password alone (3.1.2.9); mqtt-protocol-core does not.
+        // MQTT 5 allows a password without a user name (3.1.2.9); mqtt-protocol-core does not.
         let password = password.filter(|_| user.is_some());
         let connect = MqttConnect {
             version,
@@ -167,7 +167,7 @@ proptest! {
     fn mqtt_protocol_core_exchanges_messages_with_us(
         version in version(),
         topic in "[a-zä/]{1,200}",
-        // Sizes for which the length field has one, two and three bytes.
+        // With these sizes, the length field has one, two and three bytes.
         payload in prop_oneof![
             proptest::collection::vec(any::<u8>(), 0..200),
             proptest::collection::vec(any::<u8>(), 16_000..17_000),
@@ -188,7 +188,7 @@ proptest! {
         let connack = broker.connack(false);
         prop_assert_eq!(feed(&mut client, &connack, &cuts).0, ["Ready"]);
 
-        // The client publishes; packets are exchanged until the answer has come.
+        // The client publishes, and packets are exchanged until the answer arrives.
         let mine = MqttMessage::Publish {
             topic: Template::literal(topic.clone()),
             payload: Template::literal(payload.clone()),
