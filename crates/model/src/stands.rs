@@ -26,8 +26,8 @@ pub struct StandRow {
     /// Pids or node names that these processes monitor, each with the number of processes: a `gen` call monitors the called process.
     /// If `pid` is set, also the peers of its TCP connections: `10.0.0.7:5432`, `[::1]:5432`.
     pub on: Vec<(String, i64)>,
-    /// Initial call of new processes that were sampled a second time some seconds later. In these rows `of` is the number of such processes,
-    /// and the row with status `ended` counts those that have exited. `None` in all other rows, and in recordings of older versions.
+    /// Initial call of new processes that were sampled a second time some seconds later. In these rows `of` is the number of such
+    /// processes, and the row with status `ended` counts those that have exited. `None` in all other rows, and in older recordings.
     pub kind: Option<String>,
 }
 

@@ -8,7 +8,8 @@ use crate::period::Period;
 /// A threshold as declared by a rule. [`Threshold::of`] returns the value that applies to a period.
 #[derive(Debug, Clone, Copy)]
 pub struct Threshold {
-    /// Permanent name: `gc-share.gc_share`, section and key in a thresholds file. The key ends in the unit of the value unless this is a share.
+    /// Permanent name: `gc-share.gc_share`, section and key in a thresholds file. The key ends in the unit of the value, unless the value
+    /// is a share.
     pub name: &'static str,
     /// Description of the measured value, with its unit.
     pub what: &'static str,

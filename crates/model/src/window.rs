@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_of_a_counter_or_the_reason_against_it_is_returned() {
+    fn a_meaningless_difference_is_an_error() {
         let check = |from, to, expect| assert_eq!(step(from, to), expect, "{from:?} → {to:?}");
         check(at(0, 0, 10), at(SECOND_NS, 0, 25), Ok(Step { delta: 15, length: SECOND_NS }));
         check(at(0, 0, 10), at(3 * SECOND_NS, 0, 10), Ok(Step { delta: 0, length: 3 * SECOND_NS }));
