@@ -48,8 +48,7 @@ pub const BELOW_CRITICAL: f64 = 74.9;
 pub const WARNING: f64 = 25.0;
 const CRITICAL: f64 = 75.0;
 
-/// A finding is minor if its CPU time is a smaller share of the CPU that the node may use, even if most of the node's work is
-/// affected (judgement).
+/// A finding about CPU time is minor below this share of the CPU that the node may use, even on a nearly idle node (judgement).
 const MINOR_CPU_SHARE: f64 = 0.01;
 /// A smaller share of that CPU delays nothing yet, so it is not critical (judgement).
 const CRITICAL_CPU_SHARE: f64 = 0.10;

@@ -378,7 +378,7 @@ pub struct Claim {
     /// Size of the claim, with its unit.
     #[serde(flatten)]
     pub cost: Cost,
-    /// Size as a share of the account, 0–1: of the CPU or the memory that the node may use, of everything that waits, or of a limit.
+    /// Size as a share of the account, 0–1. The whole is the CPU or memory that the node may use, everything that waits, or a limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share: Option<f64>,
     /// Part of the size that other findings explain, in the same unit.

@@ -1,7 +1,7 @@
 //! The data model shared by all crates: the content of a recording, and the diagnosis made from it.
 //!
-//! Raw and derived data are separate types. A [`Sample`] holds counters as they were read; a [`Period`] holds what
-//! is derived from many samples: rates, peaks, traces. Only [`window`] subtracts counters, so counter resets, restarts of the
+//! Raw and derived data are separate types. A [`Sample`] contains counters as they were read; a [`Period`] contains data
+//! derived from many samples: rates, peaks, traces. Only [`window`] subtracts counters, so counter resets, restarts of the
 //! node and missing samples are handled in one place.
 //!
 //! ```text

@@ -1,8 +1,12 @@
 //! Load results: the outcome of one run of a load generator, beamtune's own or another one.
 //!
-//! Three kinds of times are distinguished, which no other generator does: *lag* (from the scheduled time until the request is sent),
-//! *service* (from sending until the end of the response) and *response* (from the scheduled time until the end of the response,
-//! which is how long a user waits). Values that a tool cannot know are missing, not zero.
+//! Three kinds of times are distinguished, which no other generator does:
+//!
+//! - *lag*, from the scheduled time until the request is sent;
+//! - *service*, from sending until the end of the response;
+//! - *response*, from the scheduled time until the end of the response, which is how long a user waits.
+//!
+//! Values that a tool cannot know are missing, not zero.
 
 use std::collections::BTreeMap;
 

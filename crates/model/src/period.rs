@@ -1,6 +1,6 @@
 //! A period: the summary of many samples of one incarnation of a node. It is the only input of the rules.
 //!
-//! Samples, or columns of stored chunks, are added one by one. Memory use does not grow with the length of the recording: a period
+//! Samples, or columns of stored chunks, are added one by one. Memory use does not grow with the length of the recording. A period
 //! contains a summary and a thinned trace of each series, and the processes with the most reductions.
 
 mod build;
@@ -291,7 +291,7 @@ pub struct WorkSample {
 pub struct Missing {
     /// The missing data.
     pub what: String,
-    /// The reason, as far as recorded.
+    /// The reason, if recorded.
     pub why: String,
     /// How to get the data.
     pub next: String,
@@ -355,7 +355,7 @@ pub struct Period {
     pub allocations: Vec<AllocationRow>,
     /// Applications with the most code, from the last reading; empty if none was requested.
     pub code: Vec<CodeRow>,
-    /// Processes that hold the most binaries, from the last reading; empty if none was requested.
+    /// Processes that refer to the most binaries, from the last reading; empty if none was requested.
     pub holders: Vec<HolderRow>,
     /// Requested garbage collections, by time.
     pub collections: Vec<CollectionRow>,

@@ -111,8 +111,8 @@ impl ProcessRow {
     }
 }
 
-/// A call stack of a process that was sampled in the last ten seconds: one of the busiest processes, which are sampled every second, or
-/// a randomly sampled process that was at work.
+/// A call stack of a process that was sampled in the last ten seconds. The process is one of the busiest, which are sampled every second,
+/// or a randomly sampled process that was at work.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RanRow {
     /// Time of the report, since the start of the recording.

@@ -1,7 +1,7 @@
 //! Series: the identity of everything that is sampled repeatedly.
 //!
 //! A series is (group, entity, name): `msacc`, `scheduler/1`, `gc`. The VM or the kernel chooses some of the names (msacc states,
-//! allocators), so the set is open: a new OTP release can be recorded without a new version of beamtune. Samples contain
+//! allocators), so the set is open. A new OTP release can be recorded without a new version of beamtune. Samples contain
 //! [`SeriesId`]s; the [`SeriesTable`] resolves them.
 
 use std::collections::HashMap;

@@ -32,7 +32,7 @@ pub struct Ask {
 
 /// A source of samples: the VM or the host.
 ///
-/// Request and reply are separate steps, so that the host is read while the VM prepares its reply, and both refer to nearly the same
+/// Request and reply are separate steps, so that the host is read while the VM prepares its reply. So both refer to nearly the same
 /// instant.
 pub trait Source {
     /// Name in gaps: `vm` or `host`.

@@ -1,8 +1,8 @@
 //! Windows: the interval between two consecutive readings of a counter, and its growth in it.
 //!
-//! Counters are subtracted only in this module. It handles everything that makes a difference meaningless: a restart of the
-//! node in between, a counter that was reset (`msacc:reset/0`, `scheduler_wall_time` switched off and on), and two readings at the
-//! same instant. A missing sample only makes the window longer.
+//! Counters are subtracted only in this module. It handles everything that makes a difference meaningless: a restart of the node, a
+//! counter reset, and two readings at the same instant. (`msacc:reset/0` resets counters, as does switching `scheduler_wall_time` off and
+//! on.) A missing sample only makes the window longer.
 
 use crate::facts::Facts;
 use crate::units::{Nanos, SECOND_NS, Unit};

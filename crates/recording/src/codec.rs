@@ -1,9 +1,16 @@
 //! Encoding: the content of the blobs in the tables `chunk` and `hot`.
 //!
-//! The layers, from the innermost to the outermost: [`bits`] (varints, bit streams), [`column`] (values of one series), [`chunk`]
-//! (columns of one group over some minutes), [`hot`] (values of a group at one tick), [`busiest`] (the busiest processes),
-//! [`packed`] (checksum and compression). `docs/recording-format.md` describes the same bytes for programs in other languages.
-//! A test runs the Python reader that this document contains.
+//! The layers, from the innermost to the outermost:
+//!
+//! - [`bits`]: varints and bit streams;
+//! - [`column`]: the values of one series;
+//! - [`chunk`]: the columns of one group over some minutes;
+//! - [`hot`]: the values of a group at one tick;
+//! - [`busiest`]: the busiest processes;
+//! - [`packed`]: checksum and compression.
+//!
+//! `docs/recording-format.md` describes the same bytes for programs in other languages. A test runs the Python reader that this document
+//! contains.
 //!
 //! Files are untrusted input: every count and length is checked against the remaining bytes, and malformed data give the error
 //! [`Garbled`], never a panic.

@@ -1,10 +1,10 @@
 //! The sampling loop: requests samples from the sources on a fixed schedule, and stores them.
 //!
 //! Tick k is due at t₀ + k × every, regardless of earlier ticks, so the schedule does not drift. A late sample is marked as late.
-//! Missed ticks are not sampled afterwards, but recorded as a gap. In each tick, a request is sent to the VM, then the host is read
-//! while the VM prepares its reply, and then the reply is collected. So both refer to nearly the same time.
+//! Missed ticks are not sampled afterwards, but recorded as a gap. In each tick, a request is sent to the VM, and the host is read
+//! while the VM prepares its reply. Then the reply is collected. So both refer to nearly the same time.
 //!
-//! Failures of a source are not errors: each becomes one gap for as long as it lasts, and the source is tried again at the next
+//! Failures of a source are not errors. Each becomes one gap for as long as it lasts, and the source is tried again at the next
 //! tick. Failures to store a sample are tolerated for a while, too.
 
 mod gaps;

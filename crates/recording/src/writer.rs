@@ -7,8 +7,8 @@
 //! # After a crash
 //!
 //! The database is in WAL mode with `synchronous = NORMAL`. A killed process loses no committed data, since the kernel already has
-//! them. There is no `fsync` per second, which would disturb the disk of the recorded production host, but only two per minute, at a
-//! checkpoint of the log. After a power loss the file is consistent, and at most the last minute is missing.
+//! them. An `fsync` per second would disturb the disk of the recorded production host. So there are only two per minute, at a checkpoint
+//! of the log. After a power loss the file is consistent, and at most the last minute is missing.
 
 mod create;
 mod ring;
@@ -141,7 +141,7 @@ impl Writer {
         self.past.take()
     }
 
-    /// Returns the instant at which a recording to this file begins if the wall clock shows `wall`: 0 in a new file, otherwise an instant
+    /// Returns the instant at which a recording to this file begins if the wall clock shows `wall`. It is 0 in a new file; otherwise it is
     /// after the last tick.
     pub fn begins_at(&self, wall: i64) -> Nanos {
         self.past.as_ref().map_or(0, |past| past.resume(wall).0)

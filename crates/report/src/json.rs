@@ -158,7 +158,7 @@ pub fn render(period: &Period, diagnosis: &Diagnosis) -> String {
 }
 
 /// Renders a document as JSON, indented, with a final newline. The result is safe to show on a terminal: characters for which
-/// [`is_hidden`] is true are written as `\uXXXX`, which JSON itself requires only for the first 32 characters.
+/// [`is_hidden`] is true are written as `\uXXXX`. JSON itself requires this only for the first 32 characters.
 pub fn pretty(document: &impl Serialize) -> String {
     let text = serde_json::to_string_pretty(document)
         .unwrap_or_else(|error| format!("{{\"error\": \"{}\"}}", error.to_string().escape_default()));

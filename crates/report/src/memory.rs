@@ -1,7 +1,7 @@
 //! Memory as text: the breakdown of resident memory by use.
 //!
-//! Three kinds of sizes must not be confused: resident memory (pages, counted), mapped memory (address space), and memory in use
-//! (blocks, as counted by the VM or by malloc). Data that were not measured have no row.
+//! Three kinds of sizes must not be confused: resident memory (counted pages), mapped memory (address space), and memory in use
+//! (blocks counted by the VM or by malloc). Data that were not measured have no row.
 
 mod collected;
 mod json;

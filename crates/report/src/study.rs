@@ -1,5 +1,5 @@
-//! The result of a comparison as text: old and new values, each change with its interval and verdict, and the smallest effect that can be
-//! detected on this machine.
+//! The result of a comparison as text: old and new values, and each change with its interval and verdict. It also has the smallest effect
+//! that can be detected on this machine.
 
 use beamtune_model::Unit;
 use beamtune_model::study::{

@@ -319,8 +319,8 @@ pub fn clauses(text: &str, width: usize, max_lines: usize) -> Vec<String> {
     whole_clauses(text, width, max_lines).unwrap_or_else(|| lines(text, width, max_lines))
 }
 
-/// Returns the positions at which a text may end early: before a semicolon, a full stop, a colon, a remark in parentheses, or a comma with
-/// a conjunction; never within brackets.
+/// Returns the positions at which a text may end early: before a semicolon, full stop, colon or parenthesis, or before a comma with a
+/// conjunction; never within brackets.
 fn clause_ends(text: &str) -> Vec<usize> {
     const SEPARATORS: [&str; 7] = ["; ", ". ", " (", ", or ", ", and ", ", but ", ": "];
     let mut depth = 0_usize;

@@ -1,5 +1,5 @@
-//! The result of a search for flags as text: the setting with its measured effect, a row for each of its parts, and what was tried. With
-//! `-v` also all candidates and trials.
+//! The result of a search for flags as text: the setting with its measured effect, a row per part of it, and what was tried. With `-v` also
+//! all candidates and trials.
 
 use beamtune_model::study::{
     Ending, Finalist, Knob, Learnt, Part, Pays, Quantity, Trial, TrialOutcome, Tuning, TuningVerdict,

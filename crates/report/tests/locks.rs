@@ -27,8 +27,8 @@ fn at(place: (&str, i64), row: LockRow) -> LockRow {
     LockRow { file: Some(place.0.to_owned()), line: Some(place.1), ..row }
 }
 
-/// A period with counts as printed by lock counting (`10000123 us`): classes at two places, and a table with a row for each of two slots
-/// and one for the other slots.
+/// A period with counts as printed by lock counting (`10000123 us`): classes at two places, and single locks of a table. Two of its slots
+/// have their own rows; the other slots share one.
 fn counted() -> Period {
     let slot =
         |waited: i64| at(("beam/erl_db_hash.c", 400), row("db_hash_slot", Some("carts"), 5_000, 900, waited));

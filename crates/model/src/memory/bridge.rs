@@ -12,9 +12,9 @@ use crate::units::{Nanos, SECOND_NS};
 /// Size of a kernel page, in bytes.
 pub const PAGE_BYTES: f64 = 4096.0;
 
-/// Returns an upper bound in bytes for memory that was mapped or unmapped during the last scan of pages: the page faults in this time, or
-/// the resident memory that disappeared, if larger. Older recordings contain neither, so the mean rate of page faults is used. 0 without
-/// a scan.
+/// Returns an upper bound in bytes for memory that was mapped or unmapped during the last scan of pages. This is the larger one of the page
+/// faults in this time and the resident memory that disappeared. Older recordings contain neither, so the mean rate of page faults is
+/// used. 0 without a scan.
 pub fn moved_while_looking(period: &Period) -> f64 {
     if let Ok(faults) = period.stat(&metrics::CONTENT_FAULTS, "") {
         let came = faults.last.value as f64 * PAGE_BYTES;

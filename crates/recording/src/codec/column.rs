@@ -1,7 +1,7 @@
 //! A column: the values of one series in one chunk.
 //!
 //! A recording of a busy node is mostly noise: times per state in nanoseconds, whose low bits no compressor can predict.
-//! Therefore a column is packed in bits rather than bytes: the residuals of a simple predictor are written as Rice codes, which take
+//! Therefore a column is packed in bits rather than bytes. The residuals of a simple predictor are written as Rice codes, which take
 //! only a fraction of a bit more than the entropy of such noise. Varints followed by zstd take a seventh more, see
 //! `docs/recording-format.md`.
 //!

@@ -189,8 +189,8 @@ const MAGIC: &[u8] = b"SQLite format 3\0";
 /// Minimum page size of a database, in bytes.
 const MIN_PAGE_BYTES: u64 = 512;
 
-/// Reads the first bytes of a file. This is safe only because no connection of this process writes to the file: closing any handle of
-/// a file releases all POSIX locks of the process on it, including those of SQLite.
+/// Reads the first bytes of a file. This is safe only because no connection of this process writes to the file. Closing any handle of a
+/// file releases all POSIX locks of the process on it, including those of SQLite.
 fn header(path: &Path) -> Result<Vec<u8>, Error> {
     let mut header = Vec::new();
     File::open(path)

@@ -27,8 +27,8 @@ pub(super) struct OpenGaps(Vec<OpenGap>);
 impl OpenGaps {
     /// Returns the begin of the earlier gap that this gap continues; `None` if it is new.
     ///
-    /// A gap continues an earlier one of the same source and kind in the previous sample, or, for expensive items, in the previous sample
-    /// with expensive items. The reason may differ; that of the first gap is kept.
+    /// A gap continues an earlier one of the same source and kind in the previous sample. For expensive items, this is the previous sample
+    /// that has them. The reason may differ; that of the first gap is kept.
     pub(super) fn continued(&mut self, gap: &Gap, at: SampleNumber) -> Option<Nanos> {
         let goes_on = |last_seen: SampleNumber| {
             last_seen.sample + 1 >= at.sample

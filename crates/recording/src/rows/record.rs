@@ -50,8 +50,8 @@ pub(crate) trait SampleRow: Record {
     fn add_to_period(builder: &mut PeriodBuilder, row: Self);
 }
 
-/// Declares the table of a row type: its name, the field of [`Sample`] and the method of [`PeriodBuilder`] that take the rows, and one
-/// line per column. This line consists of the field, and how it is stored if not as `Plain`. A column has the name of its field, with the
+/// Declares the table of a row type: its name, the field of [`Sample`] and the method of [`PeriodBuilder`] for the rows, and one line per
+/// column. This line consists of the field, and how it is stored if not as `Plain`. A column has the name of its field, with the
 /// suffix `_text` if it is stored as an id of the table `text`. Tables and columns that older released versions do not write are marked
 /// `#[later]`; such columns come last, and their types have a value for "not recorded".
 macro_rules! table {

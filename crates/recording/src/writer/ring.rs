@@ -1,7 +1,7 @@
 //! Rings: recordings that keep the last hours and never exceed a maximum size.
 //!
-//! Whole segments of five minutes are dropped, the oldest first: when they are older than the length to keep, or earlier if the
-//! file is full. Their pages stay in the file and are reused, so a full ring neither grows nor is copied.
+//! Whole segments of five minutes are dropped, the oldest first. This happens when they are older than the length to keep, or earlier if
+//! the file is full. Their pages stay in the file and are reused, so a full ring neither grows nor is copied.
 //!
 //! # Size limit
 //!
@@ -207,8 +207,9 @@ impl Bounds {
         Ok(())
     }
 
-    /// Returns free pages to the file system when a recording starts: pages beyond the maximum, and if more than half are free, all but a
-    /// quarter. So many are free after a pause, or if the bounds were larger before. Later, the next segments reuse free pages.
+    /// Returns free pages to the file system when a recording starts: all pages beyond the maximum. If more than half of the file is free, it
+    /// also returns all but a quarter. So many pages are free after a pause, or if the bounds were larger before. Later, the next segments
+    /// reuse free pages.
     pub(super) fn shrink(&self, connection: &Connection) -> rusqlite::Result<()> {
         let pages = number(connection, "PRAGMA page_count")?;
         let free = number(connection, "PRAGMA freelist_count")?;

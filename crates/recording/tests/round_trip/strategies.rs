@@ -390,8 +390,8 @@ fn step() -> impl Strategy<Value = Nanos> {
     ]
 }
 
-/// An arbitrary sample, with its distance from the previous tick, and whether the node restarts before it. Readings are (number of a series,
-/// value), each series at most once; `sequence` replaces the numbers by ids.
+/// An arbitrary sample, with its distance from the previous tick, and whether the node restarts before it. Readings are
+/// (number of a series, value), each series at most once; `sequence` replaces the numbers by ids.
 pub fn any_sample() -> impl Strategy<Value = (Nanos, bool, Sample)> {
     fn few<T: Clone + std::fmt::Debug>(item: impl Strategy<Value = T>) -> impl Strategy<Value = Vec<T>> {
         prop_oneof![4 => Just(Vec::new()), 1 => prop::collection::vec(item, 1..4)]

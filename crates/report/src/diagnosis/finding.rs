@@ -134,8 +134,8 @@ fn effect_lines(effects: &[&Finding], max_lines: usize, style: Style) -> Vec<Str
     })
 }
 
-/// Moves the first effect of each rule to the front, and returns their number: further effects of a rule, such as those of other members of
-/// a pool, mostly repeat the first.
+/// Moves the first effect of each rule to the front, and returns their number. Further effects of a rule mostly repeat the first one, such
+/// as those of other members of a pool.
 fn first_of_each_rule<'f>(effects: &[&'f Finding]) -> (Vec<&'f Finding>, usize) {
     let is_first = |(place, finding): &(usize, &&Finding)| {
         !effects.iter().take(*place).any(|before| before.code == finding.code)

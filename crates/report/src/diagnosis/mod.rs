@@ -149,8 +149,8 @@ fn alone(chains: &[Chain<'_>]) -> Option<String> {
     }
 }
 
-/// Whether a notice may point to a problem: its severity is that of a warning, but it is uncertain, or it says why the node cannot use idle
-/// CPU.
+/// Whether a notice may point to a problem. It does if its severity is that of a warning, though uncertain, or if it says why the node
+/// cannot use idle CPU.
 fn has_lead(chains: &[Chain<'_>]) -> bool {
     let is_lead = |finding: &Finding| {
         finding.severity >= WARNING || idle_for(finding).is_some_and(|why| why != Use::Nothing)

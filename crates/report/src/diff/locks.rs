@@ -128,8 +128,8 @@ fn gathered(period: &Period) -> BTreeMap<Name, Line> {
     all
 }
 
-/// Returns a remark on categories that were counted in only one session: their locks may look new because they were not counted in the
-/// other one.
+/// Returns a remark on categories that were counted in only one session. Their locks may only look new, because the other session did not
+/// count them.
 fn other_categories(a: &LockSession, b: &LockSession) -> Option<String> {
     let only = |one: &LockSession, other: &LockSession| {
         let left = one.categories.iter().filter(|name| !other.categories.contains(name));

@@ -1,7 +1,8 @@
 //! Finds topics of the reference by name or by words.
 //!
-//! A flag is found with or without its sign, with any allocator's letter (`+MBas`), with a value in the same word, by an alias and by a
-//! former spelling. A search for words looks in names first, then in descriptions; common synonyms are mapped to the words used there.
+//! A flag is found with or without its sign, with any allocator's letter (`+MBas`), and with a value in the same word. Aliases and former
+//! spellings are found, too. A search for words looks in names first, then in descriptions; common synonyms are mapped to the words
+//! used there.
 
 use beamtune_flags::{
     Allocator, Altered, Entry, Form, Kind, LockClass, Microstate, ThreadType, Verdict, allocator, allocators,

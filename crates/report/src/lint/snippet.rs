@@ -18,7 +18,7 @@ const TAB: &str = "    ";
 const CUT: &str = "…";
 /// Replacement of a secret.
 const HIDDEN: &str = "*";
-/// Number of bytes read on either side of the mark in addition to those that fill the width: for bytes without a column, such as a secret.
+/// Additional bytes to read on either side of the mark, because some bytes take no column, such as those of a secret.
 const LOOK: usize = 1024;
 /// Maximum number of bytes per column, not counting combining marks.
 const COLUMN_BYTES: usize = 4;

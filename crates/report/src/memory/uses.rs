@@ -1,7 +1,7 @@
 //! What resident memory is used for: the largest use first, each with its largest owners. The rows add up to resident memory.
 //!
-//! The use of blocks is determined by their allocator (erts_alloc(3)), not by `erlang:memory/0`: its kinds do not include free memory in
-//! carriers, and `processes` includes the process table.
+//! The use of blocks is determined by their allocator (erts_alloc(3)), not by `erlang:memory/0`. The kinds of the latter do not include
+//! free memory in carriers, and its `processes` includes the process table.
 
 use std::collections::{BTreeMap, BTreeSet};
 
