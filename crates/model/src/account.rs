@@ -18,13 +18,13 @@ pub enum Use {
     Polling,
     /// Internal work of the VM: timers, deferred deallocation, messages between its threads.
     Housekeeping,
-    /// Calls on dirty CPU schedulers.
+    /// CPU time of calls on dirty CPU schedulers.
     DirtyCpu,
     /// CPU time of calls on dirty I/O schedulers.
     DirtyIo,
     /// Threads other than schedulers.
     OtherThreads,
-    /// Going to sleep and waking up.
+    /// Schedulers went to sleep and woke up.
     Switching,
     /// Busy waiting.
     BusyWaiting,

@@ -32,8 +32,8 @@ pub struct Ask {
 
 /// A source of samples: the VM or the host.
 ///
-/// Request and reply are separate steps, so that the host is read while the VM prepares its reply. So both refer to nearly the same
-/// instant.
+/// Request and reply are separate steps: the host is read while the VM prepares its reply. So both refer to nearly the
+/// same instant.
 pub trait Source {
     /// Name in gaps: `vm` or `host`.
     fn name(&self) -> &'static str;

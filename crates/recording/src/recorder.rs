@@ -455,7 +455,7 @@ impl Recorder<'_, '_> {
         }
     }
 
-    /// Updates since when the node is gone, which means that no source could read anything and at least one did not find the node.
+    /// Updates since when the node is gone. It is gone if no source could read anything and at least one did not find it.
     fn note_gone(&mut self, answers: &[&Answer], sample: &mut Sample) {
         let mut gone = None;
         for answer in answers.iter().copied().flatten() {

@@ -207,9 +207,9 @@ impl Bounds {
         Ok(())
     }
 
-    /// Returns free pages to the file system when a recording starts: all pages beyond the maximum. If more than half of the file is free, it
-    /// also returns all but a quarter. So many pages are free after a pause, or if the bounds were larger before. Later, the next segments
-    /// reuse free pages.
+    /// Returns free pages to the file system when a recording starts: all pages beyond the maximum. If more than
+    /// half of the file is free, also all free pages but a quarter; this happens after a pause, or if the bounds
+    /// were larger before. Free pages that remain are used by the next segments.
     pub(super) fn shrink(&self, connection: &Connection) -> rusqlite::Result<()> {
         let pages = number(connection, "PRAGMA page_count")?;
         let free = number(connection, "PRAGMA freelist_count")?;
