@@ -118,7 +118,7 @@ mod tests {
             Some((0, 2)),
             "all messages in fragments may have been received"
         );
-        // The heap may contain queued messages, too; then it is smaller in a reading before or after that has none.
+        // The heap may contain queued messages, too; then it is smaller in an earlier or later reading with an empty queue.
         assert_eq!(largest_queue(&[(1, 0, 1_000, 0), (2, 2, 80_000, 50_000)]), Some((49_000, 2)));
         assert_eq!(largest_queue(&[(1, 2, 80_000, 50_000), (2, 0, 1_000, 0)]), Some((49_000, 2)));
         assert_eq!(

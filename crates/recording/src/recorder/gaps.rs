@@ -25,7 +25,7 @@ struct OpenGap {
 pub(super) struct OpenGaps(Vec<OpenGap>);
 
 impl OpenGaps {
-    /// Returns the begin of the earlier gap that this gap continues; `None` if it is new.
+    /// Returns the start of the earlier gap that this gap continues; `None` if it is new.
     ///
     /// A gap continues an earlier one of the same source and kind in the previous sample. For expensive items, this is the previous sample
     /// that has them. The reason may differ; that of the first gap is kept.
@@ -52,7 +52,7 @@ impl OpenGaps {
         self.0.iter().any(|open| open.source == source)
     }
 
-    /// Closes the gaps of a whole source; returns the begin of the last one.
+    /// Closes the gaps of a whole source; returns the start of the last one.
     pub(super) fn close(&mut self, source: &str) -> Option<Nanos> {
         let begin = self.0.iter().filter(|open| open.source == source).map(|open| open.begin).max();
         self.0.retain(|open| open.source != source);

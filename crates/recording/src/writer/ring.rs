@@ -171,7 +171,7 @@ impl Bounds {
         drop_before(connection, segment.map_or(cut, |begin| begin.min(cut)))
     }
 
-    /// Drops the oldest segment to make room. Returns false if there is none before `current`, the begin of the current segment.
+    /// Drops the oldest segment to make room. Returns false if there is none before `current`, the start of the current segment.
     pub(super) fn drop_oldest(&mut self, connection: &Connection, current: Nanos) -> rusqlite::Result<bool> {
         // Without a checkpoint, the log may not have enough space for the deletion.
         restart_log(connection)?;
