@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::text_names;
 
-/// Use of a part of the CPU time, or the reason why it was not used.
+/// What a share of the available CPU time was used for, or why it was not used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Use {
@@ -16,23 +16,23 @@ pub enum Use {
     Ports,
     /// Polling the operating system for ready sockets (`check_io`).
     Polling,
-    /// Work of the VM for itself: timers, deferred deallocation, messages between its threads.
+    /// Internal work of the VM: timers, deferred deallocation, messages between its threads.
     Housekeeping,
-    /// Calls on dirty CPU schedulers.
+    /// CPU time of calls on dirty CPU schedulers.
     DirtyCpu,
     /// CPU time of calls on dirty I/O schedulers.
     DirtyIo,
     /// Threads other than schedulers.
     OtherThreads,
-    /// Going to sleep and waking up.
+    /// Schedulers went to sleep and woke up.
     Switching,
     /// Busy waiting.
     BusyWaiting,
     /// The CPU quota throttled the VM.
     Quota,
-    /// External programs had the CPU.
+    /// External programs used the CPU.
     Programs,
-    /// Other processes of the host had the CPU.
+    /// Other processes of the host used the CPU.
     Others,
     /// Steal: the hypervisor gave the CPU to another guest.
     Stolen,
@@ -40,7 +40,7 @@ pub enum Use {
     Locks,
     /// One process was always runnable, and the other processes did not need all remaining cores.
     SerialProcess,
-    /// Processes took turns: one was runnable at a time.
+    /// Processes took turns: only one was runnable at any time.
     Turns,
     /// Processes with messages waited for replies.
     Outside,
@@ -79,20 +79,20 @@ impl Use {
         self <= Use::BusyWaiting
     }
 
-    /// Whether the CPU was idle because nothing was there to do: more work could use it.
+    /// Whether the CPU was idle for lack of work, so that more work could use it.
     pub fn is_idle(self) -> bool {
         matches!(self, Use::Outside | Use::Nothing)
     }
 }
 
-/// A part of the CPU time.
+/// A share of the available CPU time.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Share {
-    /// Its use.
+    /// What it was used for, or why it was not used.
     pub what: Use,
     /// Size in cores.
     pub cores: f64,
-    /// Evidence or culprit: a phrase without a full stop; empty if there is nothing to add.
+    /// Evidence, or what used the CPU: a phrase without a full stop; empty if there is nothing to add.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub how: String,
 }
@@ -102,14 +102,14 @@ pub struct Share {
 pub struct CpuAccount {
     /// CPUs available to the VM: its allowed CPUs, limited by its quota.
     pub cores: f64,
-    /// Length in seconds.
+    /// Length of the period in seconds.
     pub seconds: f64,
-    /// In the order of [`Use`], each once; they add up to `cores`.
+    /// In the order of [`Use`], without duplicates; the sizes add up to `cores`.
     pub shares: Vec<Share>,
 }
 
 impl CpuAccount {
-    /// CPU that was idle and that more work could use, in cores.
+    /// Idle CPU that more work could use, in cores.
     pub fn idle_cores(&self) -> f64 {
         self.shares.iter().filter(|share| share.what.is_idle()).map(|share| share.cores).sum()
     }

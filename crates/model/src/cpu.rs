@@ -1,4 +1,4 @@
-//! CPU use in a period: of the VM's process, of its threads by kind, and of other processes on the host.
+//! CPU use in a period: by the VM's process, by its threads of each kind, and by other processes on the host.
 
 use crate::metrics;
 use crate::period::{Missing, Period};
@@ -36,21 +36,21 @@ pub mod kind {
     pub const SCHEDULERS: &[&str] = &[SCHEDULER, DIRTY_CPU, DIRTY_IO];
 }
 
-/// Whether an entity (`scheduler/1`) is of one of the kinds.
+/// Whether the thread of an entity (`scheduler/1`) has one of the kinds.
 fn is_of(entity: &str, kinds: &[&str]) -> bool {
     kinds.contains(&entity.split('/').next().unwrap_or(entity))
 }
 
-/// Entities of a group (`scheduler/1`) that are of one of the kinds.
+/// Entities of a group (`scheduler/1`) whose threads have one of the kinds.
 pub fn entities_of<'a>(period: &'a Period, group: Group, kinds: &[&str]) -> Vec<&'a str> {
     period.entities(group).into_iter().filter(|entity| is_of(entity, kinds)).collect()
 }
 
-/// Sum of a time counter over all threads of the given kinds, in cores; missing if none of them has it.
+/// Sum of a time counter over all threads of the given kinds, in cores; missing if no such thread has this counter.
 pub fn thread_cores(period: &Period, metric: &Metric, kinds: &[&str]) -> Result<f64, Missing> {
     let entities = entities_of(period, metric.group, kinds);
     let Some(first) = entities.first() else { return period.cores(metric, kinds.first().unwrap_or(&"")) };
-    // All threads of a VM are read together: what is missing for the first is missing for all.
+    // All threads of a VM are read together: a counter that the first thread lacks is missing for all.
     period.cores(metric, first)?;
     Ok(entities.iter().filter_map(|entity| period.cores(metric, entity).ok()).sum())
 }
@@ -63,11 +63,12 @@ pub fn thread_rate(period: &Period, metric: &Metric, kinds: &[&str]) -> Result<f
     Ok(entities.iter().filter_map(|entity| period.rate(metric, entity).ok()).sum())
 }
 
-/// Below this mean coverage of the scan, the reductions of some processes are missing in the period.
+/// If the mean coverage of the scan is lower, the reductions of some processes are missing in the period.
 const COMPLETE_PERMILLE: f64 = 999.0;
 
-/// Reductions of all processes except the agent's. If a scan of all processes spans several samples, those of many processes are recorded late
-/// or not at all, while those of the busiest are in each sample; then the VM's own count is used if it is larger.
+/// Reductions of all processes except the agent's. Each sample contains the reductions of the busiest processes. If a scan of all
+/// processes takes several samples, the reductions of many others are recorded late or not at all; then the VM's own count is used,
+/// if it is larger.
 pub fn all_reductions(period: &Period) -> Result<f64, Missing> {
     let read = period.stat(&metrics::SCAN_REDUCTIONS, "")?.delta as f64;
     if period.stat(&metrics::SCAN_COVERAGE, "").is_ok_and(|stat| stat.mean() >= COMPLETE_PERMILLE) {

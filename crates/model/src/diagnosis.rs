@@ -1,4 +1,4 @@
-//! Findings and the other outcomes of rules: passed, or not judged and why.
+//! Outcomes of rules: findings, passed, or not evaluated for a reason.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use crate::account::CpuAccount;
 use crate::finding::{Account, Claim, Confidence, Cost, Signal, Subject};
 use crate::units::{Unit, text_names};
 
-/// The permanent code of a rule: `BT001`. Never changed, never given to another rule.
+/// The permanent code of a rule: `BT001`. It never changes and is never reused for another rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct Code(pub &'static str);
@@ -17,44 +17,44 @@ impl std::fmt::Display for Code {
     }
 }
 
-/// What a finding asks of its reader; follows from severity, time left and confidence, see [`Level::of`].
+/// Urgency of a finding, derived from severity, time left and confidence by [`Level::of`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
     /// Information: nothing to do now.
     Notice,
-    /// It costs something, and can wait until morning.
+    /// The problem has a cost, but can wait until morning.
     Warning,
-    /// Act now: users notice it, or the node fails within the hour.
+    /// Act now: users notice the problem, or the node fails within the hour.
     Critical,
 }
 
 text_names!(Level { Notice => "notice", Warning => "warning", Critical => "critical" });
 
-/// Below this much time left a finding is critical, in seconds (judgement: an hour is too short to wait for the next working day).
+/// A finding with less time left is critical, in seconds (judgement: an hour is too short to wait for the next working day).
 pub const URGENT_SECONDS: f64 = 3_600.0;
-/// Below this it is a warning.
+/// A finding with less time left is a warning, in seconds.
 pub const SOON_SECONDS: f64 = 86_400.0;
-/// Where these come from.
+/// Source of these two limits.
 pub const SOON_SOURCE: &str = "judgement: within a day somebody has to act, within an hour at once";
-/// Below this it is worth a notice (judgement).
+/// A finding with less time left is worth a notice, in seconds (judgement).
 pub const FAR_SECONDS: f64 = 7.0 * 86_400.0;
 
-/// Severity of what is worth a notice, and no more.
+/// Severity of a finding that is worth a notice, but never a warning.
 pub const MINOR: f64 = 20.0;
 /// The highest severity that is not critical.
 pub const BELOW_CRITICAL: f64 = 74.9;
-/// Severity from which on a finding is a warning.
+/// Minimum severity of a warning.
 pub const WARNING: f64 = 25.0;
 const CRITICAL: f64 = 75.0;
 
-/// CPU time of less than this share of what the node may use is minor, however much of its work it is (judgement).
+/// A finding about CPU time is minor below this share of the CPU that the node may use, even on a nearly idle node (judgement).
 const MINOR_CPU_SHARE: f64 = 0.01;
-/// A smaller share delays nothing yet, and is not critical (judgement).
+/// A smaller share of that CPU delays nothing yet, so it is not critical (judgement).
 const CRITICAL_CPU_SHARE: f64 = 0.10;
 
-/// The highest severity that a claim allows. CPU time hurts nobody while more than that is idle and can be used: it costs something, and is
-/// not critical. `idle_cores` is [`CpuAccount::idle_cores`]; without it only the share of the CPU decides.
+/// Returns the highest severity that a claim allows. CPU time delays nobody as long as more CPU is idle: it has a cost, but is not
+/// critical. `idle_cores` is [`CpuAccount::idle_cores`]; if it is `None`, only the share of the CPU decides.
 pub fn max_severity(claim: &Claim, idle_cores: Option<f64>) -> f64 {
     let Cost::CpuCores(cores) = claim.cost else { return f64::INFINITY };
     let is_below = |limit: f64| claim.share.is_some_and(|share| share < limit);
@@ -69,8 +69,8 @@ pub fn max_severity(claim: &Claim, idle_cores: Option<f64>) -> f64 {
 }
 
 impl Level {
-    /// The level of a finding: the worse of how much it hurts now (see [`max_severity`]) and how soon something ends, but no more than its
-    /// confidence allows. A guess is a notice. What is inferred is at most a warning, unless it is an end within the hour: that cannot wait
+    /// Returns the level of a finding: the worse one of its severity now (see [`max_severity`]) and its time left, limited by its
+    /// confidence. A guess is a notice. An inferred finding is at most a warning, unless less than an hour is left: that cannot wait
     /// for proof.
     pub fn of(severity: f64, left_seconds: Option<f64>, confidence: Confidence) -> Level {
         let soon = left_seconds.map_or(Level::Notice, Level::of_time_left);
@@ -102,23 +102,23 @@ impl Level {
     }
 }
 
-/// Where a measured value begins to matter. From it a rule gets its severity, and the report its thresholds.
+/// Thresholds of a measured value. Rules derive a severity from them, and reports print them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Scale {
-    /// From here on a notice.
+    /// Threshold of a notice.
     pub notice: f64,
-    /// From here on a warning.
+    /// Threshold of a warning.
     pub warning: f64,
-    /// From here on critical.
+    /// Threshold of a critical finding.
     pub critical: f64,
     /// The source: a document, a measurement, or "judgement".
     pub source: &'static str,
 }
 
 impl Scale {
-    /// The severity of a value: 0–100, or `None` below the notice threshold. Linear between the thresholds (25 at warning, 75 at critical),
-    /// and from there on growing towards 100, which is reached at twice the distance from warning to critical.
-    /// A scale whose thresholds fall (free space, hit rates) works the same way downwards.
+    /// Returns the severity of a value, 0–100, or `None` below the notice threshold. It is linear between the thresholds: 0 at notice,
+    /// 25 at warning, 75 at critical. It reaches 100 as far above critical as critical is above warning.
+    /// If the thresholds descend (free space, hit rates), lower values are more severe.
     pub fn severity(&self, value: f64) -> Option<f64> {
         let ascending = self.critical >= self.notice;
         let sign = if ascending { 1.0 } else { -1.0 };
@@ -142,28 +142,28 @@ impl Scale {
 pub struct Evidence {
     /// What was measured, as a noun phrase: "CPU used by scheduler threads".
     pub what: String,
-    /// Its value; `None` where the evidence is a name rather than a number.
+    /// The measured value; `None` if the evidence is a name rather than a number.
     pub value: Option<f64>,
-    /// Its unit.
+    /// Unit of the value.
     pub unit: Unit,
-    /// A name, or further words.
+    /// A name, or additional text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// The threshold that it was compared with.
+    /// The threshold that the value was compared with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub threshold: Option<f64>,
-    /// Where threshold or value come from.
+    /// Source of the threshold or of the value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
 }
 
 impl Evidence {
-    /// A number with its unit.
+    /// Evidence that is a number with its unit.
     pub fn number(what: impl Into<String>, value: f64, unit: Unit) -> Self {
         Evidence { what: what.into(), value: Some(value), unit, text: None, threshold: None, source: None }
     }
 
-    /// A name.
+    /// Evidence that is a name.
     pub fn text(what: impl Into<String>, text: impl Into<String>) -> Self {
         Evidence {
             what: what.into(),
@@ -175,106 +175,106 @@ impl Evidence {
         }
     }
 
-    /// Adds the threshold that it is compared with, and its source.
+    /// Adds the threshold that the value is compared with, and the source of the threshold.
     pub fn against(mut self, threshold: f64, source: impl Into<String>) -> Self {
         self.threshold = Some(threshold);
         self.source = Some(source.into());
         self
     }
 
-    /// Adds the threshold of a warning, and its source.
+    /// Adds the warning threshold of a scale, and its source.
     pub fn against_scale(self, scale: Scale) -> Self {
         self.against(scale.warning, scale.source)
     }
 
-    /// Adds words to a number.
+    /// Adds text to a number.
     pub fn with_text(mut self, text: impl Into<String>) -> Self {
         self.text = Some(text.into());
         self
     }
 }
 
-/// What speaks against a finding, or would explain it otherwise.
+/// A caveat: evidence against a finding, or another possible explanation.
 pub type Against = String;
 
-/// What to do about a finding.
+/// A remedy: a change that helps against the problem of a finding.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Remedy {
-    /// The entry of the `flags` crate that describes it.
+    /// The entry of the `flags` crate that describes this change.
     pub entry: String,
-    /// The change itself, ready to use: `+sbwt none +sbwtdcpu none +sbwtdio none`, or what to change in the code.
+    /// The change as text to type, `+sbwt none +sbwtdcpu none +sbwtdio none`, or a description of a change in the code.
     pub change: String,
     /// Why it helps here, in one sentence.
     pub why: String,
-    /// What it may cost.
+    /// Possible side effects.
     pub risk: String,
-    /// OTP releases for which it is valid, for a person: `all`, `24.2 and later`.
+    /// OTP releases for which it is valid, as text: `all`, `24.2 and later`.
     pub releases: String,
-    /// True where it can be set while the VM runs.
+    /// Whether it can be set while the VM runs.
     pub at_run_time: bool,
-    /// How to prove it: what to run, what should change.
+    /// How to verify that it helps: what to run, and what should change.
     pub prove: String,
-    /// Resident memory that it would free, in bytes: an estimate until a trial has shown it. `None` if the rule cannot estimate it.
+    /// Estimated resident memory that it would free, in bytes; only a trial can confirm it. `None` if the rule cannot estimate it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub saves_bytes: Option<f64>,
 }
 
 impl Remedy {
-    /// Adds the resident memory that it is estimated to free, in bytes.
+    /// Adds the estimate of the resident memory that it frees, in bytes.
     pub fn saving(self, bytes: f64) -> Self {
         Remedy { saves_bytes: Some(bytes.max(0.0)), ..self }
     }
 }
 
-/// What a rule found.
+/// A problem that a rule reports.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Finding {
-    /// The rule.
+    /// Code of the rule.
     pub code: Code,
-    /// The rule's name: `busy-waiting`.
+    /// Name of the rule: `busy-waiting`.
     pub rule: &'static str,
-    /// Follows from the next three, see [`Level::of`].
+    /// Derived from severity, time left and confidence by [`Level::of`].
     pub level: Level,
-    /// How much it hurts now, 0–100, by the rule's own scale: a warning from 25 on, critical from 75 on.
+    /// Severity now, 0–100, on the rule's own scale: 25 or more is a warning, 75 or more is critical.
     pub severity: f64,
-    /// Time until something ends if it goes on like this, in seconds.
+    /// Time until the node fails or a limit is reached if the trend continues, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left_seconds: Option<f64>,
-    /// Its confidence.
+    /// Confidence of the rule in this finding.
     pub confidence: Confidence,
-    /// What it claims of the node's accounts; `None` if the recording does not show it.
+    /// The part of one of the node's accounts that it claims; `None` if the recording does not show it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub claim: Option<Claim>,
-    /// What is wrong, with its subject and the number that matters, in at most 72 characters where names are short. It is understood
-    /// without the rest.
+    /// What is wrong, with the subject and the most important number, in at most 72 characters if names are short. It must be
+    /// understandable without the other fields.
     pub title: String,
-    /// The numbers and names behind the title, in one line or two: sentences or phrases, separated by semicolons. May be empty.
+    /// The numbers and names behind the title, in one or two lines: sentences or phrases, separated by semicolons. May be empty.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub detail: String,
-    /// Its subject, if it is one thing.
+    /// The subject, if the finding has a single one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<Subject>,
-    /// What else other rules and programs need to know of it.
+    /// Further facts that other rules and programs need.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub signals: Vec<Signal>,
-    /// The finding that it is a consequence of, if that was found, too. It is listed under that one.
+    /// The cause of this finding, if another rule has found it. The finding is listed under its cause.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub follows: Option<Follows>,
-    /// A defect that the node has and that nothing in the recording shows at work: no finding to act on now.
+    /// Whether it is a defect of the node without any sign of it in the recording, so that there is nothing to do now.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub latent: bool,
-    /// The numbers.
+    /// Numbers and names that support the finding.
     pub evidence: Vec<Evidence>,
-    /// What speaks against it.
+    /// Caveats.
     pub against: Vec<Against>,
-    /// What would confirm or refute it: what to do, and what to see then. A phrase without a full stop.
+    /// How to confirm or refute it: what to do, and which result to expect. A phrase without a full stop.
     pub confirm: &'static str,
-    /// What to do, best first.
+    /// Remedies, the best first.
     pub remedies: Vec<Remedy>,
 }
 
 impl Finding {
-    /// One that says nothing but its code and its severity, to be completed.
+    /// Creates a finding that has only a code and a severity, to be completed.
     pub fn bare(code: Code, severity: f64) -> Finding {
         Finding {
             code,
@@ -297,30 +297,30 @@ impl Finding {
         }
     }
 
-    /// Whether it carries a signal.
+    /// Whether it has this signal.
     pub fn has(&self, signal: &Signal) -> bool {
         self.signals.contains(signal)
     }
 
-    /// Whether it is about the same thing as another one.
+    /// Whether it is about this subject.
     pub fn is_about(&self, subject: &Subject) -> bool {
         self.subject.as_ref().is_some_and(|own| own.is_same(subject))
     }
 
-    /// The rule of what it follows from.
+    /// Code of the rule that has found its cause.
     fn cause(&self) -> Option<Code> {
         self.follows.as_ref().map(|follows| follows.code)
     }
 }
 
-/// Why a finding is a consequence of another one.
+/// The cause of a finding, which is another finding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Follows {
-    /// The rule of the other one.
+    /// Code of the rule that has found the cause.
     pub code: Code,
-    /// Its name.
+    /// Name of this rule.
     pub rule: &'static str,
-    /// How the one leads to the other: a sentence without a full stop.
+    /// How the cause leads to the consequence: a sentence without a full stop.
     pub why: &'static str,
 }
 
@@ -329,52 +329,52 @@ pub struct Follows {
 pub enum Outcome {
     /// At least one finding.
     Found(Vec<Finding>),
-    /// The data were there and nothing was wrong; one sentence with the numbers in it.
+    /// The data were available and nothing was wrong: one sentence with the numbers.
     Healthy(String),
-    /// Not enough data; never to be read as healthy.
+    /// Not enough data for an evaluation; never treat it as healthy.
     NotJudged {
         /// What is missing, and why.
         reason: String,
-        /// What to do to have it judged.
+        /// How to get the missing data.
         next: String,
     },
 }
 
-/// A rule's outcome with its rule.
+/// The outcome of one rule.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Verdict {
-    /// The rule.
+    /// Code of the rule.
     pub code: Code,
-    /// Its name.
+    /// Name of the rule.
     pub rule: &'static str,
     /// The outcome.
     pub outcome: Outcome,
 }
 
-/// All outcomes for a period.
+/// The outcomes of all rules for a period.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Diagnosis {
-    /// One for each rule, in the order of their codes.
+    /// One entry per rule, ordered by code.
     pub verdicts: Vec<Verdict>,
     /// The CPU account; `None` if it was not requested, or could not be computed.
     pub cpu: Option<CpuAccount>,
 }
 
 impl Diagnosis {
-    /// All findings but latent ones, as [`Diagnosis::chains`] lists them: what follows from another one is below it.
+    /// Returns all findings except latent ones, in the order of [`Diagnosis::chains`]: consequences come after their cause.
     pub fn findings(&self) -> Vec<&Finding> {
         self.chains().iter().flat_map(Chain::findings).collect()
     }
 
-    /// All findings but latent ones, each under its first cause, the worst chain first: a cause ranks like the worst of its consequences.
-    /// Of several findings of a rule, the worst one has the consequences.
+    /// Groups all findings except latent ones under their root causes. Chains are ordered by their worst finding, the worst chain first.
+    /// If the rule of a cause has several findings, the consequences are listed under the worst one.
     pub fn chains(&self) -> Vec<Chain<'_>> {
         let ordered = self.ordered();
         let is_found = |code: Code| ordered.iter().any(|finding| finding.code == code);
         let (consequences, causes): (Vec<&Finding>, Vec<&Finding>) =
             ordered.iter().partition(|finding| finding.cause().is_some_and(is_found));
         let mut chains: Vec<Chain<'_>> = Vec::new();
-        // Those that follow from each other have no first cause, and are listed all the same.
+        // Findings that cause each other have no root cause, but are listed, too.
         for cause in causes.into_iter().chain(consequences.iter().copied()) {
             if !chains.iter().any(|chain| chain.has(cause)) {
                 chains.push(Chain::of(cause, &consequences, &chains));
@@ -384,7 +384,7 @@ impl Diagnosis {
         chains
     }
 
-    /// Defects that the node has and that nothing in the recording shows at work.
+    /// Defects of the node without any sign of them in the recording.
     pub fn latent(&self) -> Vec<&Finding> {
         self.all().filter(|finding| finding.latent).collect()
     }
@@ -405,16 +405,16 @@ impl Diagnosis {
             .flatten()
     }
 
-    /// The level of the worst finding; latent ones do not count.
+    /// The level of the worst finding, latent ones excluded; `None` without findings.
     pub fn worst(&self) -> Option<Level> {
         self.ordered().iter().map(|finding| finding.level).max()
     }
 }
 
-/// The order of findings, worst first: by level; then by stake; then by confidence, severity and code.
+/// Orders findings, worst first: by level; then by stake; then by confidence, severity and code.
 ///
-/// The stake is what would be gained by fixing it, 0–1: the share of an account that the finding claims, or how near an end is. Shares of
-/// different accounts (CPU, memory, delay) count alike: half of the memory matters as much as half of the CPU.
+/// The stake is the possible gain of a fix, 0–1: the share of an account that the finding claims, or the closeness of a limit.
+/// Different accounts (CPU, memory, delay) have the same weight: half of the memory matters as much as half of the CPU.
 pub fn compare(a: &Finding, b: &Finding) -> std::cmp::Ordering {
     b.level
         .cmp(&a.level)
@@ -424,7 +424,7 @@ pub fn compare(a: &Finding, b: &Finding) -> std::cmp::Ordering {
         .then(a.code.cmp(&b.code))
 }
 
-/// The stake, 0–1, weighted by confidence; 0 if a finding claims nothing.
+/// The stake of a finding, 0–1, weighted by confidence; 0 if it claims nothing, nears no limit and concerns no growth.
 pub fn stake(finding: &Finding) -> f64 {
     let share = finding.claim.map_or(0.0, |claim| claim.share.unwrap_or(0.0));
     let near = finding.left_seconds.map_or(0.0, |left| (1.0 - left / SOON_SECONDS).max(0.0));
@@ -433,10 +433,10 @@ pub fn stake(finding: &Finding) -> f64 {
     likelihood(finding.confidence) * share.max(near).max(grows).clamp(0.0, 1.0)
 }
 
-/// The minimum stake of growth: it costs nothing yet, and ends the node if it goes on (judgement).
+/// Minimum stake of growth: it costs nothing yet, but the node fails if it continues (judgement).
 const GROWS: f64 = 0.25;
 
-/// The weight of a stake by the confidence of its finding (judgement: half of what is inferred, and a quarter of guesses, turn out true).
+/// The weight of a stake by the confidence of its finding (judgement: half of the inferred findings and a quarter of the guesses are true).
 fn likelihood(confidence: Confidence) -> f64 {
     match confidence {
         Confidence::Measured => 1.0,
@@ -445,17 +445,17 @@ fn likelihood(confidence: Confidence) -> f64 {
     }
 }
 
-/// A finding that follows from no other one, with all its consequences: one problem.
+/// A problem: a root cause with all its consequences.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chain<'d> {
-    /// Where to begin.
+    /// The root cause, to be fixed first.
     pub cause: &'d Finding,
-    /// Its consequences, direct or not; each comes after its own cause.
+    /// Direct and indirect consequences; each comes after its own cause.
     pub effects: Vec<&'d Finding>,
 }
 
 impl<'d> Chain<'d> {
-    /// A finding with its consequences, except those in another chain.
+    /// Builds the chain of a finding, without consequences that are in another chain.
     fn of(cause: &'d Finding, consequences: &[&'d Finding], others: &[Chain<'_>]) -> Chain<'d> {
         let mut chain = Chain { cause, effects: Vec::new() };
         if !others.iter().any(|other| other.cause.code == cause.code) {
@@ -479,7 +479,7 @@ impl<'d> Chain<'d> {
         std::iter::once(self.cause).chain(self.effects.iter().copied())
     }
 
-    /// Whether it holds this very finding: a rule may report several.
+    /// Whether it contains this finding. Compares identities, because a rule may report several findings.
     fn has(&self, finding: &Finding) -> bool {
         self.findings().any(|one| std::ptr::eq(one, finding))
     }
@@ -492,7 +492,7 @@ impl<'d> Chain<'d> {
         })
     }
 
-    /// The level of its worst finding: that is how urgent it is to remove the cause.
+    /// The level of its worst finding: the urgency of fixing the root cause.
     pub fn level(&self) -> Level {
         self.worst().level
     }

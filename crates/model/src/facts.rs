@@ -1,6 +1,6 @@
 //! Facts: what is constant for one incarnation of a node, such as versions, flags and limits.
 //!
-//! A recording stores them as text, so that every version can show facts that it does not know. Lists are JSON arrays of strings.
+//! A recording stores facts as text, so that beamtune can show facts that only newer versions know. Lists are JSON arrays of strings.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ keys! {
     START_TIME = "start_time", "VM start, native units of Erlang monotonic time: system_info(start_time).";
     CREATION = "creation", "Creation of the node: changes with each start.";
     OS_PID = "os_pid", "Process id of the VM in its own PID namespace: os:getpid/0.";
-    HOST_PID = "host_pid", "Process id of the VM on its host, if different: in a container.";
+    HOST_PID = "host_pid", "Process id of the VM on its host, if different, as in a container.";
 
     EMU_ARGS = "emu_args", "JSON list: emulator flags from the command line and the environment: system_info(emu_args).";
     INIT_ARGS = "init_args", "JSON list: further arguments of init that matter for performance.";
@@ -49,19 +49,19 @@ keys! {
     PROCESS_LIMIT = "process_limit", "Size of the process table: +P.";
     PORT_LIMIT = "port_limit", "Size of the port table: +Q.";
     ATOM_LIMIT = "atom_limit", "Size of the atom table: +t.";
-    ETS_LIMIT = "ets_limit", "No limit, only a size hint: +e.";
+    ETS_LIMIT = "ets_limit", "Value of +e: only a size hint, not a limit.";
 
     KERNEL_POLL = "kernel_poll", "`true` if the VM was built to wait with epoll or kqueue.";
     TIME_CORRECTION = "time_correction", "`true` or `false`: +c.";
     TIME_WARP_MODE = "time_warp_mode", "`no_time_warp`, `multi_time_warp` …: +C.";
-    OS_MONOTONIC_SOURCE = "os_monotonic_time_source", "The clock below Erlang's monotonic time.";
+    OS_MONOTONIC_SOURCE = "os_monotonic_time_source", "OS clock from which Erlang monotonic time is derived.";
     PERF_COUNTER_HZ = "perf_counter_hz", "msacc counter units per second.";
     NATIVE_TIME_HZ = "native_time_hz", "Native time units per second.";
 
-    MESSAGE_QUEUE_DATA = "message_queue_data", "Default of message_queue_data: +hmqd.";
-    FULLSWEEP_AFTER = "fullsweep_after", "Default of new processes: minor collections between fullsweeps.";
-    MIN_HEAP_WORDS = "min_heap_size", "Default of new processes, in words.";
-    MIN_BIN_VHEAP_WORDS = "min_bin_vheap_size", "Default of new processes, in words.";
+    MESSAGE_QUEUE_DATA = "message_queue_data", "Default of message_queue_data for new processes: +hmqd.";
+    FULLSWEEP_AFTER = "fullsweep_after", "Default for new processes: number of minor collections between fullsweeps.";
+    MIN_HEAP_WORDS = "min_heap_size", "Default for new processes, in words.";
+    MIN_BIN_VHEAP_WORDS = "min_bin_vheap_size", "Default for new processes, in words.";
     DIST_BUF_BUSY_LIMIT = "dist_buf_busy_limit", "Size in bytes at which a distribution buffer is busy and its senders are suspended: +zdbbl.";
     ASYNC_DIST = "async_dist", "Default of the async_dist flag: +pad; absent before 25.3.";
     PORT_PARALLELISM = "port_parallelism", "`true` or `false`: +spp.";
@@ -71,7 +71,7 @@ keys! {
     ELIXIR_VERSION = "elixir_version", "Elixir version, if Elixir runs.";
     PRODUCT = "product", "Name and version of the product that the node runs: `RabbitMQ 3.10.8`.";
     MEMORY_WATERMARK_BYTES = "memory_watermark_bytes", "Resident memory above which RabbitMQ blocks publishers, in bytes, as reported by RabbitMQ.";
-    MEMORY_WATERMARK_SET = "memory_watermark_set", "Its setting at the start of RabbitMQ: a share of the memory that RabbitMQ detects (`0.400000`), or a size (`2147483648`, `2GB`).";
+    MEMORY_WATERMARK_SET = "memory_watermark_set", "Setting of the memory watermark when RabbitMQ started: a share of the memory that RabbitMQ detects (`0.400000`), or a size (`2147483648`, `2GB`).";
     MEMORY_TOTAL_SET = "memory_total_set", "Total memory that RabbitMQ assumes in place of the host's: `total_memory_available_override_value`, a size.";
     MEMORY_ALARMS = "memory_alarms", "Nodes of a RabbitMQ cluster with an active memory alarm, if any; it blocks all publishers.";
 
@@ -88,14 +88,14 @@ keys! {
     CPUS_ALLOWED = "cpus_allowed", "CPUs that the VM may run on, as a kernel list: `0-3,8`.";
     CGROUP_VERSION = "cgroup_version", "cgroup version of the CPU controller that limits the VM: `1` or `2`.";
     CGROUP_PATH = "cgroup_path", "Path of the control group with the tightest CPU quota.";
-    CGROUP_OWN_PATH = "cgroup_own_path", "Path of the control group of the VM: the only one in which OTP looks for a quota.";
+    CGROUP_OWN_PATH = "cgroup_own_path", "Path of the control group of the VM, the only one whose quota OTP reads.";
     CGROUP_REACHES_ROOT = "cgroup_reaches_root", "`true` if all control groups up to the root were visible; `false` within a container, where a tighter quota may apply above.";
-    NOFILE_SOFT = "nofile_soft", "Soft limit of open file descriptors.";
-    NOFILE_HARD = "nofile_hard", "Hard limit of open file descriptors.";
+    NOFILE_SOFT = "nofile_soft", "Soft limit on open file descriptors.";
+    NOFILE_HARD = "nofile_hard", "Hard limit on open file descriptors.";
     HUGE_PAGES = "transparent_huge_pages", "Setting of transparent huge pages on the host: `always`, `madvise`, `never`.";
     CLOCKSOURCE = "clocksource", "Clock source of the host: `tsc`, `kvm-clock` …";
     LIBC = "libc", "C library of the emulator, if known.";
-    MALLOC = "malloc", "The malloc of NIFs, drivers and the VM itself: `glibc`, `musl`, `jemalloc` …, if known from a mapped library.";
+    MALLOC = "malloc", "The malloc that NIFs, drivers and the VM itself use: `glibc`, `musl`, `jemalloc` …, if known from a mapped library.";
 
     LOCKS_WATCHED = "locks_watched", "How long the VM's threads were sampled for lock waits, in nanoseconds; the table `lock_wait` holds the observed waits, and no row if there were none.";
 
@@ -105,10 +105,10 @@ keys! {
     RECORDED_BY = "recorded_by", "Version of beamtune that made the recording.";
     IMPORTED_FROM = "imported_from", "Source of an import: the tools whose output was imported, `lcnt`, `msacc`, `recon_alloc` …, comma-separated; `crash_dump` for a crash dump.";
     IMPORTED_REMARK = "imported_remark", "Which imported values are inexact, as text.";
-    SYNTHETIC = "synthetic", "Synthetic recordings: what was made up.";
-    CRASH_SLOGAN = "crash_slogan", "Crash dumps: the slogan, why the VM ended.";
+    SYNTHETIC = "synthetic", "Synthetic recordings: which data are made up.";
+    CRASH_SLOGAN = "crash_slogan", "Crash dumps: the slogan, which says why the VM terminated.";
     CRASH_TIME = "crash_time", "Crash dumps: start of the dump in local time of the node's host: `Mon Nov 23 05:28:30 2026`.";
-    CRASH_PROCESS = "crash_process", "Crash dumps: the process that was executing on the thread that ended the VM.";
+    CRASH_PROCESS = "crash_process", "Crash dumps: the process that was executing on the thread that terminated the VM.";
     CRASH_TAINTS = "crash_taints", "Crash dumps: loaded modules with native code (NIFs), as the VM lists them.";
     CRASH_DUMP_MISSING = "crash_dump_missing", "Incomplete crash dumps: why, and what is missing.";
 }

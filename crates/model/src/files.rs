@@ -1,15 +1,15 @@
 //! Files of a remote host, which the agent reads: requests and replies.
 //!
 //! The agent of a node on another host reads files there. The source of the host puts its requests on a [`Board`]; the source
-//! of the VM sends them with its own request and puts the replies there. The two sources need not know each other, and a
-//! sample costs one round trip.
+//! of the VM sends them with its own request and puts the replies there. Neither source needs to know the other, and a sample
+//! costs only one round trip.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::sample::Span;
 use crate::source::Trouble;
 
-/// A request to the host of the node. Paths are as the VM sees them; its own process is `/proc/self`.
+/// A request to the host of the node. Paths are as seen by the VM, whose own process is `/proc/self`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FileAsk {
     /// Read the first bytes of a file.
@@ -25,7 +25,7 @@ pub enum FileAsk {
     Count(String),
     /// Read `stat`, `schedstat` and the end of `status` of the VM's threads.
     Threads {
-        /// Read as many threads as time permits; otherwise as many as are cheap, in rotation.
+        /// If true, read as many threads as time permits; if false, read a cheap number of threads, in rotation.
         all: bool,
     },
 }
@@ -41,14 +41,14 @@ pub enum FileTold {
     Link(String),
     /// Number of entries of a directory.
     Count(u64),
-    /// Threads.
+    /// Files of the VM's threads.
     Threads {
         /// All thread ids.
         tids: Vec<u32>,
         /// The threads that were read this time.
         read: Vec<ThreadFiles>,
     },
-    /// The reason of a failure.
+    /// The request failed for this reason.
     Failed(FileTrouble),
 }
 
@@ -59,7 +59,7 @@ pub struct ThreadFiles {
     pub tid: u32,
     /// `stat`.
     pub stat: Vec<u8>,
-    /// `schedstat`; empty where the kernel has none.
+    /// `schedstat`; empty if the kernel has none.
     pub schedstat: Vec<u8>,
     /// The last bytes of `status`.
     pub status_end: Vec<u8>,
@@ -68,13 +68,13 @@ pub struct ThreadFiles {
 /// Why a file was not read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FileTrouble {
-    /// Does not exist.
+    /// The file does not exist.
     Missing,
     /// The VM's user has no permission.
     Denied,
     /// The kernel does not provide this file.
     Unsupported,
-    /// Reading it hangs.
+    /// A read of it blocks without end.
     Hung,
     /// Time ran out before it was read.
     Late,
@@ -103,7 +103,7 @@ struct Inner {
 }
 
 impl Board {
-    /// Sets the requests for all samples, and for those with expensive items.
+    /// Sets the requests for ordinary samples, and those for samples with expensive items.
     pub fn want(&self, each_time: Vec<FileAsk>, in_detail: Vec<FileAsk>) {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         (inner.each_time, inner.in_detail) = (each_time, in_detail);

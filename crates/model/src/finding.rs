@@ -1,6 +1,6 @@
-//! The typed parts of a finding: what it is about, what it claims of the node, how sure it is, and what else other rules need to know of it.
+//! The typed parts of a finding: its subject, its claim, its confidence, and signals for other rules.
 //!
-//! Findings are related by these, never by their text.
+//! Rules relate findings by these parts, never by their text.
 
 use serde::Serialize;
 
@@ -15,13 +15,13 @@ pub enum Subject {
     Process {
         /// `<0.99.0>`.
         pid: String,
-        /// Registered name, label or initial call; `None` where only the pid is known.
+        /// Registered name, label or initial call; `None` if only the pid is known.
         #[serde(skip_serializing_if = "Option::is_none")]
         name: Option<String>,
     },
     /// Processes of one kind.
     ProcessKind {
-        /// What they were started with, or what several that wait are called.
+        /// Initial call, or the common name of several waiting processes.
         name: String,
         /// What starts them.
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -36,7 +36,7 @@ pub enum Subject {
     },
     /// One ETS table, or several of one name; `persistent_term` for persistent terms.
     Table {
-        /// Its name; empty where it is any table.
+        /// Its name; empty if no particular table is meant.
         name: String,
         /// Owner or creator.
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -44,7 +44,7 @@ pub enum Subject {
     },
     /// Ports or descriptors of a kind.
     Port {
-        /// The driver, or what the descriptors are: `tcp_inet`, `sockets`.
+        /// The driver, or the kind of descriptor: `tcp_inet`, `sockets`.
         name: String,
         /// What opens them.
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -62,22 +62,22 @@ pub enum Subject {
     },
     /// A lock or an operation that takes one.
     Lock {
-        /// The table, process or allocator that it guards, or its class.
+        /// The table, process or allocator that the lock protects, or the lock class.
         name: String,
     },
     /// A flag or setting.
     Flag {
-        /// As it is written: `+S`.
+        /// The flag as it is spelled: `+S`.
         name: String,
     },
     /// A limit of the VM, the host or a product.
     Limit {
-        /// Which.
+        /// The limit.
         name: Limit,
     },
     /// A function.
     Function {
-        /// `module:function/arity`; of all functions of a module its name.
+        /// `module:function/arity`; only the module if all its functions are meant.
         name: String,
     },
     /// Another node.
@@ -87,17 +87,17 @@ pub enum Subject {
     },
     /// Threads of the VM.
     Threads {
-        /// Which: `dirty CPU schedulers`.
+        /// Kind of threads: `dirty CPU schedulers`.
         name: String,
     },
     /// The VM itself: its build, or its version.
     Emulator {
-        /// Which build or version.
+        /// The build or the version.
         name: String,
     },
     /// The host below the VM.
     Host {
-        /// What of it.
+        /// Part of the host.
         part: HostPart,
     },
     /// A queue of a message broker.
@@ -107,17 +107,17 @@ pub enum Subject {
     },
     /// A client of a message broker.
     Client {
-        /// What it calls itself, or its address.
+        /// The name that the client reports, or its address.
         name: String,
-        /// The user that it has logged in as.
+        /// The user name of its login.
         #[serde(skip_serializing_if = "Option::is_none")]
         user: Option<String>,
     },
     /// A process of the operating system.
     OsProcess {
-        /// Its program.
+        /// Name of its program.
         name: String,
-        /// Its id, where it is one.
+        /// Process id; `None` for several processes.
         #[serde(skip_serializing_if = "Option::is_none")]
         pid: Option<u32>,
     },
@@ -165,9 +165,9 @@ pub enum HostPart {
     Steal,
     /// Memory of the whole host.
     Memory,
-    /// Its clock.
+    /// The clock of the host.
     Clock,
-    /// Its type, as of a cloud's instance.
+    /// The type of the machine, such as a cloud instance type.
     Type,
 }
 
@@ -181,7 +181,7 @@ text_names!(HostPart {
 });
 
 impl Subject {
-    /// A process by its title, as `ProcessUse::title` writes it: `name (<0.99.0>)`, or the pid alone.
+    /// Parses the title of a process as written by `ProcessUse::title`: `name (<0.99.0>)`, or only the pid.
     pub fn process(title: &str) -> Subject {
         let named = title.strip_suffix(')').and_then(|title| title.rsplit_once(" ("));
         match named.filter(|(_, pid)| pid.starts_with('<') && pid.ends_with('>')) {
@@ -247,7 +247,7 @@ impl Subject {
         }
     }
 
-    /// Whether both are the same thing. A process is known by its pid, whatever it is called.
+    /// Whether both subjects are the same thing. Processes are compared by pid, whatever their names.
     pub fn is_same(&self, other: &Subject) -> bool {
         match (self.pid(), other.pid()) {
             (Some(one), Some(other)) => one == other,
@@ -255,7 +255,7 @@ impl Subject {
         }
     }
 
-    /// All names by which somebody may know it: name, pid, owner.
+    /// All names that may identify the subject: name, pid, owner.
     pub fn names(&self) -> Vec<&str> {
         let (first, second): (&str, Option<&str>) = match self {
             Subject::Process { pid, name } => (pid, name.as_deref()),
@@ -281,7 +281,7 @@ impl Subject {
     }
 }
 
-/// As a person calls it.
+/// Writes the subject for people: `name (pid)`, `table of owner`.
 impl std::fmt::Display for Subject {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -306,27 +306,27 @@ impl std::fmt::Display for Subject {
 pub enum Confidence {
     /// The numbers show it.
     Measured,
-    /// It follows from the numbers if something usual holds.
+    /// It follows from the numbers under an assumption that is usually true.
     Inferred,
-    /// The numbers have another explanation that is as likely.
+    /// Another explanation of the numbers is equally likely.
     Guess,
 }
 
 text_names!(Confidence { Measured => "measured", Inferred => "inferred", Guess => "guess" });
 
-/// One thing of a node that can be used up.
+/// A resource of the node; findings claim parts of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Account {
     /// CPU that the node used.
     CpuUsed,
-    /// CPU that it could have used and did not.
+    /// CPU that the node could have used, but did not.
     CpuUnused,
     /// Resident memory.
     Memory,
-    /// What callers wait for.
+    /// Time that callers spend waiting.
     Delay,
-    /// Room until a limit.
+    /// Room up to a limit.
     HeadRoom,
 }
 
@@ -338,24 +338,24 @@ text_names!(Account {
     HeadRoom => "head_room",
 });
 
-/// What a finding costs, estimated from the recording: at most what fixing it would gain.
+/// The cost of a finding, estimated from the recording: an upper bound of what a fix would gain.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(tag = "kind", content = "value", rename_all = "snake_case")]
 pub enum Cost {
-    /// CPU time that goes into it, or that it keeps from others, in cores.
+    /// CPU time that the problem uses or takes away from others, in cores.
     CpuCores(f64),
-    /// Memory that it holds, in bytes.
+    /// Memory that the problem occupies, in bytes.
     MemoryBytes(f64),
-    /// How long a caller is delayed each time, in seconds: the longest that was seen, or the mean where only that is known.
+    /// Delay of a caller per call, in seconds: the longest delay observed, or the mean if only the mean is known.
     DelaySeconds(f64),
-    /// How many processes, messages, jobs or clients wait for it at a time, on average.
+    /// Mean number of processes, messages, jobs or clients that wait.
     Waiting(f64),
-    /// Time until there is no more of something, in seconds; 0 where nothing is left.
+    /// Time until a resource is exhausted, in seconds; 0 if it is exhausted now.
     EndSeconds(f64),
 }
 
 impl Cost {
-    /// As a number of its own unit.
+    /// The number, in the unit of its variant.
     pub fn value(self) -> f64 {
         match self {
             Cost::CpuCores(value)
@@ -367,96 +367,96 @@ impl Cost {
     }
 }
 
-/// What a finding claims of an account.
+/// The part of an account that a finding claims.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Claim {
-    /// Which account.
+    /// The account.
     pub account: Account,
-    /// Which part of the CPU's account, where it is one.
+    /// The share of the CPU account, if the claim concerns a single one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub part: Option<Use>,
-    /// How much, in its unit.
+    /// Size of the claim, with its unit.
     #[serde(flatten)]
     pub cost: Cost,
-    /// The same as a share of the account, 0–1: of the CPU and the memory that the node may use, of what waits, of a limit.
+    /// Size as a share of the account, 0–1. The whole is the CPU or memory that the node may use, everything that waits, or a limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share: Option<f64>,
-    /// What other findings explain of it, in its unit.
+    /// Part of the size that other findings explain, in the same unit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub explained: Option<f64>,
 }
 
-/// A fact of a finding that other rules use.
+/// A fact about a finding that other rules use. "It" is what the finding reports.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "signal", content = "of", rename_all = "snake_case")]
 pub enum Signal {
-    /// Most of the CPU that is not used is so for this reason.
+    /// Most of the unused CPU is unused for this reason.
     Unused(Use),
-    /// Processes may go on one at a time because of this.
+    /// Processes may take turns because of this subject.
     TurnsFor(Subject),
-    /// It waits for this itself.
+    /// The finding's subject itself waits for this one.
     WaitsFor(Subject),
-    /// These crash because of it.
+    /// These processes crash because of it.
     Crashes(Subject),
     /// It keeps this process busy.
     Drives(Subject),
-    /// It is part of what this process does, or its answers.
+    /// It is part of the work of this process, or consists of its replies.
     WorkOf(Subject),
-    /// Most of what the node does is because of it.
+    /// It causes most of the work of the node.
     DrivesMost,
-    /// This is what grows.
+    /// The kind of memory that grows.
     Grows(MemoryKind),
-    /// Callers have given up and left their requests behind.
+    /// Callers have timed out, and their requests are still queued.
     GaveUp,
-    /// What is logged is that processes end.
+    /// The log messages report process exits.
     LogsEnds,
-    /// Binaries that stay, however often they are collected.
+    /// Binaries survive every garbage collection.
     BinariesStay,
-    /// It is the size of a heap, which does not depend on the host.
+    /// The cause is the size of a heap, which does not depend on the host.
     HeapSize,
-    /// It may be the host's doing.
+    /// The host may be the cause.
     MayBeHost,
     /// Most of it is garbage collection.
     Collects,
-    /// Most of the memory that is collected, or mapped, is allocated there.
+    /// It allocates most of the memory that the VM garbage-collects or maps.
     Allocates,
-    /// These run it.
+    /// Processes of this kind execute it.
     RunBy(Subject),
-    /// One of several processes of a kind that it is about, or a table that the process uses for it.
+    /// One of several processes that the finding is about, or a table that the process uses for it.
     Member(Subject),
-    /// Where its process waits, or each of them, and of what kind that is.
+    /// The kind of the finding's processes, and the function in which each of them waits.
     StandsAt {
-        /// What it was started with, or what names of such processes have in common.
+        /// Initial call, or the common part of the processes' names.
         kind: String,
-        /// The function in which it waits, with the program's own function that has called it.
+        /// The function in which they wait, with the function of the application that called it.
         place: String,
     },
-    /// Those that run it never wait.
+    /// The processes that execute it never wait.
     NeverWaits,
-    /// It says where CPU time goes, and not that this is too much: it may be the node's own work.
+    /// The finding only attributes CPU time to code. This need not be a problem: it may be the node's normal work.
     WhereOnly,
-    /// The VM's own threads have the CPU.
+    /// The VM's own threads use the CPU.
     OwnThreads,
-    /// It goes through all that it has for each message.
+    /// The process scans all its state for each message.
     ScansOwnState,
-    /// The VM lacks CPU for it.
+    /// The cause is a lack of CPU.
     ShortOfCpu,
-    /// It has priority low, and waits for its turn.
+    /// The process has priority `low` and waits for a scheduler.
     LowPriority,
-    /// More comes than ends.
+    /// More requests arrive than are completed.
     Backlog,
     /// The CPU credits of the instance are spent.
     CreditsSpent,
-    /// The limit is reached: nothing more of it can be opened or started.
+    /// The limit is reached: nothing more can be opened or started.
     Exhausted,
-    /// The quota suffices for what is used on average.
+    /// The quota is sufficient for the mean CPU use.
     QuotaSuffices,
-    /// The newest mostly begin like this.
+    /// Most of the newest names begin with this text.
     NamedLike(String),
 }
 
 impl Signal {
-    /// Names that it gives: of a subject, or how something begins.
+    /// The names that the signal contains: those of a subject, or a prefix.
     pub fn names(&self) -> Vec<&str> {
         match self {
             Signal::NamedLike(begin) => vec![begin],
@@ -464,7 +464,7 @@ impl Signal {
         }
     }
 
-    /// The subject that it names, if it names one.
+    /// The subject that the signal contains, if any.
     pub fn subject(&self) -> Option<&Subject> {
         match self {
             Signal::TurnsFor(subject)
@@ -491,7 +491,7 @@ pub enum MemoryKind {
     Ets,
     /// Loaded code.
     Code,
-    /// Beyond what the VM counts.
+    /// Memory that the VM does not count.
     Outside,
 }
 
@@ -508,7 +508,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_known_by_its_pid_whatever_it_is_called() {
+    fn processes_are_compared_by_pid() {
         let check = |title: &str, pid: &str, name: Option<&str>| {
             let expect = Subject::Process { pid: pid.to_owned(), name: name.map(str::to_owned) };
             assert_eq!(Subject::process(title), expect);

@@ -1,8 +1,8 @@
 //! The data model shared by all crates: the content of a recording, and the diagnosis made from it.
 //!
-//! Raw and derived data are separate types. A [`Sample`] holds counters as they were read; a [`Period`] holds what
-//! follows from many samples: rates, peaks, traces. Only [`window`] turns the first into the second, so counter resets,
-//! restarts of the node and missing samples are handled in one place.
+//! Raw and derived data are separate types. A [`Sample`] contains counters as they were read; a [`Period`] contains data
+//! derived from many samples: rates, peaks, traces. Only [`window`] subtracts counters, so counter resets, restarts of the
+//! node and missing samples are handled in one place.
 //!
 //! ```text
 //! Source --Sample--> recording file --> Period --rules--> Diagnosis --report--> text, JSON

@@ -1,17 +1,21 @@
-//! Load results: the outcome of one run of a load generator, ours or another one.
+//! Load results: the outcome of one run of a load generator, beamtune's own or another one.
 //!
-//! Times are of three kinds, which no other generator distinguishes: *lag* (from the scheduled time until the request is sent),
-//! *service* (from sending until the end of the response) and *response* (from the scheduled time until the end of the response,
-//! which is what a user waits). What a tool cannot know is missing, not zero.
+//! Three kinds of times are distinguished, which no other generator does:
+//!
+//! - *lag*, from the scheduled time until the request is sent;
+//! - *service*, from sending until the end of the response;
+//! - *response*, from the scheduled time until the end of the response, which is how long a user waits.
+//!
+//! Values that a tool cannot know are missing, not zero.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Current version of [`LoadResult`]'s JSON.
+/// Current version of the JSON format of [`LoadResult`].
 pub const LOAD_RESULT_VERSION: u32 = 1;
 
-/// The result of a run.
+/// The result of one run of a load generator.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LoadResult {
     /// [`LOAD_RESULT_VERSION`] of the writer.
@@ -30,19 +34,19 @@ pub struct LoadResult {
     pub asked: Asked,
     /// Seed of the schedule and of all random choices.
     pub seed: Option<u64>,
-    /// Whether it was stopped early.
+    /// Whether the run was stopped early.
     pub is_interrupted: bool,
     /// Data of the generator itself.
     pub generator: Generator,
-    /// Requests in flight at the end that were not waited for; their outcome is unknown.
+    /// Number of requests in flight at the end whose responses were not awaited; their outcome is unknown.
     pub unfinished: u64,
-    /// Traffic over its connections; `None` if the tool does not report all of it.
+    /// Traffic over the connections of the run; `None` if the tool does not report all of it.
     pub traffic: Option<Traffic>,
     /// Steps in the order of the scenario.
     pub steps: Vec<LoadStep>,
     /// The run second by second.
     pub seconds: Vec<LoadSecond>,
-    /// Caveats for readers of the numbers: what the tool cannot know, what was left out.
+    /// Caveats about the numbers: what the tool cannot know, and what was left out.
     pub remarks: Vec<String>,
 }
 
@@ -75,11 +79,11 @@ pub struct Generator {
     pub threads: u32,
     /// CPU time used, in seconds.
     pub cpu_s: Option<f64>,
-    /// Own lag: delay in handling what was due; `None` if the tool does not separate it from the target's slowness.
+    /// The generator's own lag: its delay in handling due arrivals. `None` if the tool cannot separate it from slowness of the target.
     pub own_lag: Option<Latency>,
-    /// Number of seconds in which the generator was the limit.
+    /// Number of seconds in which the generator was the bottleneck.
     pub bound_seconds: u32,
-    /// Number of seconds judged.
+    /// Number of seconds that were checked for this.
     pub judged_seconds: u32,
 }
 
@@ -90,9 +94,9 @@ pub struct Traffic {
     pub sent_bytes: u64,
     /// Bytes read from sockets.
     pub received_bytes: u64,
-    /// Received messages that were no responses.
+    /// Received messages that were not responses.
     pub messages: u64,
-    /// Reconnects within a turn, because the peer had closed the connection.
+    /// Reconnects within one pass of a scenario, because the peer had closed the connection.
     pub reconnects: u64,
 }
 
@@ -101,9 +105,9 @@ pub struct Traffic {
 pub struct LoadStep {
     /// Name.
     pub name: String,
-    /// Whether it only connects; such steps do not count in rates.
+    /// Whether the step only connects; rates exclude such steps.
     pub is_connect: bool,
-    /// Whether it only sends, with the effects in other steps; such steps do not count in rates.
+    /// Whether the step only sends and other steps measure the effects; rates exclude such steps.
     #[serde(default)]
     pub is_send: bool,
     /// Number of correct responses.
@@ -127,7 +131,7 @@ pub struct LoadStep {
 pub struct LoadErrors {
     /// Number of errors.
     pub count: u64,
-    /// Text of the first one.
+    /// Text of the first error.
     pub first: String,
 }
 
@@ -140,7 +144,7 @@ pub struct Latency {
     pub min_ns: Option<u64>,
     /// Mean.
     pub mean_ns: Option<f64>,
-    /// Percentiles by name, `p50`, `p99`, `p99.9`: those reported by the tool that have enough values.
+    /// Percentiles by name (`p50`, `p99`, `p99.9`) that the tool reports and for which there are enough values.
     pub percentiles_ns: BTreeMap<String, u64>,
     /// Maximum.
     pub max_ns: Option<u64>,
@@ -149,7 +153,7 @@ pub struct Latency {
 }
 
 impl LoadResult {
-    /// An empty result of this generator.
+    /// Creates an empty result for a generator.
     pub fn blank(tool: &str) -> Self {
         LoadResult {
             version: LOAD_RESULT_VERSION,
@@ -170,7 +174,7 @@ impl LoadResult {
         }
     }
 
-    /// Number of correct responses in all steps that count.
+    /// Number of correct responses in all steps that are included in rates.
     pub fn done(&self) -> u64 {
         self.steps.iter().filter(|step| step.counts()).map(|step| step.done).sum()
     }
@@ -182,7 +186,7 @@ impl LoadResult {
 }
 
 impl LoadStep {
-    /// Whether it counts in rates, and its times in those of a second: it does more than connect or send.
+    /// Whether the step is included in rates and in the times per second, because it does more than connect or send.
     pub fn counts(&self) -> bool {
         !self.is_connect && !self.is_send
     }
@@ -200,9 +204,9 @@ impl Latency {
 pub struct LoadSecond {
     /// Number of the second since the start of the schedule; negative while connecting before it.
     pub second: i64,
-    /// Arrivals due; `None` without a known schedule.
+    /// Arrivals due; `None` if the schedule is unknown.
     pub asked: Option<u64>,
-    /// Correct responses in the steps that count.
+    /// Correct responses in the steps that are included in rates.
     pub done: u64,
     /// Errors.
     pub errors: u64,
@@ -210,18 +214,18 @@ pub struct LoadSecond {
     pub connected: Option<u64>,
     /// Arrivals waiting for a free device at the end of the second, if reported.
     pub waiting: Option<u64>,
-    /// Median response of all steps except connecting, in nanoseconds.
+    /// Median response time of all steps except connecting, in nanoseconds.
     pub p50_ns: Option<u64>,
-    /// 99th percentile of the same.
+    /// 99th percentile of these response times.
     pub p99_ns: Option<u64>,
     /// CPU use of the generator in cores, if reported.
     pub cores: Option<f64>,
-    /// Why the generator was the limit; `None` if it was not.
+    /// Why the generator was the bottleneck; `None` if it was not.
     pub bound: Option<String>,
 }
 
 impl LoadSecond {
-    /// A second with only its counts.
+    /// Creates a second that has only counts.
     pub fn counted(second: i64, done: u64, errors: u64) -> Self {
         LoadSecond {
             second,

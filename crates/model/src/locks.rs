@@ -1,12 +1,12 @@
 //! Lock contention: counts of a lock-counting emulator, and lock waits sampled from the threads of any VM.
 //!
-//! A lock-counting emulator (`-emu_type lcnt`) counts every attempt on every lock, and so names the lock. A stock VM counts nothing, but
-//! the host shows which of its threads sleep or yield within lock code, and their stacks name the operation that wanted the lock.
+//! A lock-counting emulator (`-emu_type lcnt`) counts every attempt to take a lock, by lock. A stock VM counts nothing, but the host
+//! shows which VM threads sleep or yield within lock code. Their stacks identify the operation that tries to take the lock.
 
 use crate::units::Nanos;
 
-/// Bins of the wait histogram of lock counting: bin *n* holds waits from 2^*n* ns up to 2^(*n*+1) ns, the last one all longer waits
-/// (`ERTS_LCNT_HISTOGRAM_SLOT_SIZE`, erts/emulator/beam/erl_lock_count.h).
+/// Number of bins in the wait histogram of lock counting. Bin *n* contains waits from 2^*n* ns up to 2^(*n*+1) ns, the last bin all
+/// longer waits (`ERTS_LCNT_HISTOGRAM_SLOT_SIZE`, erts/emulator/beam/erl_lock_count.h).
 pub const WAIT_BINS: usize = 30;
 
 /// An interval in which locks were counted.
@@ -14,49 +14,49 @@ pub const WAIT_BINS: usize = 30;
 pub struct LockSession {
     /// End, since the start of the recording; the same in all its [`LockRow`]s.
     pub t: Nanos,
-    /// Length by the clock of lock counting, to which shares of the duration refer.
+    /// Length by the clock of lock counting; shares of the duration refer to it.
     pub length: Nanos,
     /// Categories of the counted locks (`db`, `process` …); empty if unknown, as for imported text.
     pub categories: Vec<String>,
     /// Number of counted locks.
     pub locks: i64,
-    /// Number of locks with a row of their own ([`LockRow::id`]).
+    /// Number of locks that have their own row ([`LockRow::id`]).
     pub told: i64,
-    /// Reductions of the node in this interval: the work by which sessions are compared. `None` if not counted.
+    /// Reductions of the node in this interval, the measure of work when sessions are compared. `None` if not counted.
     pub reductions: Option<i64>,
     /// Number of processes at the end; `None` if not counted.
     pub processes: Option<i64>,
-    /// Peak memory that collecting the counts took in the node, in bytes; `None` if not measured.
+    /// Peak memory use of the node for reading the counts, in bytes; `None` if not measured.
     pub cost_bytes: Option<i64>,
-    /// What is missing or inexact, as text; empty if nothing is.
+    /// Missing or inexact data, as text; empty if there are none.
     pub remark: String,
 }
 
 /// Counts of one lock, or of all locks of a class, at one location in the emulator's source.
 ///
-/// Rows without [`id`](Self::id) are complete: they add up to the sums of lock counting. Rows with an `id` are single locks, recorded
-/// only if contended most; their counts are included in the former.
+/// Rows without [`id`](Self::id) are complete: they add up to the sums of lock counting. Rows with an `id` are single locks. Only the most
+/// contended locks have such a row; their counts are included in the rows without `id`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LockRow {
-    /// As in its [`LockSession`].
+    /// Time of its [`LockSession`].
     pub t: Nanos,
     /// Class, as named by lock counting: `db_tab`.
     pub class: String,
     /// Kind, as named by lock counting: `mutex`, `rw_mutex`, `spinlock`, `rw_spinlock`, `proclock`.
     pub kind: String,
-    /// The single lock, as named by lock counting: a table, a pid, a port, an allocator, a number. `None` for a whole class.
+    /// Identifier of a single lock in lock counting: a table, a pid, a port, an allocator, a number. `None` for a whole class.
     pub id: Option<String>,
-    /// Resolved name of `id`, if it still existed: a registered name, name and owner of a table, the driver of a port.
+    /// Resolved name of `id`, if that still existed: a registered name, name and owner of a table, the driver of a port.
     pub entity: Option<String>,
     /// Number of locks in this row.
     pub locks: i64,
-    /// Source file of the emulator in which it was taken; `None` if lock counting does not state it.
+    /// Source file of the emulator that takes the lock; `None` if lock counting does not report it.
     pub file: Option<String>,
     /// Line in this file.
     pub line: Option<i64>,
-    /// Attempts to take it.
+    /// Attempts to take the lock.
     pub tries: i64,
-    /// Attempts that failed because another thread held it.
+    /// Attempts that failed because another thread held the lock.
     pub collisions: i64,
     /// Wait time, summed over all threads.
     pub waited: Nanos,

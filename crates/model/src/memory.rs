@@ -1,7 +1,7 @@
 //! Memory: names of its parts, and summaries of a period.
 //!
-//! The names are the entities of [`crate::Group::HostMapping`] and [`crate::Group::HostContent`]. The former come from the kernel, which
-//! knows mappings but not their purpose; the latter from the content of the pages.
+//! The names are the entities of [`crate::Group::HostMapping`] and [`crate::Group::HostContent`]. Mappings come from the kernel, which
+//! does not know their purpose; contents are recognised from the pages themselves.
 
 mod allocators;
 mod bridge;
@@ -44,7 +44,7 @@ pub mod mapping {
 
 /// Contents of mappings.
 pub mod content {
-    /// Carriers: `carriers/ALLOCATOR/SET`, where the set is [`MBCS`], [`SBCS`] or [`POOL`].
+    /// Carriers: `carriers/ALLOCATOR/SET`; the set is [`MBCS`], [`SBCS`] or [`POOL`].
     pub const CARRIERS: &str = "carriers";
     /// Multiblock carriers in use by their allocator instance.
     pub const MBCS: &str = "mbcs";
@@ -78,7 +78,7 @@ pub mod content {
     pub const SHARED: &str = "shared";
     /// Mappings of the kernel.
     pub const KERNEL: &str = "kernel";
-    /// Unrecognised content: the only entity that is a remainder.
+    /// Unrecognised content; the only entity that is calculated as a remainder.
     pub const UNKNOWN: &str = "unknown";
 
     /// The entity of an allocator's carriers.
@@ -86,7 +86,7 @@ pub mod content {
         format!("{CARRIERS}/{allocator}/{set}")
     }
 
-    /// Allocator and carrier set of an entity, if it is one of carriers.
+    /// Parses the entity of carriers into allocator and carrier set; `None` for other entities.
     pub fn as_carriers(entity: &str) -> Option<(&str, &str)> {
         entity.strip_prefix(CARRIERS)?.strip_prefix('/')?.split_once('/')
     }

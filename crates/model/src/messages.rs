@@ -1,4 +1,4 @@
-//! Sizes of messages, estimated from the growth of heaps of idle receivers.
+//! Sizes of messages, estimated from the heap growth of idle receivers.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::Nanos;
 
-/// Messages that arrived at sampled processes while these executed nothing, so that heap growth equals message size.
-/// There is one row per size class of a sample (or one row without messages), and one for each of the receivers with the most bytes.
+/// Messages that arrived at sampled processes while these were idle, so that heap growth equals message size.
+/// A sample has one row per size class (or one row without messages), and one row for each of the receivers with the most bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MessageRow {
     /// Time since the start of the recording.
@@ -20,11 +20,11 @@ pub struct MessageRow {
     pub bytes: i64,
     /// Number of off-heap messages, whose size is unknown. Set in the first row of a sample only.
     pub off_heap: i64,
-    /// Observation time of the processes in microseconds, within one second; 0 if `pid` is set, as are the next two.
+    /// Observation time of the processes in microseconds, within one second; 0 if `pid` is set, like `active` and `sampled`.
     pub us: i64,
     /// Estimated number of processes that were active in the second before, summed over the observations.
     pub active: i64,
-    /// Number of these that were observed, summed likewise.
+    /// Number of these active processes that were observed, summed over the observations.
     pub sampled: i64,
 }
 
@@ -58,7 +58,7 @@ pub struct Messages {
     pub sizes: Vec<Weighed>,
     /// Lower bound of bytes sent per second: messages that were received at once are not counted.
     pub bytes_per_s: i64,
-    /// Receivers of the largest messages, most bytes first. A receiver has one entry per size class.
+    /// Receivers with the most bytes, in descending order. A receiver has one entry per size class.
     pub to: Vec<(String, Weighed)>,
 }
 
@@ -80,7 +80,7 @@ pub(crate) struct MessagesBuilder {
     /// By number of significant bits of the mean size.
     sizes: BTreeMap<u32, Weighed>,
     to: HashMap<(String, u32), Weighed>,
-    /// Extrapolated to all active processes.
+    /// Bytes of all messages, extrapolated to all active processes.
     all_bytes: f64,
 }
 
@@ -150,7 +150,7 @@ mod tests {
         ];
         rows.into_iter().for_each(|row| builder.add(row, 10));
         let messages = builder.finish();
-        assert_eq!(messages.us, 30_000, "once for each look");
+        assert_eq!(messages.us, 30_000, "once per sample");
         let (small, large) =
             (Weighed { messages: 10, bytes: 1_000 }, Weighed { messages: 3, bytes: 160_000 });
         assert_eq!(messages.sizes, [small, large]);

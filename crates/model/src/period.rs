@@ -1,7 +1,7 @@
 //! A period: the summary of many samples of one incarnation of a node. It is the only input of the rules.
 //!
-//! It is built as a stream, by column of a stored chunk or by sample, in memory that does not grow with the length of
-//! the recording: a summary and a thinned trace of each series, and the processes with the most work.
+//! Samples, or columns of stored chunks, are added one by one. Memory use does not grow with the length of the recording. A period
+//! contains a summary and a thinned trace of each series, and the processes with the most reductions.
 
 mod build;
 mod queued;
@@ -39,19 +39,20 @@ pub struct Trace {
     points: Vec<(Nanos, i64)>,
     /// Minimum distance between points; doubles when the trace is full.
     spacing: Nanos,
-    /// Earliest instant of the next point: the last one plus `spacing`.
+    /// Earliest instant of the next point: that of the last point plus `spacing`.
     next: Nanos,
 }
 
 impl Trace {
-    /// Must be cheap when it drops the point, which is nearly always: a day has 200 million readings.
+    /// Adds a point, or drops it if it is too close to the last one. Must be cheap when it drops a point, which is nearly always: a day
+    /// has 200 million readings.
     fn push(&mut self, t: Nanos, value: i64) {
         if t >= self.next || self.points.is_empty() {
             self.keep(t, value);
         }
     }
 
-    /// Equivalent to pushing the value at each of these ascending times.
+    /// Equivalent to calling `push` with this value at each of these ascending times.
     fn push_same(&mut self, mut times: &[Nanos], value: i64) {
         while let Some(&t) = times.get(times.partition_point(|&t| t < self.next)) {
             self.keep(t, value);
@@ -93,18 +94,18 @@ pub struct SeriesStat {
     pub first: Point,
     /// The last reading.
     pub last: Point,
-    /// Start of the final run of equal readings. The trace cannot tell, since it is thinned.
+    /// Start of the final run of equal readings. Kept separately because the trace is thinned.
     pub held_since: Nanos,
-    /// Length of that run in readings; 1 if the last reading differs from the one before.
+    /// Number of readings in the final run; 1 if the last reading differs from the one before.
     pub held: u32,
     /// The smallest value.
     pub min: i64,
     /// The largest value.
     pub max: i64,
     sum: f64,
-    /// Counters: growth, summed over all windows.
+    /// Counters: growth, summed over all windows (see [`window`]).
     pub delta: i64,
-    /// Counters: total length of these windows.
+    /// Counters: total length of all windows.
     pub covered: Nanos,
     /// Counters: highest rate of a single window, per second.
     pub peak_rate: f64,
@@ -169,8 +170,8 @@ impl SeriesStat {
         self.note(point);
     }
 
-    /// Equivalent to pushing one value at each of these ascending times, within one incarnation. Most columns of a quiet
-    /// day hold one value.
+    /// Equivalent to calling `push` with one value at each of these ascending times, within one incarnation. On a quiet day, most
+    /// columns contain a single value.
     fn push_same(&mut self, value: i64, incarnation: u32, times: &[Nanos]) {
         let [first, rest @ ..] = times else { return };
         self.push(Point { t: *first, incarnation, value });
@@ -190,25 +191,25 @@ impl SeriesStat {
         self.sum / f64::from(self.samples)
     }
 
-    /// Counters: growth per second; `None` unless two readings form a window.
+    /// Counters: growth per second; `None` for gauges, or if there is no window.
     pub fn rate(&self) -> Option<f64> {
         (self.kind == Kind::Counter && self.covered > 0)
             .then(|| self.delta as f64 * SECOND_NS as f64 / self.covered as f64)
     }
 }
 
-/// Work of one process in the seconds in which it was recorded as one of the busiest.
+/// Data of one process, mainly from the seconds in which it was recorded as one of the busiest.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProcessUse {
     /// `<0.123.0>`.
     pub pid: String,
-    /// Reductions in these seconds.
+    /// Reductions in the seconds in which it was recorded.
     pub reductions: i64,
     /// Number of seconds (ticks) in which it was among the busiest or had one of the longest queues.
     pub ticks: u32,
     /// Number of these ticks in which its status was read.
     pub judged: u32,
-    /// Number of those in which it was running or runnable.
+    /// Number of ticks with a status in which it was running or runnable.
     pub runnable: u32,
     /// Reductions per tick, thinned.
     pub work: Trace,
@@ -216,18 +217,19 @@ pub struct ProcessUse {
     pub queue_max: i64,
     /// Queue length over time, thinned.
     pub queue: Trace,
-    /// Time of the last tick in which it was recorded, and its queue length then. Exited processes are not recorded, nor are idle ones with
-    /// an empty queue.
+    /// Time of the last tick in which it was recorded, and its queue length at this time. Processes that have exited are not recorded,
+    /// nor are idle processes with an empty queue.
     pub queue_last: (Nanos, i64),
-    /// The last detailed reading.
+    /// The last detailed reading, if any.
     pub row: Option<ProcessRow>,
-    /// Registered name as recorded with a table that it owns; a process with a very long queue may not answer detailed readings.
+    /// Registered name, as recorded with a table that the process owns. A process with a very long queue may not answer detailed
+    /// readings, so this can be its only known name.
     pub name_as_owner: Option<String>,
-    /// The largest message queue of a detailed reading, by bytes.
+    /// The detailed reading of the message queue with the most bytes.
     pub mail: Option<Mail>,
-    /// Call stacks while running or runnable, with counts.
+    /// Call stacks while it was running or runnable, with the number of samples.
     pub ran: Vec<(Vec<String>, i64)>,
-    /// Call stacks while waiting within a call, with counts, from ticks in which it was among the busiest.
+    /// Call stacks while it waited within a call, with the number of samples, from ticks in which it was among the busiest.
     pub stood: Vec<(Vec<String>, i64)>,
 }
 
@@ -268,7 +270,7 @@ impl ProcessUse {
     }
 }
 
-/// Processes of one kind that were sampled with the same call stack while running, runnable or in garbage collection.
+/// Samples of processes of one kind that had the same call stack while they were running, runnable or in garbage collection.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WorkSample {
     /// Registered name, else initial call.
@@ -279,17 +281,17 @@ pub struct WorkSample {
     pub looks: i64,
     /// Whether they were in garbage collection.
     pub collects: bool,
-    /// Whether they were runnable: woken in this function, or preempted in it.
+    /// Whether they were runnable: they had been woken or preempted in this function.
     pub is_ready: bool,
 }
 
-/// Data that a rule needs and the recording does not hold.
+/// Data that a rule needs and the recording does not contain.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}: {why}")]
 pub struct Missing {
     /// The missing data.
     pub what: String,
-    /// The reason, if the recording holds it.
+    /// The reason, if recorded.
     pub why: String,
     /// How to get the data.
     pub next: String,
@@ -321,11 +323,11 @@ pub struct Period {
     pub end: Nanos,
     /// Number of ticks.
     pub ticks: u32,
-    /// Number of ticks that the VM answered.
+    /// Number of ticks in which the VM answered.
     pub vm_ticks: u32,
     /// Number of ticks in which the host was read.
     pub host_ticks: u32,
-    /// Maximum delay of a sample against the schedule.
+    /// Maximum delay of a sample after its scheduled instant.
     pub latest: Nanos,
     series: SeriesTable,
     stats: Vec<Option<SeriesStat>>,
@@ -333,13 +335,13 @@ pub struct Period {
     pub processes: Vec<ProcessUse>,
     /// Last row of each ETS table, the largest first.
     pub tables: Vec<TableRow>,
-    /// By table id: when the table was first recorded, and its memory then, in bytes.
+    /// By table id: when the table was first recorded, and its memory at this time, in bytes.
     pub tables_first: HashMap<String, (Nanos, i64)>,
     /// Last row of each port.
     pub ports: Vec<PortRow>,
     /// Origins of new processes, tables and ports, each once, the most frequent first.
     pub spawns: Vec<SpawnRow>,
-    /// Exits of monitored processes, each kind once, the most frequent first.
+    /// Exits of monitored processes, each kind of exit once, the most frequent first.
     pub exits: Vec<ExitRow>,
     /// Call stacks of waiting processes, and what they wait for.
     pub stands: Stands,
@@ -353,23 +355,23 @@ pub struct Period {
     pub allocations: Vec<AllocationRow>,
     /// Applications with the most code, from the last reading; empty if none was requested.
     pub code: Vec<CodeRow>,
-    /// Processes that hold the most binaries, from the last reading; empty if none was requested.
+    /// Processes that refer to the most binaries, from the last reading; empty if none was requested.
     pub holders: Vec<HolderRow>,
     /// Requested garbage collections, by time.
     pub collections: Vec<CollectionRow>,
-    /// Processes that shrank by these, most bytes freed first.
+    /// Processes that shrank in requested garbage collections, most bytes freed first.
     pub collected: Vec<CollectRow>,
     /// The last session of lock counting; `None` if none was requested.
     pub lock_session: Option<LockSession>,
-    /// Lock counts of this session, the longest total wait first.
+    /// Lock counts of this session, the longest total wait time first.
     pub locks: Vec<LockRow>,
     /// Lock waits of threads in the last wait sampling, the longest first; empty if none was requested.
     pub waits: Vec<WaitRow>,
     /// Events.
     pub events: Vec<Event>,
-    /// Gaps: what could not be measured.
+    /// Gaps: intervals in which something could not be measured.
     pub gaps: Vec<Gap>,
-    /// Overridden thresholds for judging the period. They are not measured and not part of a recording.
+    /// Overridden thresholds for the evaluation of the period. They are settings of the user, not part of a recording.
     pub thresholds: Thresholds,
 }
 
@@ -409,7 +411,7 @@ impl Period {
             .filter_map(|id| Some((&*self.series.get(id)?.name, self.stats.get(id.index())?.as_ref()?)))
     }
 
-    /// A series, if it was recorded.
+    /// The summary of a series, if it was recorded.
     pub fn find(&self, group: Group, entity: &str, name: &str) -> Option<&SeriesStat> {
         self.stats.get(self.series.find(group, entity, name)?.index())?.as_ref()
     }
@@ -428,7 +430,7 @@ impl Period {
         })
     }
 
-    /// Rate of a counter of time in cores (seconds per second), or why it is missing.
+    /// Rate of a time counter in cores (seconds per second), or why it is missing.
     pub fn cores(&self, metric: &Metric, entity: &str) -> Result<f64, Missing> {
         let rate = self.rate(metric, entity)?;
         window::seconds(metric.unit, rate, &self.facts).ok_or_else(|| Missing {
@@ -448,15 +450,15 @@ impl Period {
         self.facts.get(key).ok_or_else(|| self.missing_fact(key))
     }
 
-    /// Wall clock of the node's host minus that of the recorder, from the last reading, in nanoseconds. `None` if it was not measured or
-    /// does not exceed the error of the measurement, which is due to network delay.
+    /// Wall clock of the node's host minus wall clock of the recorder, from the last reading, in nanoseconds. `None` if the difference was
+    /// not measured, or does not exceed the error of the measurement, which is due to network delay.
     pub fn host_wall_ahead(&self) -> Option<Nanos> {
         let last = |metric| self.stat(metric, "").ok().map(|stat| stat.last.value);
         let (ahead, error) = (last(&metrics::WALL_AHEAD)?, last(&metrics::WALL_AHEAD_ERROR)?);
         (ahead.unsigned_abs() > error.unsigned_abs()).then_some(ahead)
     }
 
-    /// How long the VM had run at the end of the period, in seconds; `None` where its clock or its start is not recorded.
+    /// How long the VM had run at the end of the period, in seconds; `None` if its clock or its start time is not recorded.
     pub fn uptime_seconds(&self) -> Option<f64> {
         let offset = self.stat(&metrics::CLOCK_OFFSET, "").ok()?.last.value;
         let started = self.facts.number(crate::facts::START_TIME)? as f64 / self.facts.native_time_hz()?;
@@ -468,7 +470,7 @@ impl Period {
         self.missing_items(false, &["facts"], format!("the fact {key}"))
     }
 
-    /// Reason and next step for data of a group that is missing.
+    /// Returns why data of a group are missing, and how to get them.
     pub fn missing_group(&self, group: Group, what: impl Into<String>) -> Missing {
         self.missing_items(group.is_host(), group.items(), what.into())
     }
@@ -484,12 +486,12 @@ impl Period {
         Missing { what, why, next: next.to_owned() }
     }
 
-    /// Whether it was imported from printed text or from a crash dump, instead of recorded from a node.
+    /// Whether the period was imported from printed text or from a crash dump, rather than recorded from a node.
     pub fn is_imported(&self) -> bool {
         self.facts.get(crate::facts::IMPORTED_FROM).is_some()
     }
 
-    /// Whether it was imported from a crash dump: a single sample of a node that has ended.
+    /// Whether the period was imported from a crash dump: a single sample of a node that has terminated.
     pub fn is_crash_dump(&self) -> bool {
         self.facts.get(crate::facts::IMPORTED_FROM) == Some(crate::facts::CRASH_DUMP)
     }
@@ -499,7 +501,7 @@ impl Period {
         self.processes.iter().find(|process| process.pid == pid)
     }
 
-    /// Title of a process; its pid if nothing else is known.
+    /// Title of a process; only the pid if nothing else is known.
     pub fn title_of(&self, pid: &str) -> String {
         self.process(pid).map_or_else(|| pid.to_owned(), ProcessUse::title)
     }
@@ -515,7 +517,7 @@ impl Period {
         self.missing_group(metric.group, describe(metric, entity))
     }
 
-    /// Reason of the last gap of one of the items or of the whole source; the kind is returned for gaps of an item only.
+    /// Returns the reason of the last gap in one of the items or in the whole source. The kind is returned only for gaps in an item.
     fn why_missing(&self, host: bool, items: &[&str]) -> (String, Option<TroubleKind>) {
         let source = if host { "host" } else { "vm" };
         let explains = |gap: &&Gap| match gap.source.split_once('.') {
@@ -532,7 +534,7 @@ impl Period {
     }
 }
 
-/// Next step for missing data: of a single item, or of everything from the VM or the host.
+/// Returns the next step if data of a single item are missing, or all data from the VM or the host.
 fn next(host: bool, of_item: Option<TroubleKind>) -> &'static str {
     match (host, of_item) {
         (_, Some(TroubleKind::TimedOut)) => "record again, for longer, when the host is less busy",

@@ -1,5 +1,5 @@
-//! Rows: data of single processes, tables and ports. They appear and disappear by the thousand, so only the most
-//! important ones are recorded.
+//! Rows: data of single processes, tables and ports. Thousands of these appear and disappear, so only the most important ones are
+//! recorded.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,19 +10,19 @@ use crate::units::{Nanos, text_names};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rank {
-    /// Among the most reductions since the last scan.
+    /// It is among the processes with the most reductions since the last scan.
     Reductions,
-    /// Among the largest by memory.
+    /// It is among the processes with the most memory.
     Memory,
-    /// Among the longest message queues.
+    /// It is among the processes with the longest message queues.
     Queue,
-    /// Among the most bytes in referenced binaries.
+    /// It is among the processes that refer to the most bytes in binaries.
     Binary,
-    /// A blocking process, according to a sample of waiting processes.
+    /// It is a blocking process, according to a sample of waiting processes.
     WaitedFor,
-    /// Received one of the largest messages observed.
+    /// It received one of the largest messages observed.
     Message,
-    /// A tracer.
+    /// It is a tracer.
     Tracer,
 }
 
@@ -36,7 +36,7 @@ text_names!(Rank {
     Tracer => "tracer",
 });
 
-/// One process in the scan of one second; those with the most reductions and the longest queues are recorded.
+/// One process in the scan of one second; the processes with the most reductions and the longest queues are recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessTick {
     /// `<0.123.0>`, as printed on the node itself.
@@ -62,24 +62,24 @@ pub struct ProcessRow {
     pub name: Option<String>,
     /// Label set by `proc_lib:set_label/1`, formatted and truncated by the node.
     pub label: Option<String>,
-    /// Initial call, `module:function/arity`; that of `proc_lib` if it was started by it. Before OTP 26.2 it is not read from large heaps;
-    /// then it is `child of PARENT`, if the parent is known.
+    /// Initial call, `module:function/arity`; for processes started by `proc_lib`, the initial call that `proc_lib` stores. Before OTP 26.2
+    /// it is not read if the heap is large; then it is `child of PARENT` if the parent is known.
     pub initial_call: Option<String>,
     /// Current function, `module:function/arity`.
     pub current_function: Option<String>,
-    /// Application, by its group leader.
+    /// Application, determined from the group leader.
     pub application: Option<String>,
     /// Pid of its parent.
     pub parent: Option<String>,
     /// `running`, `runnable`, `waiting`, `garbage_collecting` …
     pub status: Option<String>,
-    /// Reductions since its start.
+    /// Reductions since the process started.
     pub reductions: i64,
     /// Message queue length.
     pub queue: i64,
     /// `on_heap` or `off_heap`.
     pub message_queue_data: Option<String>,
-    /// Live node: size of its heap, with old heap, stack and fragments. Crash dump: all its memory.
+    /// On a running node: size of its heap, with old heap, stack and fragments. In a crash dump: all its memory.
     pub memory_bytes: i64,
     /// Heap and old heap, in words.
     pub total_heap_words: Option<i64>,
@@ -87,21 +87,21 @@ pub struct ProcessRow {
     pub binary_bytes: Option<i64>,
     /// Minor collections since the last fullsweep.
     pub minor_gcs: Option<i64>,
-    /// Number of minor collections that forces a fullsweep.
+    /// Number of minor collections after which a fullsweep is forced.
     pub fullsweep_after: Option<i64>,
     /// Its `min_heap_size`, in words.
     pub min_heap_words: Option<i64>,
     /// All its memory, `process_info(P, memory)`: heap, links, monitors, messages.
     pub total_bytes: Option<i64>,
-    /// Heap fragments: messages that no garbage collection has moved into the heap yet. With `on_heap`, queued messages are among them.
+    /// Heap fragments: messages that no garbage collection has moved into the heap yet. With `on_heap`, these include queued messages.
     pub fragment_bytes: Option<i64>,
-    /// Call stack, `module:function/arity`, innermost first, nine at most; empty if it was not read.
+    /// Call stack, `module:function/arity`, innermost first, at most nine; empty if it was not read.
     pub stack: Vec<String>,
     /// `max`, `high`, `normal`, `low`.
     pub priority: Option<String>,
 }
 
-/// Prefix of an initial call that is unknown, followed by the parent of the process.
+/// Prefix of [`ProcessRow::initial_call`] if the initial call is unknown; the parent of the process follows.
 pub const CHILD_OF: &str = "child of ";
 
 impl ProcessRow {
@@ -111,19 +111,19 @@ impl ProcessRow {
     }
 }
 
-/// A call stack with which a process was sampled in the last ten seconds: one of the busiest processes, which are sampled every second, or
-/// any process that was running when it was sampled at random.
+/// A call stack of a process that was sampled in the last ten seconds. The process is one of the busiest, which are sampled every second,
+/// or a randomly sampled process that was at work.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RanRow {
     /// Time of the report, since the start of the recording.
     pub t: Nanos,
     /// `<0.123.0>`, as printed on the node itself; empty for random samples.
     pub pid: String,
-    /// `module:function/arity`, innermost first, nine at most.
+    /// `module:function/arity`, innermost first, at most nine.
     pub stack: Vec<String>,
     /// Number of samples.
     pub looks: i64,
-    /// Busiest processes: it waited within a call, rather than being running or runnable. Random samples: it was runnable, but not running.
+    /// Busiest processes: it waited within a call (if false, it was running or runnable). Random samples: it was runnable, but not running.
     pub waits: bool,
     /// Random samples: registered name, else initial call.
     pub kind: Option<String>,
@@ -136,26 +136,26 @@ pub struct RanRow {
 pub struct ExitRow {
     /// Time of the report, since the start of the recording.
     pub t: Nanos,
-    /// Pid of the parent, the last one if several had the same name and call; `None` if unknown.
+    /// Pid of the parent; of the last parent if several had the same name and call. `None` if unknown.
     pub parent: Option<String>,
     /// Registered name of the parent.
     pub parent_name: Option<String>,
     /// Initial call of the parent, with the callback module of a supervisor: `supervisor:shop_sup/1`.
     pub parent_call: Option<String>,
-    /// Registered name of the exited processes; for normal exits only if the reason was `shutdown`, by which a supervisor ends its
-    /// children.
+    /// Registered name of the exited processes; for normal exits only if the reason was `shutdown`, with which a supervisor terminates
+    /// its children.
     pub name: Option<String>,
-    /// Their initial call; `None` for normal exits, and for processes that exited before it was read.
+    /// Initial call of the exited processes; `None` for normal exits, and for processes that exited before it was read.
     pub call: Option<String>,
     /// First atom of the reason; `None` for normal exits (`normal`, `shutdown`, `{shutdown, _}`).
     pub reason: Option<String>,
-    /// Location of the exception or of the call that failed: `module:function/arity` and line (0: unknown), innermost first, three at most.
+    /// Location of the exception or of the failed call: `module:function/arity` and line (0: unknown), innermost first, at most three.
     pub stack: Vec<(String, i64)>,
-    /// Registered name of the called process.
+    /// For a failed call: registered name of the called process.
     pub callee: Option<String>,
     /// Number of exits.
     pub count: i64,
-    /// Heap size at which the VM kills them (`max_heap_size`), in words; 0 if unlimited.
+    /// Heap size at which the VM kills these processes (`max_heap_size`), in words; 0 if unlimited.
     pub heap_limit_words: i64,
 }
 
@@ -207,9 +207,9 @@ pub struct PortRow {
     pub name: String,
     /// Pid of the connected process.
     pub connected: Option<String>,
-    /// Bytes read from it since it was opened.
+    /// Bytes read from the port since it was opened.
     pub input_bytes: i64,
-    /// Bytes written to it since it was opened.
+    /// Bytes written to the port since it was opened.
     pub output_bytes: i64,
     /// Bytes in its driver queue.
     pub queue_bytes: i64,
@@ -224,7 +224,7 @@ pub struct BlockSum {
     pub allocator: String,
     /// Number of blocks.
     pub count: i64,
-    /// Their size with headers, in bytes.
+    /// Size of these blocks with headers, in bytes.
     pub bytes: i64,
 }
 
@@ -237,7 +237,7 @@ pub struct SizeCount {
     pub count: i64,
 }
 
-/// Carriers of equal properties, from a scan of all carriers, which is made on request only. All rows of a scan have the same time;
+/// Carriers with equal properties, from a scan of all carriers, which is made only on request. All rows of a scan have the same time;
 /// together they cover all carriers that the VM counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CarrierRow {
@@ -245,13 +245,13 @@ pub struct CarrierRow {
     pub t: Nanos,
     /// Allocator that the carriers belong to: `eheap_alloc`.
     pub allocator: String,
-    /// Why the carriers were not scanned; `None` if they were. `limit`: out of time. `pool`: scanning would corrupt the VM's own
-    /// counts (ERTS before 15.1). `many`: too many carriers. `no_answer`: their thread did not answer in time. `refused`: the VM
-    /// refused. `rows`: scanned, but merged because there were too many different rows.
+    /// Why the carriers were not scanned; `None` if they were. `limit`: out of time. `pool`: a scan would corrupt the VM's own
+    /// counts (ERTS before 15.1). `many`: too many carriers. `no_answer`: the thread that owns them did not answer in time. `refused`:
+    /// the VM refused the scan. `rows`: scanned, but merged into one row because there were too many different rows.
     pub skipped: Option<String>,
-    /// Whether they are abandoned to the carrier pool.
+    /// Whether the carriers are abandoned to the carrier pool.
     pub in_pool: bool,
-    /// Whether they are singleblock carriers.
+    /// Whether the carriers are singleblock carriers.
     pub single: bool,
     /// Binary logarithm of the size of each carrier in bytes, rounded down; `None` if not scanned.
     pub size_log2: Option<i64>,
@@ -259,18 +259,18 @@ pub struct CarrierRow {
     pub used_tenths: Option<i64>,
     /// Number of carriers.
     pub carriers: i64,
-    /// Their size, in bytes.
+    /// Total size of the carriers, in bytes.
     pub bytes: i64,
-    /// Part of it that was not scanned, because a carrier had too many blocks. Included in `blocks`, but not in `free`.
+    /// Part of this size that was not scanned, because a carrier had too many blocks. Included in `blocks`, but not in `free`.
     pub unscanned_bytes: i64,
-    /// Blocks in them, by owning allocator. Empty if not scanned.
+    /// Blocks in the carriers, by owning allocator. Empty if not scanned.
     pub blocks: Vec<BlockSum>,
-    /// Free blocks in them, by size; sizes without blocks are omitted.
+    /// Free blocks in the carriers, by size; sizes without blocks are omitted.
     pub free: Vec<SizeCount>,
 }
 
-/// Blocks with the same origin and type, from a scan of all tagged blocks, which is made on request only. Blocks are tagged if the option
-/// `atags` of their allocator is on: by default those of binaries and drivers.
+/// Blocks with the same origin and type, from a scan of all tagged blocks, which is made only on request. Blocks are tagged if the option
+/// `atags` of their allocator is on; by default it is on for binaries and drivers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AllocationRow {
     /// Time of the scan, since the start of the recording; the same in all rows of a scan.
@@ -279,18 +279,18 @@ pub struct AllocationRow {
     pub origin: String,
     /// Type of the blocks as named by the VM: `binary`, `heap`, `nif_internal` …
     pub kind: String,
-    /// Why blocks were not scanned, as in [`CarrierRow::skipped`], or `unscanned` for those after the first 16,000 blocks of a carrier;
-    /// `bytes` are then bytes of carriers. `rows`: the sum of further origins.
+    /// Why blocks were not scanned, as in [`CarrierRow::skipped`], or `unscanned` for blocks after the first 16,000 of a carrier. In such
+    /// rows `bytes` are bytes of carriers. `rows`: the sum of further origins.
     pub skipped: Option<String>,
     /// Number of blocks.
     pub blocks: i64,
-    /// Estimated bytes: each block counts as the middle of its size class in `sizes`.
+    /// Estimated bytes: each block is assumed to have the middle size of its class in `sizes`.
     pub bytes: i64,
     /// Blocks by size; sizes without blocks are omitted.
     pub sizes: Vec<SizeCount>,
 }
 
-/// Code of one application, read on request only. Sums over all applications are in [`crate::Group::Code`].
+/// Code of one application, read only on request. Sums over all applications are in [`crate::Group::Code`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CodeRow {
     /// Time since the start of the recording; the same in all rows of a reading.
@@ -299,14 +299,14 @@ pub struct CodeRow {
     pub application: Option<String>,
     /// Number of its loaded modules.
     pub modules: i64,
-    /// Size of their code with literals, in bytes.
+    /// Size of the code of these modules with literals, in bytes.
     pub bytes: i64,
-    /// Size of their old code that is not purged yet, in bytes.
+    /// Size of their old code that has not been purged yet, in bytes.
     pub old_bytes: i64,
 }
 
-/// A process that refers to many binaries, read on request only. The total size of these binaries, each counted once, is
-/// [`crate::metrics::HELD_BINARIES_SIZE`].
+/// A process that refers to many binaries, read only on request. The total size of the binaries of all such processes, each counted once,
+/// is [`crate::metrics::HELD_BINARIES_SIZE`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HolderRow {
     /// Time since the start of the recording; the same in all rows of a reading.
@@ -320,21 +320,21 @@ pub struct HolderRow {
     /// Initial call, `module:function/arity`.
     pub initial_call: Option<String>,
     /// Why its binaries could not be read: `gone`, `no_answer` (it hangs), `many` (it refers to millions), `limit` (out of time),
-    /// `refused`. `None` if they were; otherwise only the sizes of its heaps are known.
+    /// `refused`. `None` if they were read. If they were not, only the heap sizes are known.
     pub skipped: Option<String>,
-    /// Heap size in bytes. A small heap is collected rarely, so that its references may stay for long.
+    /// Heap size in bytes. A small heap is collected rarely, so its references may keep binaries alive for a long time.
     pub heap_bytes: i64,
     /// Virtual binary heap in bytes, which counts references rather than binaries.
     pub binary_vheap_bytes: i64,
     /// Number of references to reference-counted binaries.
     pub references: i64,
-    /// Number of different binaries among these.
+    /// Number of different binaries that it refers to.
     pub binaries: i64,
-    /// Their size, in bytes.
+    /// Total size of these binaries, in bytes.
     pub bytes: i64,
     /// Number of binaries that only this process refers to.
     pub alone: i64,
-    /// Their size, in bytes.
+    /// Total size of the binaries that only this process refers to, in bytes.
     pub alone_bytes: i64,
 }
 
@@ -343,19 +343,19 @@ pub struct HolderRow {
 pub struct CollectionRow {
     /// Time since the start of the recording.
     pub t: Nanos,
-    /// `named`: of named processes; `sample`: of a random sample.
+    /// Which processes: `named` by the user, or a random `sample`.
     pub how: String,
-    /// Number of processes of the node, without those of beamtune; or number of named processes.
+    /// Number of processes of the node without those of beamtune, or number of named processes.
     pub processes: i64,
     /// Number of processes chosen: the largest ones first, then a random sample in random order.
     pub chosen: i64,
-    /// Number of these that were chosen for their size, or named.
+    /// Number of chosen processes that were chosen for their size, or named.
     pub largest: i64,
     /// Size of the largest process that was not chosen, heap and binaries; 0 if all were chosen.
     pub rest_bytes: i64,
     /// Number of processes collected.
     pub collected: i64,
-    /// Number of processes that had exited before.
+    /// Number of processes that had exited before their collection.
     pub gone: i64,
     /// Number of processes that did not answer in time.
     pub no_answer: i64,
@@ -374,15 +374,15 @@ pub struct CollectionRow {
     pub binary_after: i64,
     /// Number of processes collected from the random sample.
     pub chance: i64,
-    /// Freed heap of these in whole KiB per process, summed.
+    /// Random sample: sum of the heap freed per process, each rounded down to whole KiB.
     pub chance_heap_kib: i64,
-    /// Sum of the squares of these values, for a confidence interval of the total over all processes.
+    /// Random sample: sum of the squares of the heap freed per process in KiB, for a confidence interval of the total over all processes.
     pub chance_heap_kib_squares: i64,
-    /// Freed virtual binary heap of these in whole KiB per process, summed.
+    /// Random sample: sum of the virtual binary heap freed per process, each rounded down to whole KiB.
     pub chance_binary_kib: i64,
-    /// Sum of the squares of these values.
+    /// Random sample: sum of the squares of the virtual binary heap freed per process in KiB.
     pub chance_binary_kib_squares: i64,
-    /// `erlang:memory(processes)` before; `None` if an allocator is disabled, as in the next three.
+    /// `erlang:memory(processes)` before; this and the next three are `None` if an allocator is disabled.
     pub memory_processes_before: Option<i64>,
     /// `erlang:memory(processes)` after.
     pub memory_processes_after: Option<i64>,
@@ -394,16 +394,16 @@ pub struct CollectionRow {
     pub took: Nanos,
     /// Duration of the longest batch; other processes run between batches.
     pub longest: Nanos,
-    /// Maximum time that a process waited for a scheduler between batches.
+    /// Maximum time for which a process waited for a scheduler between batches.
     pub late: Nanos,
-    /// Maximum total length of the run queues.
+    /// Maximum total length of the run queues during the collections.
     pub queue: i64,
 }
 
-/// A process that shrank by a requested garbage collection; those that freed the most are recorded. All sizes are in bytes.
+/// A process that shrank in a requested garbage collection; the processes that freed the most are recorded. All sizes are in bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CollectRow {
-    /// As in its [`CollectionRow`].
+    /// Time of its [`CollectionRow`].
     pub t: Nanos,
     /// `<0.123.0>`, as printed on the node itself.
     pub pid: String,
@@ -426,14 +426,14 @@ pub struct CollectRow {
 }
 
 impl HolderRow {
-    /// As [`ProcessRow::title`].
+    /// Name of the process for output, see [`ProcessRow::title`].
     pub fn title(&self) -> Option<&str> {
         title([&self.name, &self.label, &self.initial_call])
     }
 }
 
 impl CollectRow {
-    /// As [`ProcessRow::title`].
+    /// Name of the process for output, see [`ProcessRow::title`].
     pub fn title(&self) -> Option<&str> {
         title([&self.name, &self.label, &self.initial_call])
     }
@@ -449,18 +449,18 @@ fn title(names: [&Option<String>; 3]) -> Option<&str> {
     names.into_iter().find_map(Option::as_deref)
 }
 
-/// Origin of new things in a bounded sample of the newest: parents of processes, owners of tables and ports, prefixes of atoms.
+/// Origin of new items in a bounded sample of the newest ones: parents of processes, owners of tables and ports, prefixes of atoms.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpawnRow {
     /// Time since the start of the recording.
     pub t: Nanos,
-    /// `process`, `ets`, `port` or `atom`; `given`: processes started with large arguments; `timer`: timers of a crash dump, whose kind
-    /// is the receiver; for other nodes [`SpawnRow::ATTEMPT`], [`SpawnRow::ATTEMPT_STEP`] or [`SpawnRow::UNCONNECTED`]; for growing
-    /// tables [`SpawnRow::TABLE_MODULE`] or [`SpawnRow::TABLE_APPLICATION`].
+    /// Kind of items: `process`, `ets`, `port` or `atom`. `given`: processes started with large arguments. `timer`: timers of a crash
+    /// dump, with the receiver as `kind`. For other nodes: [`SpawnRow::ATTEMPT`], [`SpawnRow::ATTEMPT_STEP`] or
+    /// [`SpawnRow::UNCONNECTED`]. For growing tables: [`SpawnRow::TABLE_MODULE`] or [`SpawnRow::TABLE_APPLICATION`].
     pub what: String,
     /// Initial call, table name, port name, common prefix of several atoms, name of the other node, or table id.
     pub kind: String,
-    /// Registered name or initial call of the parent or owner; the step of connection attempts; the module or application of a table.
+    /// Registered name or initial call of the parent or owner. For connection attempts: their step. For a table: module or application.
     pub maker: Option<String>,
     /// Number of occurrences in the sample.
     pub count: i64,
@@ -478,7 +478,7 @@ impl SpawnRow {
     /// A known node that is not connected.
     pub const UNCONNECTED: &'static str = "unconnected";
 
-    /// Module that created a growing table, derived from its name or its owner; no `maker` if unknown.
+    /// Module that created a growing table, derived from the table's name or owner; `maker` is `None` if unknown.
     pub const TABLE_MODULE: &'static str = "table_module";
     /// Loaded application of this module.
     pub const TABLE_APPLICATION: &'static str = "table_application";

@@ -1,4 +1,4 @@
-//! Samples: raw data of one tick.
+//! Samples: the raw data of one tick.
 
 use crate::locks::{LockRow, LockSession, WaitRow};
 use crate::messages::MessageRow;
@@ -11,12 +11,12 @@ use crate::source::TroubleKind;
 use crate::stands::StandRow;
 use crate::units::{Kind, Nanos, Unit};
 
-/// The interval in which something was read.
+/// The interval in which a set of values was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// Before the first value was read.
+    /// Instant before the first value was read.
     pub begin: Nanos,
-    /// After the last value was read.
+    /// Instant after the last value was read.
     pub end: Nanos,
 }
 
@@ -27,16 +27,16 @@ impl Span {
     }
 }
 
-/// Times of a sample. VM and host are read concurrently; their times overlap but are never equal.
+/// Times of a sample. VM and host are read concurrently; the two spans overlap, but are never equal.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tick {
     /// The scheduled instant; strictly increasing within a recording.
     pub t: Nanos,
     /// Number of the incarnation; increases with each restart of the node.
     pub incarnation: u32,
-    /// Read of the VM, on the recorder's clock; `None` if the VM did not answer.
+    /// Span in which the VM was read, on the recorder's clock; `None` if the VM did not answer.
     pub vm: Option<Span>,
-    /// Read of the host; `None` if it failed.
+    /// Span in which the host was read; `None` if this failed.
     pub host: Option<Span>,
     /// Delay between `t` and the start of the sample.
     pub late: Nanos,
@@ -56,11 +56,11 @@ pub struct Incarnation {
     pub id: u32,
     /// Full node name; empty for a VM that is not distributed.
     pub node: String,
-    /// Process id on its host.
+    /// Process id of the VM on its host.
     pub os_pid: Option<u32>,
-    /// Distinguishes incarnations: start time and creation of the VM, or start time of its process.
+    /// Identity of the incarnation: start time and creation of the VM, or start time of its process.
     pub boot: String,
-    /// First contact, on the recording's clock.
+    /// Time of the first contact, on the recording's clock.
     pub mono0: Nanos,
     /// The same instant as wall-clock time, nanoseconds since 1970.
     pub wall0: i64,
@@ -88,7 +88,7 @@ pub struct Event {
     pub t: Nanos,
     /// `restart`, `flag_changed`, `agent_thinned` …
     pub kind: String,
-    /// What it concerns: a pid, a port, a flag.
+    /// Subject of the event: a pid, a port, a flag.
     pub subject: String,
     /// Details as text.
     pub detail: String,
@@ -140,11 +140,11 @@ pub struct Sample {
     pub allocations: Vec<AllocationRow>,
     /// Code by application, if requested.
     pub code: Vec<CodeRow>,
-    /// Processes that hold binaries, if requested.
+    /// Processes that refer to many binaries, if requested.
     pub holders: Vec<HolderRow>,
     /// Requested garbage collections.
     pub collections: Vec<CollectionRow>,
-    /// Processes that shrank most by these.
+    /// Processes that shrank most in these collections.
     pub collected: Vec<CollectRow>,
     /// Sessions of lock counting, if requested.
     pub lock_sessions: Vec<LockSession>,
@@ -187,7 +187,7 @@ impl<'a> SampleBuilder<'a> {
         SampleBuilder { table, sample: Sample::new(tick), is_full: false }
     }
 
-    /// Adds the value of a metric; `entity` is empty where the group has only one.
+    /// Adds the value of a metric; `entity` is empty if the group has only one entity.
     pub fn metric(&mut self, metric: &Metric, entity: &str, value: i64) {
         self.reading(metric.group, entity, metric.name, metric.unit, metric.kind, value);
     }

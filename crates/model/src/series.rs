@@ -1,8 +1,8 @@
 //! Series: the identity of everything that is sampled repeatedly.
 //!
-//! A series is (group, entity, name): `msacc`, `scheduler/1`, `gc`. Where the VM or the kernel chooses the names (msacc
-//! states, allocators), the set is open: a new release can be recorded without a new version of beamtune. Samples carry
-//! a [`SeriesId`]; the [`SeriesTable`] resolves it.
+//! A series is (group, entity, name): `msacc`, `scheduler/1`, `gc`. The VM or the kernel chooses some of the names (msacc states,
+//! allocators), so the set is open. A new OTP release can be recorded without a new version of beamtune. Samples contain
+//! [`SeriesId`]s; the [`SeriesTable`] resolves them.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::{Kind, Unit, text_names};
 
-/// Separator in entities that consist of several names; the names may contain any printable character.
+/// Separator in entities that consist of several names. Not printable, because the names may contain any printable character.
 pub const PARTS: char = '\u{1f}';
 
 /// Series that are read together, stored in one chunk and timed by one clock.
@@ -51,7 +51,7 @@ pub enum Group {
     Table,
     /// Active traces; entity = tracer and trace session, separated by [`PARTS`], or empty for the number of processes sampled.
     Trace,
-    /// Flags of these traces; entity as in [`Group::Trace`], name = flag.
+    /// Flags of active traces; entity as in [`Group::Trace`], name = flag.
     TraceFlag,
     /// Cost of measuring; entity = item, or empty for the whole sample.
     Agent,
@@ -67,9 +67,9 @@ pub enum Group {
     BrokerOpener,
     /// The VM's operating-system process; the entity is empty.
     HostProcess,
-    /// Its threads; entity `scheduler/1` …, or `other/COMM/TID`.
+    /// Threads of the VM's process; entity `scheduler/1` …, or `other/COMM/TID`.
     HostThread,
-    /// Its control groups; entity `cpu`, `memory`.
+    /// Control groups of the VM's process; entity `cpu`, `own_cpu`, `memory`.
     HostCgroup,
     /// Pressure stall information; entity `host` or `cgroup`.
     HostPressure,
@@ -77,18 +77,18 @@ pub enum Group {
     HostCpu,
     /// Mappings of the VM's process; entity = kind of mapping, see [`crate::memory::mapping`].
     HostMapping,
-    /// Contents of these mappings; entity = use, see [`crate::memory::content`].
+    /// Contents of these mappings; entity = content, see [`crate::memory::content`].
     HostContent,
-    /// Its listening TCP sockets; entity = `ADDRESS:PORT`, or empty for the whole network namespace.
+    /// Listening TCP sockets of the VM; entity = `ADDRESS:PORT`, or empty for the whole network namespace.
     HostListen,
-    /// Its TCP connections. Entity = `ADDRESS:PORT` of the listening socket, `to ADDRESS:PORT` for connections that the VM opened, either with
-    /// `,PEER_ADDRESS` appended for a single connection; empty for the whole network namespace.
+    /// TCP connections of the VM. Entity = `ADDRESS:PORT` of the listening socket, or `to ADDRESS:PORT` for connections that the VM
+    /// opened. For a single connection, `,PEER_ADDRESS` is appended. Empty for the whole network namespace.
     HostTcp,
-    /// Its UDP sockets; entity = `ADDRESS:PORT`, or empty for the whole network namespace.
+    /// UDP sockets of the VM; entity = `ADDRESS:PORT`, or empty for the whole network namespace.
     HostUdp,
-    /// Its open files; entity = `socket`, `pipe`, another kind, a device, or the directory of files; empty for all.
+    /// Open files of the VM; entity = `socket`, `pipe`, another kind, a device, or a directory; empty for all files.
     HostFiles,
-    /// External programs and their descendants; entity = short name of the program, empty for all.
+    /// External programs and their descendants; entity = short name of the program, empty for all programs.
     HostPrograms,
 }
 
@@ -132,7 +132,7 @@ text_names!(Group {
 });
 
 impl Group {
-    /// Items whose gaps (`vm.ITEM`, `host.ITEM`) leave this group without values.
+    /// Items that this group is read from: a gap in one of them (`vm.ITEM`, `host.ITEM`) explains missing values.
     pub(crate) fn items(self) -> &'static [&'static str] {
         match self {
             Group::Vm => &["statistics", "counts"],
@@ -168,8 +168,8 @@ impl Group {
         }
     }
 
-    /// True if the values come from the operating system, false if they come from the VM.
-    /// The two are read at slightly different instants, see [`crate::Tick`].
+    /// Whether the values come from the operating system rather than from the VM.
+    /// Both are read at slightly different instants, see [`crate::Tick`].
     pub fn is_host(self) -> bool {
         matches!(
             self,
@@ -192,9 +192,9 @@ impl Group {
 /// Definition of a series with a fixed name. The catalogue is [`crate::metrics`].
 #[derive(Debug, PartialEq, Eq)]
 pub struct Metric {
-    /// Group that it belongs to.
+    /// Group of the series.
     pub group: Group,
-    /// Its name within the group.
+    /// Name within the group.
     pub name: &'static str,
     /// Unit of the raw values.
     pub unit: Unit,
@@ -204,10 +204,10 @@ pub struct Metric {
     pub what: &'static str,
 }
 
-/// Definition of series whose names the VM chooses.
+/// Definition of all series of a group whose names the VM chooses.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Family {
-    /// Group; every name in it that has no [`Metric`] belongs to the family.
+    /// Group; all its names without a [`Metric`] belong to the family.
     pub group: Group,
     /// Unit of the raw values.
     pub unit: Unit,
@@ -231,9 +231,9 @@ impl SeriesId {
 /// A series: identity, unit and kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Series {
-    /// Group that it belongs to.
+    /// Group of the series.
     pub group: Group,
-    /// Instance, such as `scheduler/1`; empty if the group has only one.
+    /// Instance, such as `scheduler/1`; empty if the group has only one entity.
     pub entity: Box<str>,
     /// Name of the measured value.
     pub name: Box<str>,
@@ -262,8 +262,8 @@ type ByName = HashMap<Box<str>, SeriesId>;
 #[derive(Debug, Clone, Default)]
 pub struct SeriesTable {
     list: Vec<Series>,
-    // Nested, so that a lookup takes borrowed strings and allocates nothing: it runs for every value of every sample,
-    // about 2,100 times a second with 128 schedulers.
+    // Nested, so that a lookup takes borrowed strings and allocates nothing. Every value of every sample needs a lookup:
+    // about 2,100 per second with 128 schedulers.
     index: HashMap<Group, HashMap<Box<str>, ByName>>,
 }
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::sample::{Incarnation, SampleBuilder, Span};
 use crate::units::{Nanos, text_names};
 
-/// A monotonic clock; its zero is the start of the recording. Tests use their own.
+/// A monotonic clock; its zero is the start of the recording. Tests implement their own.
 pub trait Clock {
     /// The current time.
     fn now(&self) -> Nanos;
@@ -15,7 +15,7 @@ pub trait Clock {
     fn cpu(&self) -> Nanos {
         self.now()
     }
-    /// Returns at `until`, at once if that has passed, or earlier if the recorder was asked to stop.
+    /// Sleeps until `until`. Returns at once if this instant has passed, and early if the recorder has been asked to stop.
     fn sleep_until(&self, until: Nanos);
 }
 
@@ -26,23 +26,24 @@ pub struct Ask {
     pub seq: u64,
     /// The scheduled instant.
     pub t: Nanos,
-    /// Also read the expensive items, which is done every ten seconds and in the first and last sample.
+    /// Whether to read the expensive items, too: every ten seconds, and in the first and last sample.
     pub detail: bool,
 }
 
-/// The VM or the host.
+/// A source of samples: the VM or the host.
 ///
-/// Request and answer are separate, so that the host is read while the VM answers, and both refer to nearly the same instant.
+/// Request and reply are separate steps: the host is read while the VM prepares its reply. So both refer to nearly the
+/// same instant.
 pub trait Source {
     /// Name in gaps: `vm` or `host`.
     fn name(&self) -> &'static str;
 
-    /// Starts a read; does not wait for the answer.
+    /// Starts a read; does not wait for the reply.
     fn request(&mut self, ask: Ask, clock: &dyn Clock) -> Result<(), Trouble>;
 
-    /// Waits until `deadline` at most for the answer to the last request, and adds it to the sample. The returned span
-    /// is on the recorder's clock. If a read fails in part, the rest is added and each failure becomes a gap. A restart of
-    /// the node is announced by setting the sample's incarnation.
+    /// Waits until `deadline` at most for the reply to the last request, and adds it to the sample. Returns the span of the read, on the
+    /// recorder's clock. If some items fail, the others are added and each failure becomes a gap. If the node was restarted, the source
+    /// sets the sample's incarnation.
     fn collect(
         &mut self,
         deadline: Nanos,
@@ -50,28 +51,28 @@ pub trait Source {
         out: &mut SampleBuilder<'_>,
     ) -> Result<Span, Trouble>;
 
-    /// True for a host whose files arrive with the VM's answer: it must be collected after the VM.
+    /// Whether the data of this source arrive with the VM's reply, as those of a remote host do. It must then be collected after the VM.
     fn comes_with_vm(&self) -> bool {
         false
     }
 
-    /// Called when another source has announced a new incarnation; state of the old one is obsolete.
+    /// Called when another source has reported a restart of the node, which makes the state of the old incarnation obsolete.
     fn on_new_life(&mut self, _life: &Incarnation) {}
 }
 
-/// Why something could not be measured; reasons that lead to the same reaction are one kind.
+/// Kinds of reasons why something could not be measured. Reasons with the same consequence are one kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TroubleKind {
-    /// No answer in time; the next request may succeed.
+    /// There was no reply in time; the next request may succeed.
     TimedOut,
     /// The connection or the process is gone; the source tries to find it again at the next request.
     Gone,
-    /// The operating system or the node refused.
+    /// The operating system or the node refused the request.
     Denied,
     /// Not available in this release, build or kernel.
     Unsupported,
-    /// The answer could not be parsed.
+    /// The reply could not be parsed.
     Garbled,
     /// The recorder was late or could not store the sample.
     Recorder,
@@ -92,12 +93,12 @@ text_names!(TroubleKind {
 pub struct Trouble {
     /// Kind of the failure.
     pub kind: TroubleKind,
-    /// Description for a person, with the next step if there is one.
+    /// Description for users, with the next step if there is one.
     pub reason: String,
 }
 
 impl Trouble {
-    /// A failure of this kind, with its reason.
+    /// Creates a failure of this kind.
     pub fn new(kind: TroubleKind, reason: impl Into<String>) -> Self {
         Trouble { kind, reason: reason.into() }
     }

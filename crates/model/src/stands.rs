@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::Nanos;
 
-/// A call stack that several processes of a random sample had in common, or the call stack of a blocking process.
+/// A call stack that processes of a random sample had in common, or the call stack of a blocking process.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StandRow {
     /// Time since the start of the recording.
@@ -15,51 +15,51 @@ pub struct StandRow {
     pub pid: Option<String>,
     /// `waiting`, `running` …; always `waiting` in rows of a random sample.
     pub status: String,
-    /// `module:function/arity`, innermost first, eight at most; empty if the process was running.
+    /// `module:function/arity`, innermost first, at most eight; empty if the process was running.
     pub stack: Vec<String>,
     /// Number of sampled processes with this stack.
     pub count: i64,
-    /// How many of these had messages in their queue; with a `pid`, the length of its queue.
+    /// Number of these processes that had queued messages; if `pid` is set, the queue length of this process.
     pub queued: i64,
-    /// Size of the sample; 0 with a `pid`.
+    /// Size of the sample; 0 if `pid` is set.
     pub of: i64,
-    /// What they monitor (a pid or a node name), and how many of them do: a `gen` call monitors the process that it calls.
-    /// With a `pid`, also the peers of its TCP connections: `10.0.0.7:5432`, `[::1]:5432`.
+    /// Pids or node names that these processes monitor, each with the number of processes: a `gen` call monitors the called process.
+    /// If `pid` is set, also the peers of its TCP connections: `10.0.0.7:5432`, `[::1]:5432`.
     pub on: Vec<(String, i64)>,
-    /// Initial call of new processes that were sampled again some seconds later. In these rows `of` is their number, and status `ended`
-    /// counts those that have exited. `None` in all other rows, and in recordings of older versions.
+    /// Initial call of new processes that were sampled a second time some seconds later. In these rows `of` is the number of such
+    /// processes, and the row with status `ended` counts those that have exited. `None` in all other rows, and in older recordings.
     pub kind: Option<String>,
 }
 
-/// New processes of one kind, some seconds after their start.
+/// New processes of one kind, sampled a second time some seconds after their start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Newcomers {
-    /// Their initial call.
+    /// Initial call of these processes.
     pub kind: String,
-    /// Number of processes that were sampled again, in all samples.
+    /// Number of processes, summed over all samples.
     pub looked_at: i64,
-    /// How many of these had exited.
+    /// Number of these processes that had exited.
     pub ended: i64,
-    /// Stacks of the others, the most frequent first.
+    /// Stacks of the living processes, the most frequent first.
     pub places: Vec<Stand>,
 }
 
 /// A call stack with its counts from all samples of a period.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stand {
-    /// As in [`StandRow`].
+    /// See [`StandRow::pid`].
     pub pid: Option<String>,
-    /// As in [`StandRow`].
+    /// See [`StandRow::status`].
     pub status: String,
-    /// As in [`StandRow`].
+    /// See [`StandRow::stack`].
     pub stack: Vec<String>,
-    /// Sum over all samples.
+    /// Sum of [`StandRow::count`] over all samples.
     pub count: i64,
-    /// Sum over all samples.
+    /// Sum of [`StandRow::queued`] over all samples.
     pub queued: i64,
-    /// Number of samples in which it occurred.
+    /// Number of samples in which the stack occurred.
     pub looks: u32,
-    /// What they monitor, the most frequent first.
+    /// What the processes monitor, the most frequent first.
     pub on: Vec<Wanted>,
 }
 
@@ -76,14 +76,14 @@ impl Stand {
     }
 }
 
-/// What waiting processes monitor, or the peer of a connection.
+/// A process or node that waiting processes monitor, or the peer of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
     /// A pid, a node name, or an address.
     pub who: String,
     /// Number of processes that monitor it, summed over all samples.
     pub count: i64,
-    /// Number of samples.
+    /// Number of samples in which processes monitored it.
     pub looks: u32,
 }
 
@@ -99,11 +99,11 @@ impl Wanted {
 pub struct Stands {
     /// Number of samples.
     pub looks: u32,
-    /// Number of processes sampled, summed over all samples; a process may count several times.
+    /// Number of processes sampled, summed over all samples; a process may be counted several times.
     pub sampled: i64,
-    /// Each stack once: blocking processes first, then by count, the most frequent first.
+    /// Each stack once: blocking processes first, then in descending order of count.
     pub places: Vec<Stand>,
-    /// New processes that were sampled again, the most numerous kind first.
+    /// New processes that were sampled a second time, the most numerous kind first.
     pub newcomers: Vec<Newcomers>,
 }
 
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn new_processes_sampled_again_are_not_part_of_the_random_sample() {
+    fn second_samples_of_new_processes_are_not_part_of_the_random_sample() {
         let later = |t, status: &str, count| StandRow {
             t,
             kind: Some("shop:cart/1".to_owned()),

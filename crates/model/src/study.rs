@@ -1,7 +1,7 @@
 //! Studies: the compared settings, the trials, and their results.
 //!
-//! The next trial depends only on the question of a study and on its completed trials. An interrupted study therefore continues as
-//! it would have, and a [`StudyStore`] keeps nothing else.
+//! The next trial depends only on the question of a study and on its completed trials, and a [`StudyStore`] keeps nothing else.
+//! So a study that was interrupted continues as if it had not been.
 
 mod tuning;
 mod verdict;
@@ -26,7 +26,7 @@ pub struct Arm {
 }
 
 impl Arm {
-    /// Flags and variables for output, or `as it is` if it changes nothing.
+    /// Flags and variables as text for output, or `as it is` if the setting changes nothing.
     pub fn describe(&self) -> String {
         let variables = self.environment.iter().map(|(name, value)| format!("{name}={value}"));
         let words: Vec<String> = variables.chain(self.flags.iter().cloned()).collect();
@@ -38,15 +38,15 @@ impl Arm {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// A setting against itself: does the method report a difference between equal settings?
+    /// A/A test: compares a setting with itself, to check that the method reports no difference between equal settings.
     Same,
-    /// Two settings against each other.
+    /// A/B test: compares two settings.
     Pair,
-    /// Search among many settings for those that may help.
+    /// Searches among many settings for those that may help.
     Search,
-    /// The best settings of a search against the unchanged target.
+    /// Compares the best settings of a search with the unchanged target.
     Confirm,
-    /// A setting against itself without one of its parts.
+    /// Compares a setting with the same setting without one of its parts.
     BackOut,
 }
 
@@ -77,11 +77,11 @@ pub struct Order {
 /// A completed trial.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
-    /// What was run.
+    /// The setting that was run, and its place in the study.
     pub order: Order,
     /// Start, in seconds since 1970.
     pub began_unix_s: f64,
-    /// Duration from the start of the target until it had ended.
+    /// Duration from the start of the target until its end.
     pub took_s: f64,
     /// Outcome.
     pub outcome: TrialOutcome,
@@ -94,26 +94,26 @@ pub struct Trial {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum TrialOutcome {
-    /// It counts.
+    /// The trial is valid.
     Valid {
         /// Measured values.
         measures: Measures,
     },
-    /// Something other than the setting has affected the measurement.
+    /// Something other than the setting affected the measurement.
     Invalid {
         /// At least one reason.
         reasons: Vec<Invalid>,
-        /// Values measured nevertheless.
+        /// Measured values.
         measures: Measures,
     },
-    /// The target did not start, did not accept the setting, or did not survive the trial. This counts as a result.
+    /// The target did not start, did not accept the setting, or did not survive the trial. This is a result of the setting.
     Failed {
         /// Reason as text.
         why: String,
     },
 }
 
-/// Why a trial does not count. The decision is made without knowledge of the setting.
+/// Why a trial is invalid. This is decided without knowledge of the setting.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Invalid {
     /// Kind of reason.
@@ -122,19 +122,19 @@ pub struct Invalid {
     pub why: String,
 }
 
-/// Kinds of reasons for which a trial does not count.
+/// Kinds of reasons why a trial is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InvalidKind {
     /// Other processes used the host.
     Interference,
-    /// The load generator was the limit.
+    /// The load generator was the bottleneck.
     GeneratorBound,
     /// The target did not reach a steady state.
     NotSteady,
     /// The host was suspended, or its clock was set.
     Clock,
-    /// Data for this decision are missing.
+    /// Data needed to decide whether the trial is valid are missing.
     NotMeasured,
 }
 
@@ -146,8 +146,7 @@ text_names!(InvalidKind {
     NotMeasured => "not_measured",
 });
 
-/// Values measured in a trial, by names of [`QUANTITIES`]. A suffix after a slash names a part
-/// (`cpu-per-request/scheduler`).
+/// Values measured in a trial, keyed by names of [`QUANTITIES`]. A suffix after a slash denotes a part (`cpu-per-request/scheduler`).
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Measures(BTreeMap<String, f64>);
@@ -199,7 +198,7 @@ quantities! {
     DURATION = "duration", Nanoseconds, false, "Duration of a run.";
     CPU = "cpu", Cores, false, "CPU use of the VM.";
     THROUGHPUT = "throughput", PerSecond, true, "Correct responses per second.";
-    P50 = "p50", Nanoseconds, false, "Median response time, from the scheduled time.";
+    P50 = "p50", Nanoseconds, false, "Median response time, measured from the scheduled time of the request.";
     P90 = "p90", Nanoseconds, false, "90th percentile of the response time.";
     P99 = "p99", Nanoseconds, false, "99th percentile of the response time.";
     P999 = "p99.9", Nanoseconds, false, "99.9th percentile of the response time.";
@@ -224,7 +223,7 @@ pub trait StudyStore {
     /// Error of reading or writing.
     type Error;
 
-    /// Adds a completed trial with its recording (content of the file), if there is one. Atomic: stores both or nothing.
+    /// Adds a completed trial with its recording (content of the file), if there is one. Atomic: stores both or neither.
     fn add(&mut self, trial: &Trial, recording: Option<&[u8]>) -> Result<(), Self::Error>;
 
     /// All trials, in order of addition.

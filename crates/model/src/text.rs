@@ -1,7 +1,7 @@
-//! Text for people: numbers, sizes, and characters of untrusted text that must not reach a terminal.
+//! Text for people: formatting of numbers and sizes, and detection of characters that must not reach a terminal.
 
-/// Whether a character could mislead a terminal or a reader: control characters, among them C0 and C1 escapes;
-/// bidirectional marks and overrides, which make `gpj.exe` read as `exe.jpg`; invisible characters, which make two names
+/// Whether a character could mislead a terminal or a reader: control characters, including C0 and C1 escapes;
+/// bidirectional marks and overrides, which make `gpj.exe` appear as `exe.jpg`; invisible characters, which make different names
 /// look equal; and the tag characters of plane 14.
 pub fn is_hidden(character: char) -> bool {
     character.is_control()
@@ -23,7 +23,7 @@ pub fn is_hidden(character: char) -> bool {
         )
 }
 
-/// A whole number with separators between thousands: `1,817`.
+/// Formats a number without decimals, with thousands separators: `1,817`.
 pub fn grouped(value: f64) -> String {
     let digits = format!("{:.0}", value.abs());
     let mut out = String::from(if value < 0.0 && digits != "0" { "-" } else { "" });
@@ -36,7 +36,7 @@ pub fn grouped(value: f64) -> String {
     out
 }
 
-/// Bytes in powers of 1000, with three digits: `998 B`, `14.0 MB`, `1.23 GB`.
+/// Formats bytes with decimal prefixes and three significant digits: `998 B`, `14.0 MB`, `1.23 GB`.
 pub fn bytes(value: f64) -> String {
     if value.abs() < 1_000.0 {
         return format!("{value:.0} B");

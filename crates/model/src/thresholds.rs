@@ -1,4 +1,4 @@
-//! Named thresholds, so that users can override those that are judgements.
+//! Named thresholds, so that users can override those whose source is experience.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,8 @@ use crate::period::Period;
 /// A threshold as declared by a rule. [`Threshold::of`] returns the value that applies to a period.
 #[derive(Debug, Clone, Copy)]
 pub struct Threshold {
-    /// Permanent name: `gc-share.gc_share`, section and key of a thresholds file. The key ends in its unit unless it is a share.
+    /// Permanent name: `gc-share.gc_share`, section and key in a thresholds file. The key ends in the unit of the value, unless the value
+    /// is a share.
     pub name: &'static str,
     /// Description of the measured value, with its unit.
     pub what: &'static str,
@@ -35,13 +36,13 @@ impl Threshold {
 /// Overridden thresholds; empty by default.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Thresholds {
-    /// File that overrides them.
+    /// The thresholds file that contains the overrides.
     pub file: String,
     changed: BTreeMap<&'static str, Scale>,
 }
 
 impl Thresholds {
-    /// No overrides yet, from this file.
+    /// Creates an empty set of overrides for this file.
     pub fn of_file(file: &str) -> Thresholds {
         Thresholds { file: file.to_owned(), changed: BTreeMap::new() }
     }

@@ -13,8 +13,8 @@ pub fn seconds(nanos: Nanos) -> f64 {
     nanos as f64 / SECOND_NS as f64
 }
 
-/// Rounds a counter of time down to whole microseconds, or as close as its unit allows. Reading the threads of a VM takes
-/// about 100 µs, so finer digits are noise, and would be most of what a recording stores.
+/// Rounds a time counter down to whole microseconds, or as close as its unit allows. Reading the threads of a VM takes about
+/// 100 µs, so finer digits are noise, but would take most of the space in a recording.
 pub fn whole_microseconds(counter: i64, units_per_second: i64) -> i64 {
     counter - counter.rem_euclid((units_per_second / 1_000_000).max(1))
 }
@@ -23,9 +23,9 @@ pub fn whole_microseconds(counter: i64, units_per_second: i64) -> i64 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// Grows only, while the VM (or the host) runs; the difference of two readings is what happened between them.
+    /// Never decreases while the VM (or the host) runs; the difference of two readings is what happened between them.
     Counter,
-    /// The value at the instant of the reading.
+    /// A current value, valid at the instant of the reading.
     Gauge,
 }
 
@@ -33,7 +33,7 @@ pub enum Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
-    /// Number of things: processes, messages, context switches, page faults.
+    /// A number of items: processes, messages, context switches, page faults.
     Count,
     /// Bytes.
     Bytes,
@@ -59,7 +59,7 @@ pub enum Unit {
     Seconds,
 }
 
-/// Generates `text` and `from_text` for enums whose names are stored in files.
+/// Generates `text`, `from_text`, `ALL` and `Display` for enums whose names are stored in files.
 macro_rules! text_names {
     ($type:ty { $($variant:ident => $text:literal),+ $(,)? }) => {
         impl $type {
@@ -68,7 +68,7 @@ macro_rules! text_names {
                 match self { $(Self::$variant => $text),+ }
             }
 
-            /// The inverse of [`Self::text`]; `None` for a name unknown to this version.
+            /// Parses a name, as the inverse of [`Self::text`]; `None` if this version does not know the name.
             pub fn from_text(text: &str) -> Option<Self> {
                 match text { $($text => Some(Self::$variant),)+ _ => None }
             }
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_counter_is_rounded_down_to_microseconds_where_its_unit_is_finer() {
+    fn time_counters_with_finer_units_are_rounded_down_to_microseconds() {
         let check = |counter, units_per_second, expect| {
             assert_eq!(whole_microseconds(counter, units_per_second), expect);
         };

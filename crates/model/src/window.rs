@@ -1,8 +1,8 @@
-//! Windows: the difference of two raw readings.
+//! Windows: the interval between two consecutive readings of a counter, and its growth in it.
 //!
-//! This is the only place that subtracts counters. It handles everything that makes a difference meaningless: a restart of the
-//! node in between, a counter that was reset (`msacc:reset/0`, `scheduler_wall_time` switched off and on), two readings of the
-//! same instant. A missing sample only makes the window longer.
+//! Counters are subtracted only in this module. It handles everything that makes a difference meaningless: a restart of the node, a
+//! counter reset, and two readings at the same instant. (`msacc:reset/0` resets counters, as does switching `scheduler_wall_time` off and
+//! on.) A missing sample only makes the window longer.
 
 use crate::facts::Facts;
 use crate::units::{Nanos, SECOND_NS, Unit};
@@ -42,15 +42,15 @@ impl Step {
 /// Why the difference of two readings is meaningless.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Break {
-    /// The node was restarted in between.
+    /// The node was restarted between the two readings.
     Restart,
-    /// The counter decreased: somebody reset it.
+    /// The counter decreased because it was reset.
     Reset,
     /// No time passed between the two readings.
     NoTime,
 }
 
-/// Growth of a counter from one reading to a later one.
+/// Returns the growth of a counter from one reading to a later one.
 pub fn step(from: Point, to: Point) -> Result<Step, Break> {
     if from.incarnation != to.incarnation {
         return Err(Break::Restart);
@@ -64,7 +64,7 @@ pub fn step(from: Point, to: Point) -> Result<Step, Break> {
     }
 }
 
-/// Converts a time to seconds; `None` if the unit is not one of time, or if the facts do not hold its length.
+/// Converts a time to seconds; `None` if the unit is not a unit of time, or if the facts do not contain its length.
 pub fn seconds(unit: Unit, value: f64, facts: &Facts) -> Option<f64> {
     match unit {
         Unit::Nanoseconds => Some(value / SECOND_NS as f64),
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_steps_or_says_why_not() {
+    fn a_meaningless_difference_is_an_error() {
         let check = |from, to, expect| assert_eq!(step(from, to), expect, "{from:?} → {to:?}");
         check(at(0, 0, 10), at(SECOND_NS, 0, 25), Ok(Step { delta: 15, length: SECOND_NS }));
         check(at(0, 0, 10), at(3 * SECOND_NS, 0, 10), Ok(Step { delta: 0, length: 3 * SECOND_NS }));
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_per_second_whatever_the_window() {
+    fn rates_are_per_second_for_windows_of_any_length() {
         let step = step(at(0, 0, 0), at(SECOND_NS / 2, 0, 100));
         assert_eq!(step.map(Step::per_second), Ok(200.0));
     }

@@ -1,4 +1,4 @@
-//! Records a day of a large, busy, synthetic node, reads it back, and prints the cost of both.
+//! Records a day of a large, busy, synthetic node, reads the recording, and prints the cost of both.
 //!
 //! ```text
 //! cargo run --release -p beamtune-recording --example day                     the whole day; fails if a limit is exceeded
@@ -7,7 +7,7 @@
 //! cargo run --release -p beamtune-recording --example day -- real FILE SECONDS  in real time
 //! ```
 //!
-//! Writing and reading run in separate processes, so that the memory of each is measured on its own.
+//! Writing and reading run in separate processes, so that the memory use of each is measured separately.
 
 #![allow(clippy::print_stdout, reason = "the program prints")]
 
@@ -44,7 +44,7 @@ fn main() -> Result<ExitCode, Failure> {
     }
 }
 
-/// Prints a measured value with its limit; returns whether the limit holds.
+/// Prints a measured value with its limit. Returns false if the value exceeds the limit.
 fn report(what: &str, value: f64, unit: &str, limit: Option<f64>) -> bool {
     let holds = limit.is_none_or(|limit| value < limit);
     let limit = limit.map(|limit| format!("below {limit} {unit}")).unwrap_or_default();
@@ -91,7 +91,7 @@ impl Clock for VirtualClock {
     }
 }
 
-/// A source that notes when `collect` returned: the time from then until progress is reported is spent by recorder and writer.
+/// A source that stores when `collect` returned. From then until progress is reported, time is spent in recorder and writer.
 struct Timed<'a>(Vm, &'a Cell<Instant>);
 
 impl Source for Timed<'_> {
@@ -160,7 +160,7 @@ fn write(file: &Path, hours: i64) -> Result<ExitCode, Failure> {
     Ok(verdict(&holds))
 }
 
-/// CPU time for generating one sample, in milliseconds.
+/// Measures the CPU time for generating one sample, in milliseconds.
 fn generating() -> Result<f64, Failure> {
     const SAMPLES: i64 = 2_000;
     let node = Node::new(SEED);
@@ -237,10 +237,10 @@ fn real(file: &Path, seconds: i64) -> Result<ExitCode, Failure> {
     Ok(verdict(&[holds]))
 }
 
-/// CPU time used by this process, in steps of 10 ms.
+/// Returns the CPU time used by this process, in steps of 10 ms.
 fn cpu() -> Result<Duration, Failure> {
     let stat = fs::read_to_string("/proc/self/stat")?;
-    // The name in parentheses may hold spaces; utime and stime are the 14th and 15th field (proc(5)).
+    // The name in parentheses may contain spaces; utime and stime are fields 14 and 15 (proc(5)).
     let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     let ticks: u64 =
         fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();

@@ -1,4 +1,4 @@
-//! The system clock, and requests to stop.
+//! The system clock, and requests to stop a recorder.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -6,9 +6,10 @@ use std::time::{Duration, Instant, SystemTime};
 use beamtune_model::units::SECOND_NS;
 use beamtune_model::{Clock, Nanos};
 
-/// A request to stop a recorder; clones share it.
+/// A request to stop a recorder; clones share the same request.
 ///
-/// It takes a lock, so a signal handler must not call it: wait for the signal in a thread and call it from there.
+/// Its methods take a lock, so they must not be called from a signal handler. Let a thread wait for the signal and call
+/// [`Stop::request`].
 #[derive(Debug, Clone, Default)]
 pub struct Stop(Arc<(Mutex<bool>, Condvar)>);
 
@@ -24,14 +25,14 @@ impl Stop {
         *self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns after `time`, or once the stop is requested.
+    /// Blocks until `time` has passed or the stop is requested.
     pub fn wait(&self, time: Duration) {
         let requested = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
         drop(self.0.1.wait_timeout_while(requested, time, |requested| !*requested));
     }
 }
 
-/// `CLOCK_MONOTONIC`, counted from the clock's creation, or continued from an earlier instant.
+/// `CLOCK_MONOTONIC`, counted from the creation of the clock or continued from an earlier instant.
 #[derive(Debug)]
 pub struct SystemClock {
     made: Instant,
@@ -40,12 +41,12 @@ pub struct SystemClock {
 }
 
 impl SystemClock {
-    /// A clock at zero, whose sleep ends once `stop` is requested.
+    /// Creates a clock that starts at zero, and whose sleep ends once `stop` is requested.
     pub fn new(stop: Stop) -> Self {
         SystemClock::from(0, stop)
     }
 
-    /// A clock that shows `begin` now, to continue an earlier recording.
+    /// Creates a clock that starts at `begin`, to continue an earlier recording.
     pub fn from(begin: Nanos, stop: Stop) -> Self {
         SystemClock { made: Instant::now(), begin, stop }
     }
@@ -88,18 +89,18 @@ mod tests {
     use beamtune_model::units::SECOND_NS;
 
     #[test]
-    fn sleep_ends_on_time_and_not_before() {
+    fn sleep_does_not_end_early() {
         let clock = SystemClock::new(Stop::default());
         let until = clock.now() + SECOND_NS / 100;
         clock.sleep_until(until);
         assert!(clock.now() >= until);
         let before = clock.now();
         clock.sleep_until(before - 3_600 * SECOND_NS);
-        assert!(clock.now() - before < 600 * SECOND_NS, "an instant in the past does not sleep");
+        assert!(clock.now() - before < 600 * SECOND_NS, "no sleep until an instant in the past");
     }
 
     #[test]
-    fn a_request_to_stop_ends_the_sleep() {
+    fn sleep_ends_once_a_stop_is_requested() {
         let stop = Stop::default();
         let clock = SystemClock::new(stop.clone());
         let sleeper = std::thread::spawn(move || {

@@ -1,11 +1,18 @@
-//! Encoding: the content of the blobs in `chunk` and `hot`.
+//! Encoding: the content of the blobs in the tables `chunk` and `hot`.
 //!
-//! Each layer depends only on the one before: [`bits`] (varints, bit streams), [`column`] (values of one series), [`chunk`]
-//! (columns of one group over some minutes), [`hot`] (values of a group at one tick), [`busiest`] (the busiest processes),
-//! [`packed`] (checksum and compression). `docs/recording-format.md` describes the same bytes for other languages, and a test
-//! runs the Python reader in it.
+//! The layers, from the innermost to the outermost:
 //!
-//! Files are untrusted input: every count and length is checked against the bytes that are left, and malformed data are
+//! - [`bits`]: varints and bit streams;
+//! - [`column`]: the values of one series;
+//! - [`chunk`]: the columns of one group over some minutes;
+//! - [`hot`]: the values of a group at one tick;
+//! - [`busiest`]: the busiest processes;
+//! - [`packed`]: checksum and compression.
+//!
+//! `docs/recording-format.md` describes the same bytes for programs in other languages. A test runs the Python reader that this document
+//! contains.
+//!
+//! Files are untrusted input: every count and length is checked against the remaining bytes, and malformed data give the error
 //! [`Garbled`], never a panic.
 
 pub(crate) mod bits;
@@ -17,7 +24,7 @@ pub(crate) mod packed;
 
 use bits::Bytes;
 
-/// Reads a series id, which is stored as the distance from the last id plus one.
+/// Reads a series id, which is stored as its distance from `expected`, the previous id plus one.
 fn next_id(expected: &mut u32, bytes: &mut Bytes<'_>) -> Result<u32, Garbled> {
     let id = u32::try_from(bytes.uvarint()?)
         .ok()

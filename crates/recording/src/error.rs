@@ -1,4 +1,4 @@
-//! Errors of a recording as a file. Failures of what is recorded are not errors but data: gaps.
+//! Errors that concern the recording file. Failures to measure something are not errors but data: gaps.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use rusqlite::ErrorCode;
 
 use crate::schema::FORMAT;
 
-/// What a file is that is no SQLite database, and which command reads it.
+/// Predicate of [`Error::NotARecording`] for a file that is not an SQLite database, with the command that may read it.
 pub(crate) const NOT_SQLITE: &str = "is not an SQLite database; beamtune import reads text and crash dumps";
 
 /// Why a recording cannot be read or written.
@@ -40,9 +40,9 @@ pub enum Error {
     NewerFormat {
         /// The file.
         path: PathBuf,
-        /// Its format.
+        /// Format of the file.
         found: i64,
-        /// The version that wrote it, if known.
+        /// The version of beamtune that wrote the file, if known.
         by: Option<String>,
     },
     /// The file is truncated so early that nothing can be read.
@@ -63,7 +63,7 @@ pub enum Error {
         /// What was found.
         reason: String,
     },
-    /// No space left to write.
+    /// The disk is full.
     #[error("{}: the disk is full; earlier samples stay readable; free space, or record elsewhere with -o",
         .path.display())]
     DiskFull {
@@ -78,12 +78,12 @@ pub enum Error {
         /// The reason.
         why: String,
     },
-    /// A ring is too small for a single sample.
+    /// A ring is too small for its current segment of five minutes.
     #[error("{}: {max_bytes} bytes cannot hold five minutes of this node: use a larger --max-size", .path.display())]
     RingTooSmall {
         /// The file.
         path: PathBuf,
-        /// Its maximum size.
+        /// Maximum size of the ring.
         max_bytes: u64,
     },
     /// The log of a ring is full, and cannot be restarted because of a reader.
@@ -118,12 +118,12 @@ pub enum Error {
         t: Nanos,
         /// Incarnation of the sample.
         incarnation: u32,
-        /// Instant of the sample before.
+        /// Instant of the previous sample.
         last_t: Nanos,
-        /// Incarnation of the sample before.
+        /// Incarnation of the previous sample.
         last_incarnation: u32,
     },
-    /// The series of a reading is not in the table, or the table differs from the one before.
+    /// The series of a reading is not in the table of series, or the table has fewer series than before.
     #[error("the readings of the sample do not belong to the table of series")]
     ForeignSeries,
     /// A sample exceeds a limit of the format.
@@ -131,21 +131,21 @@ pub enum Error {
     Oversized {
         /// Plural noun of the items.
         what: &'static str,
-        /// Their number.
+        /// Number of items.
         count: usize,
     },
     /// The recording has no such incarnation.
     #[error("no incarnation {asked} in the recording; it has {known:?}")]
     NoSuchIncarnation {
-        /// The requested one.
+        /// The requested incarnation.
         asked: u32,
-        /// The existing ones.
+        /// The recorded incarnations.
         known: Vec<u32>,
     },
 }
 
 impl Error {
-    /// Converts an error of SQLite, with separate variants for those that users can act on.
+    /// Converts an error of SQLite. Errors that users can do something about become separate variants.
     pub(crate) fn sqlite(path: &Path, source: rusqlite::Error) -> Self {
         let path = path.to_owned();
         match code(&source) {
@@ -164,7 +164,7 @@ impl Error {
     }
 }
 
-/// Drops the path that the crate tempfile adds to its errors: a temporary name means nothing to a user.
+/// Removes the path that the crate tempfile adds to its errors: the name of a temporary file means nothing to a user.
 fn plain(error: io::Error) -> io::Error {
     if error.raw_os_error().is_some() { error } else { error.kind().into() }
 }

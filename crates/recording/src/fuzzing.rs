@@ -1,4 +1,4 @@
-//! Internals for the fuzz targets. Not part of the interface.
+//! Internals for the fuzz targets; not part of the public interface.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a fuzz target ends in a panic")]
 
@@ -9,11 +9,11 @@ use crate::codec::column::{Column, Encoder};
 use crate::codec::packed::Packed;
 use crate::codec::{busiest, hot};
 
-/// Decodes bytes as the content of a blob; the first byte selects the kind of blob. Whatever can be decoded is encoded and decoded
-/// again, with an equal result.
+/// Decodes bytes as the content of a blob; the first byte selects the kind of blob. If the bytes can be decoded, the result is encoded
+/// and decoded again, which must give the same result.
 ///
 /// # Panics
-/// If the result differs.
+/// If the second result differs from the first.
 pub fn blob(bytes: &[u8]) {
     let Some((&kind, bytes)) = bytes.split_first() else { return };
     match kind % 4 {
@@ -23,7 +23,7 @@ pub fn blob(bytes: &[u8]) {
         _ => {
             let packed = Packed::compressed(bytes);
             assert_eq!(packed.unpack().as_deref(), Ok(bytes));
-            // Unpack as if the input were packed.
+            // Treats the input as a packed blob, too.
             let codec = crate::codec::packed::ZLIB;
             let crc = Packed::plain(bytes).crc;
             let _ = Packed { codec, crc, bytes: bytes.into() }.unpack();
@@ -49,7 +49,7 @@ fn chunk_round_trips(bytes: &[u8]) {
         &chunk.times,
         columns.iter().map(|(id, rows, values)| (*id, &rows[..], &values[..])),
     );
-    let again = Chunk::parse(&written).expect("what was written can be read");
+    let again = Chunk::parse(&written).expect("an encoded chunk can be read");
     assert_eq!(again.times, chunk.times);
     assert_eq!(decode(&again), Some(columns));
 }

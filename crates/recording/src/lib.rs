@@ -1,13 +1,13 @@
-//! Recordings: the file format, and the loop that fills it.
+//! Recordings: the file format, and the sampling loop that writes it.
 //!
-//! A recording holds everything that was measured on one node in one period, as raw data: every finding can be derived from
-//! it again. It is an SQLite database, whose format `docs/recording-format.md` describes. Readings are stored as compressed
+//! A recording contains everything that was measured on one node in one period, as raw data, so every finding can be derived
+//! from it again. It is an SQLite database; `docs/recording-format.md` describes the format. Readings are stored as compressed
 //! columns instead of rows; otherwise a day of a large node would take gigabytes.
 //!
-//! - [`Writer`] appends samples. Each sample survives the end of the process once `append` returns. As a [`Ring`] it drops
-//!   the oldest data, and continues in the file of an earlier process.
-//! - [`Reader`] reads whatever is left of a recording, in any state: as samples, or as a [`beamtune_model::Period`], in
-//!   memory that does not grow with the recording.
+//! - [`Writer`] appends samples. Once `append` returns, the sample survives the end of the process. A [`Ring`] drops the oldest
+//!   data, and continues the file of an earlier process.
+//! - [`Reader`] reads a recording in any state, even a damaged one: as samples, or as a [`beamtune_model::Period`], in memory
+//!   that does not grow with the recording.
 //! - [`record`] is the sampling loop over a VM and its host.
 //!
 //! ```

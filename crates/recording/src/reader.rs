@@ -1,7 +1,7 @@
 //! Reading a recording in any state: finished, still being written, left by a crash, truncated, or damaged.
 //!
-//! Nothing is trusted. A blob is checked against its checksum before it is decoded; an unreadable page of the database costs
-//! its own content and no more; losses are reported as gaps.
+//! Nothing is trusted. The checksum of a blob is verified before the blob is decoded. An unreadable page of the database only
+//! loses its own content. Losses are reported as gaps.
 
 mod open;
 mod parts;
@@ -28,7 +28,7 @@ use crate::error::Error;
 use crate::rows::{FactRow, Record, Texts};
 use crate::schema::{self, AbsentColumn, meta};
 
-/// `source` of gaps that concern everything.
+/// `source` of gaps that concern the whole recording.
 const RECORDING: &str = "recording";
 
 /// A recording open for reading.
@@ -38,30 +38,30 @@ pub struct Reader {
     path: PathBuf,
     texts: Texts,
     missing_bytes: Option<u64>,
-    /// Names of its tables.
+    /// Names of the tables in the file.
     tables: Vec<String>,
-    /// Columns that older versions did not create and that this file lacks.
+    /// Columns that this file lacks, because an older version of beamtune wrote it.
     absent_columns: Vec<AbsentColumn>,
 }
 
-/// One incarnation of the node, as far as it was recorded.
+/// An incarnation of the node in a recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Life {
     /// Number, from 0.
     pub id: u32,
-    /// Its data; `None` if no source has announced it.
+    /// Data of the incarnation; `None` if no source has announced it.
     pub incarnation: Option<Incarnation>,
-    /// Number of ticks.
+    /// Number of recorded ticks.
     pub ticks: u32,
-    /// The first tick.
+    /// The first recorded tick.
     pub begin: Nanos,
-    /// The last tick.
+    /// The last recorded tick.
     pub end: Nanos,
 }
 
 impl Reader {
-    /// Opens a recording. It may still be written to (each call then returns the state of one instant), and it may be the remains of
-    /// a crash, even in a read-only directory.
+    /// Opens a recording. Another process may still be writing to it; each call then returns a consistent state. The recording may also
+    /// have been left by a crash, even in a read-only directory.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let opened = open::open(path)?;
         let reader = Reader::new(opened.connection, path.to_owned(), opened.missing_bytes);
@@ -73,7 +73,7 @@ impl Reader {
         Ok(reader)
     }
 
-    /// Reads the database of an in-memory writer.
+    /// Creates a reader of the database of an in-memory writer.
     pub(crate) fn from_memory(connection: Connection, path: PathBuf) -> Self {
         Reader::new(connection, path, None)
     }
@@ -85,17 +85,17 @@ impl Reader {
         Reader { connection, path, texts: Texts::default(), missing_bytes, tables, absent_columns }
     }
 
-    /// The file; `:memory:` if there is none.
+    /// Path of the file; `:memory:` if there is no file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// If the file is truncated: its size according to the header minus its actual size.
+    /// Number of missing bytes if the file is truncated: its size according to the header minus its actual size.
     pub fn missing_bytes(&self) -> Option<u64> {
         self.missing_bytes
     }
 
-    /// Version of beamtune that wrote it: `beamtune 0.1.0`.
+    /// Version of beamtune that wrote the file: `beamtune 0.1.0`.
     pub fn written_by(&self) -> Option<String> {
         self.meta(meta::WRITTEN_BY)
     }
@@ -105,7 +105,7 @@ impl Reader {
         self.meta(meta::WALL_AT_ZERO)?.parse().ok()
     }
 
-    /// True if the recording was finished properly; false while it is being written and after a crash.
+    /// Whether the recording was finished properly; false while it is being written and after a crash.
     pub fn is_closed(&self) -> bool {
         self.meta(meta::CLOSED).is_some()
     }
@@ -115,7 +115,7 @@ impl Reader {
         self.connection.query_row(sql, [key], |row| row.get(0)).optional().ok().flatten()
     }
 
-    /// The recorded incarnations, in order. Reads all ticks, which takes about 20 ms for a day.
+    /// Returns the recorded incarnations, in order. Reads all ticks, which takes about 20 ms for a day.
     pub fn lives(&self) -> Result<Vec<Life>, Error> {
         let mut lives: Vec<Life> = Vec::new();
         self.ticks(scan::BEFORE_ALL_KEYS, Nanos::MAX, |tick| {
@@ -126,7 +126,7 @@ impl Reader {
             }
             true
         })?;
-        // The first occurrence counts; an honest file has no second one.
+        // Each id occurs once, unless the file is damaged or hostile; then the first occurrence is used.
         let mut places = HashMap::new();
         for (place, life) in lives.iter().enumerate() {
             places.entry(life.id).or_insert(place);
@@ -139,7 +139,7 @@ impl Reader {
         Ok(lives)
     }
 
-    /// Facts of an incarnation, as of its end.
+    /// Returns the facts of an incarnation, as of its end.
     pub fn facts(&self, incarnation: u32) -> Result<Facts, Error> {
         self.facts_until(incarnation, Nanos::MAX)
     }
@@ -154,14 +154,14 @@ impl Reader {
         Ok(facts)
     }
 
-    /// All series, except those of groups, units or kinds unknown to this version.
+    /// Returns all series, except those whose group, unit or kind this version does not know.
     pub fn series(&self) -> Result<SeriesTable, Error> {
         let mut series = SeriesMap::default();
         series.extend(self)?;
         Ok(series.table)
     }
 
-    /// Passes on incarnations from id `next` to tick `end`, each with its tick, and advances `next`.
+    /// Calls `each` with the incarnations from id `next` up to tick `end` and their ticks; advances `next`.
     fn incarnations(
         &self,
         next: &mut i64,
@@ -190,10 +190,10 @@ impl Reader {
         Ok(())
     }
 
-    /// Passes on ticks after `after` up to `end`, until `each` returns false. Returns true if some may be missing.
+    /// Calls `each` with the ticks after `after` up to `end`, until it returns false. Returns true if ticks may be missing.
     fn ticks(&self, after: Nanos, end: Nanos, mut each: impl FnMut(Tick) -> bool) -> Result<bool, Error> {
         let sql = "SELECT t, inc, vm_t0, vm_t1, host_t0, host_t1, late FROM tick WHERE t > ?1 ORDER BY t";
-        // Neighbouring ticks are more than a millisecond apart, and rarely much more than a second.
+        // Consecutive ticks are more than a millisecond apart, and rarely much more than a second.
         self.scan(sql, after, 1_000_000, |row| {
             let tick = tick(row)?;
             if tick.t <= end && each(tick) { scan::MORE } else { scan::STOP }
@@ -201,7 +201,7 @@ impl Reader {
     }
 }
 
-/// Bound of instants and durations, 36 years, so that garbled ones do not overflow when subtracted.
+/// Limit of instants and durations, 36 years, so that the difference of two garbled values does not overflow.
 const MAX_TIME_NS: Nanos = 1 << 60;
 
 fn tick(row: &Row<'_>) -> rusqlite::Result<Tick> {
@@ -233,14 +233,14 @@ fn lost(begin: Nanos, end: Nanos, source: impl Into<String>, why: &str) -> Gap {
     }
 }
 
-/// The last id read from each table.
+/// The last id that was read from each table.
 #[derive(Debug, Default)]
 struct Cursors {
     chunk: i64,
     hot: i64,
     /// The last id plus one.
     incarnation: i64,
-    /// By table.
+    /// Tables of rows, by name.
     rows: HashMap<&'static str, i64>,
 }
 
@@ -250,8 +250,8 @@ impl Cursors {
     }
 }
 
-/// Maps series ids of a file to those of a table. The two differ only if the file is damaged or holds groups or units unknown to
-/// this version.
+/// Maps the series ids of a file to those of a [`SeriesTable`]. They differ only if the file is damaged, or has groups or units that
+/// this version does not know.
 #[derive(Debug, Default)]
 struct SeriesMap {
     table: SeriesTable,
@@ -259,7 +259,7 @@ struct SeriesMap {
 }
 
 impl SeriesMap {
-    /// Adds series that are new since the last call.
+    /// Adds series that are new since the last call. Returns true if series may be missing.
     fn extend(&mut self, reader: &Reader) -> Result<bool, Error> {
         let sql = "SELECT id, grp, entity, name, unit, kind FROM series WHERE id > ?1 ORDER BY id";
         let after = self.ids.len() as i64 - 1;

@@ -1,11 +1,11 @@
 //! The sampling loop: requests samples from the sources on a fixed schedule, and stores them.
 //!
-//! Tick k is due at t₀ + k × every, regardless of earlier ticks, so the schedule does not drift. A late tick is marked as late;
-//! ticks that have passed meanwhile are not made up for, but recorded as a gap. In each tick the VM is requested first, then
-//! the host is read while the VM answers, then the answer is collected, so that both refer to nearly the same time.
+//! Tick k is due at t₀ + k × every, regardless of earlier ticks, so the schedule does not drift. A late sample is marked as late.
+//! Missed ticks are not sampled afterwards, but recorded as a gap. In each tick, a request is sent to the VM, and the host is read
+//! while the VM prepares its reply. Then the reply is collected. So both refer to nearly the same time.
 //!
-//! Failures of a source are not errors: each becomes one gap for as long as it lasts, and the source is requested again at the
-//! next tick. Failures of the disk are tolerated for a while, too.
+//! Failures of a source are not errors. Each becomes one gap for as long as it lasts, and the source is tried again at the next
+//! tick. Failures to store a sample are tolerated for a while, too.
 
 mod gaps;
 mod incarnations;
@@ -28,13 +28,13 @@ use trigger::Triggers;
 
 /// `source` of gaps caused by the recorder itself.
 const RECORDER: &str = "recorder";
-/// Time after which the sources of a node that is gone are requested less often.
+/// Time after which the sources of a node that is gone are tried less often.
 const SLOW_RETRY_AFTER_NS: Nanos = 60 * SECOND_NS;
-/// Interval after that time: short enough not to miss a start, and nearly free during a night without the node.
+/// Interval of tries after this time: short enough to notice a start soon, and nearly free during a night without the node.
 const SLOW_RETRY_NS: Nanos = 5 * SECOND_NS;
-/// Minimum deviation of the wall clock that counts as setting it.
+/// Minimum change of the difference between wall clock and recorder's clock that means that the wall clock was set.
 const CLOCK_STEP_NS: i64 = SECOND_NS;
-/// Minimum interval. Reading a sample takes milliseconds.
+/// Minimum interval between ticks. Reading a sample takes milliseconds.
 const MIN_INTERVAL_NS: Nanos = 1_000_000;
 
 /// Schedule and limits of a recording.
@@ -42,23 +42,23 @@ const MIN_INTERVAL_NS: Nanos = 1_000_000;
 pub struct Plan {
     /// Interval between ticks.
     pub every: Nanos,
-    /// Time from the first tick to the last; `None` until asked to stop.
+    /// Time from the first tick to the last; `None`: until the recorder is asked to stop.
     pub length: Option<Nanos>,
-    /// Interval of the expensive items, which are always read in the first and in the last sample.
+    /// Interval of the expensive items. They are also read in the first and in the last sample.
     pub detail_every: Nanos,
-    /// Timeout of an answer. It may exceed `every`: a node that takes two seconds to answer needs a diagnosis, and half of its samples
+    /// Timeout for a reply. It may exceed `every`: a node that takes two seconds to reply needs a diagnosis, and half of its samples
     /// are better than none.
     pub patience: Nanos,
-    /// Timeout of the VM's first answer, if longer: it contains the facts, which most judgements need. A node with about 32 processes
-    /// on one table and four schedulers on two busy CPUs has taken 5.5 s for it.
+    /// Timeout for the VM's first reply, if longer. This reply contains the facts, which most rules need. A node with about 32 processes
+    /// that contend for one table, and with four schedulers on two busy CPUs, took 5.5 s for it.
     pub first_patience: Nanos,
     /// How long to wait for a node that is gone.
     pub wait_for_return: Nanos,
-    /// How long to retry storing samples after a failure.
+    /// How long to try to store samples after a failure.
     pub wait_for_storage: Nanos,
-    /// The same if the failure is a full disk.
+    /// How long to try to store samples while the disk is full.
     pub wait_for_room: Nanos,
-    /// Whether to read the expensive items in each sample for a while after a trigger, for recordings without a user.
+    /// Whether to read the expensive items in each sample for a while after a trigger. For recordings that nobody watches.
     pub triggers: bool,
 }
 
@@ -98,40 +98,41 @@ pub struct Progress<'a> {
     pub samples: u64,
     /// Number of ticks missed because the recorder was late.
     pub missed: u64,
-    /// The current failure.
+    /// The failure of the last sample, if any.
     pub trouble: Option<&'a str>,
-    /// New messages for the user: what a ring drops, for example.
+    /// New messages for the user, for example that a ring drops data.
     pub notices: &'a [String],
 }
 
 /// Why a recording ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// Its planned length has elapsed.
+    /// The planned length has elapsed.
     Elapsed,
-    /// It was asked to stop.
+    /// The recorder was asked to stop.
     Stopped,
-    /// No source has found the node for [`Plan::wait_for_return`].
+    /// No source could find the node for [`Plan::wait_for_return`].
     SourcesGone,
 }
 
 /// Result of a recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
-    /// Reason of the end.
+    /// Why the recording ended.
     pub end: End,
     /// Number of samples stored.
     pub samples: u64,
     /// Number of ticks missed because the recorder was late.
     pub missed: u64,
-    /// The last failure, even if it has passed.
+    /// The last failure, even if later samples succeeded.
     pub last_trouble: Option<Trouble>,
 }
 
-/// Records until the end of the plan, until asked to stop, or until the node is gone. The writer must be
-/// [finished](Writer::finish) afterwards.
+/// Records until the end of the plan, until a stop is requested, or until the node is gone. Afterwards the caller must
+/// [finish](Writer::finish) the writer.
 ///
-/// An error means that nothing could be stored for [`Plan::wait_for_storage`] or [`Plan::wait_for_room`]; earlier samples are kept.
+/// # Errors
+/// If nothing could be stored for [`Plan::wait_for_storage`] or [`Plan::wait_for_room`]; earlier samples are kept.
 pub fn record(
     plan: &Plan,
     sources: Sources<'_>,
@@ -147,7 +148,7 @@ pub fn record(
         None => clock.now(),
     };
     if resumed.is_none() {
-        // Readers can do without it, so if it cannot be stored, the first sample reports the failure.
+        // Readers do not need this value. If it cannot be stored, storing the first sample fails, too, and is reported.
         let _ = writer.set_wall_at_zero(clock.wall().saturating_sub(begin));
     }
     let plan = Plan {
@@ -194,23 +195,23 @@ struct Recorder<'a, 's> {
     begin: Nanos,
     /// Time of the last tick, if planned.
     end: Option<Nanos>,
-    /// The gap from the last tick of an earlier recorder to the first one; stored with the first sample.
+    /// The gap between the last tick of an earlier recorder and the first tick of this one; stored with the first sample.
     resumed: Option<Gap>,
     /// Wall clock minus the recorder's clock, as last stored.
     wall_ahead: Option<i64>,
     /// Number of samples taken.
     seq: u64,
-    /// Number of these with expensive items.
+    /// Number of samples taken with expensive items.
     details: u64,
     last: Option<LastSample>,
     missed: u64,
     samples: u64,
     gaps: OpenGaps,
     incarnations: Incarnations,
-    /// Facts of the host so far, which also apply to the next incarnation.
+    /// Current facts of the host; they also apply to the next incarnation.
     host_facts: Facts,
     triggers: Option<Triggers>,
-    /// Time since which no source has found the node.
+    /// Since when no source has found the node.
     gone_since: Option<Nanos>,
     unstored: Option<Unstored>,
     /// Failure of the last sample.
@@ -218,7 +219,7 @@ struct Recorder<'a, 's> {
     last_trouble: Option<Trouble>,
 }
 
-/// The last sample.
+/// Times of the last sample.
 #[derive(Debug, Clone, Copy)]
 struct LastSample {
     t: Nanos,
@@ -227,12 +228,12 @@ struct LastSample {
     end: Nanos,
 }
 
-/// Data of samples that could not be stored and must not be lost.
+/// Data that must not be lost, from samples that could not be stored.
 #[derive(Debug)]
 struct Unstored {
     since: Nanos,
     why: Error,
-    /// All data except readings and rows.
+    /// Incarnation, facts, events and gaps; readings and other rows are lost.
     rest: Sample,
 }
 
@@ -244,7 +245,7 @@ struct Due {
     last: bool,
 }
 
-/// Answer of a source; `None` if there is no such source.
+/// Result of reading a source; `None` if there is no such source.
 type Answer = Option<Result<Span, Trouble>>;
 
 impl Recorder<'_, '_> {
@@ -287,14 +288,15 @@ impl Recorder<'_, '_> {
         }
     }
 
-    /// The tick after `t`. The last tick replaces one shortly before it: rates between two samples close to each other would be noise.
+    /// Returns the tick after `t`. A tick shortly before the last one is skipped: rates between two samples that are close to each other
+    /// would be noise.
     fn after(&self, t: Nanos) -> Nanos {
         let every = self.plan.every;
         let next = t + every - (t - self.begin) % every;
         self.end.filter(|end| end - next < every / 2).unwrap_or(next)
     }
 
-    /// The tick that is due, and the gap before it if earlier ticks were missed.
+    /// Returns the tick that is due, and the gap before it if earlier ticks were missed.
     fn due(&mut self, next: Nanos) -> (Due, Option<Gap>) {
         let every = self.plan.every;
         let passed = (self.clock.now() - next) / every;
@@ -318,7 +320,7 @@ impl Recorder<'_, '_> {
         (Due { t, detail, last }, gap)
     }
 
-    /// The last tick, after a request to stop.
+    /// Returns an immediate last tick, for use after a request to stop.
     fn now(&self) -> Due {
         let now = self.clock.now();
         let t = self.last.map_or(now, |last| now.max(last.t + 1));
@@ -334,7 +336,7 @@ impl Recorder<'_, '_> {
         }
     }
 
-    /// Whether another sample would add nothing.
+    /// Whether the last sample is so recent and detailed that another one would add nothing.
     fn has_fresh_detail(&self) -> bool {
         self.last.is_some_and(|last| last.detail && self.clock.now() - last.t < self.plan.every / 10)
     }
@@ -362,8 +364,8 @@ impl Recorder<'_, '_> {
         }
 
         let patience = begin.saturating_add(self.plan.patience);
-        // While the VM does not answer, only samples with expensive items wait for it beyond the next tick. The host is
-        // still read at all others.
+        // While the VM does not answer, only samples with expensive items wait for it beyond the next tick. So the host is still
+        // read at most ticks.
         let vm_patience = if ask.seq == 0 {
             patience.max(begin.saturating_add(self.plan.first_patience))
         } else if self.gaps.is_open("vm") && !due.detail {
@@ -427,7 +429,7 @@ impl Recorder<'_, '_> {
         }
     }
 
-    /// Time at which a source was read; a failure becomes a gap.
+    /// Returns the span in which a source was read; a failure becomes a gap.
     fn span(&mut self, source: &str, answer: Answer, sample: &mut Sample) -> Option<Span> {
         match answer? {
             Ok(span) => {
@@ -444,7 +446,7 @@ impl Recorder<'_, '_> {
                     kind: trouble.kind,
                     reason: trouble.reason.clone(),
                 });
-                // A source that was never there is not a current failure.
+                // A source that does not exist is not a failure to report.
                 if trouble.kind != TroubleKind::Unsupported {
                     self.trouble = Some(trouble);
                 }
@@ -453,7 +455,7 @@ impl Recorder<'_, '_> {
         }
     }
 
-    /// Notes since when the node is gone: no source has read anything, and at least one did not find it.
+    /// Updates since when the node is gone. It is gone if no source could read anything and at least one did not find it.
     fn note_gone(&mut self, answers: &[&Answer], sample: &mut Sample) {
         let mut gone = None;
         for answer in answers.iter().copied().flatten() {
@@ -503,11 +505,11 @@ impl Recorder<'_, '_> {
         incarnation
     }
 
-    /// Removes gaps that continue earlier ones, whose end is moved instead.
+    /// Merges gaps that continue earlier ones into these: moves the end of the earlier gap and drops the new one.
     fn merge_gaps(&mut self, sample: &mut Sample, detail: bool) {
         let at = gaps::SampleNumber { sample: self.seq, detail: detail.then_some(self.details) };
         for gap in std::mem::take(&mut sample.gaps) {
-            // Each delay of the recorder is a gap of its own, since a sample was taken in between.
+            // Delays of the recorder are never merged, since a sample was taken between them.
             let goes_on = if gap.source == RECORDER { None } else { self.gaps.continued(&gap, at) };
             match goes_on {
                 None => sample.gaps.push(gap),
@@ -516,7 +518,7 @@ impl Recorder<'_, '_> {
         }
     }
 
-    /// Stores a sample, together with data of earlier ones that could not be stored.
+    /// Stores a sample, together with the data of earlier samples that could not be stored.
     fn store(&mut self, mut sample: Sample) {
         let t = sample.tick.t;
         let mut rest = Sample::new(sample.tick);

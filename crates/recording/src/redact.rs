@@ -1,11 +1,11 @@
-//! Redacted copies of a recording: identifying texts are replaced, numbers stay.
+//! Redacted copies of a recording: identifying texts are replaced, numbers are kept.
 //!
-//! The copy is written sample by sample through the same writer as any recording. It therefore holds nothing that does not pass
-//! through here: no free pages, no log, no tables or columns unknown to this version.
+//! The copy is written sample by sample, by the same writer as any recording. So it contains only data that pass through this
+//! module: no free pages, no log, no tables or columns that this version does not know.
 //!
-//! A text stays only if it is known to be public (a word of the VM's own, a number, a pid, `module:function/arity`); everything
-//! unknown is replaced. Equal texts get equal replacements throughout the file, so that processes, tables and nodes remain
-//! distinguishable. Replacements are numbered by first occurrence rather than hashed, since hashes of short names can be guessed.
+//! A text is kept only if it is known to be public (a word of the VM, a number, a pid, `module:function/arity`); every other text is
+//! replaced. Equal texts get equal replacements throughout the file, so that processes, tables and nodes remain distinguishable.
+//! Replacements are numbered in order of first occurrence rather than hashed, because short names can be guessed from their hashes.
 
 mod known;
 mod locks;
@@ -23,14 +23,14 @@ use crate::error::Error;
 use crate::reader::Reader;
 use crate::writer::{Existing, Writer};
 
-/// Optional replacements.
+/// Replacements that are optional.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Redaction {
     /// Replace modules, functions and applications outside of OTP and Elixir.
     pub modules: bool,
 }
 
-/// Writes a redacted copy of a recording. Returns the number of different texts replaced.
+/// Writes a redacted copy of a recording. Returns the number of distinct texts that were replaced.
 ///
 /// Snapshots and the settings of a ring are omitted; reasons of gaps and details of events are replaced by generic texts.
 pub fn redact(from: &Reader, to: &Path, what: Redaction) -> Result<usize, Error> {
@@ -67,14 +67,14 @@ pub fn redact(from: &Reader, to: &Path, what: Redaction) -> Result<usize, Error>
 
 struct Replacer {
     what: Redaction,
-    /// By kind and original.
+    /// Replacements by kind and original text.
     known: HashMap<(&'static str, String), String>,
     /// Number of replacements by kind.
     counts: HashMap<&'static str, usize>,
 }
 
 impl Replacer {
-    /// Replacement of a text of this kind: `name7`.
+    /// Replaces a text of this kind: `name7`.
     fn by(&mut self, kind: &'static str, text: &str) -> String {
         if let Some(replacement) = self.known.get(&(kind, text.to_owned())) {
             return replacement.clone();
@@ -123,7 +123,7 @@ impl Replacer {
         sample.code.iter_mut().for_each(|row| some(&mut row.application, |text| self.application(text)));
         sample.events.iter_mut().for_each(|event| self.event(event));
         sample.gaps.iter_mut().for_each(|gap| self.gap(gap));
-        // Their format is unknown here.
+        // The format of snapshots is unknown here.
         sample.snapshots.clear();
     }
 
@@ -275,7 +275,7 @@ impl Replacer {
         }
     }
 
-    /// A JSON list of arguments.
+    /// Redacts a JSON list of arguments.
     fn list(&mut self, json: &str) -> String {
         match serde_json::from_str::<Vec<String>>(json) {
             Ok(list) => {
@@ -286,7 +286,7 @@ impl Replacer {
         }
     }
 
-    /// A JSON list of pids and registered names.
+    /// Redacts a JSON list of pids and registered names.
     fn processes(&mut self, json: &str) -> String {
         match serde_json::from_str::<Vec<String>>(json) {
             Ok(list) => {
@@ -298,7 +298,7 @@ impl Replacer {
         }
     }
 
-    /// A JSON object of log handlers: the name of a process, with numbers followed by a name.
+    /// Redacts a JSON object of log handlers: process names, each with settings (numbers, booleans and the name of the handler).
     fn handlers(&mut self, json: &str) -> String {
         let Ok(object) = serde_json::from_str::<std::collections::BTreeMap<String, String>>(json) else {
             return self.by("text", json);
@@ -315,7 +315,7 @@ impl Replacer {
         serde_json::Value::Object(out).to_string()
     }
 
-    /// A JSON object of strings: environment variables, or versions of applications.
+    /// Redacts a JSON object of strings: environment variables, or versions of applications.
     fn object(&mut self, key: &str, json: &str) -> String {
         let Ok(object) = serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(json) else {
             return self.by("text", json);
@@ -335,7 +335,7 @@ impl Replacer {
         serde_json::Value::Object(out).to_string()
     }
 
-    /// Words of a command line: flags of the VM stay, and values that are numbers or public words.
+    /// Redacts the words of a command line. Flags of the VM are kept, and values that are numbers or public words.
     fn arguments(&mut self, text: &str) -> String {
         let word = |word: &str| {
             let stays = known::FLAGS.contains(&word) || is_emulator_flag(word) || self.stays(word);
@@ -356,7 +356,7 @@ impl Replacer {
         text.split('/').map(part).collect::<Vec<_>>().join("/")
     }
 
-    /// A JSON list of texts.
+    /// Redacts each text of a JSON list.
     fn each(&mut self, json: &str, replace: fn(&mut Self, &str) -> String) -> String {
         match serde_json::from_str::<Vec<String>>(json) {
             Ok(list) => serde_json::Value::from_iter(list.iter().map(|text| replace(self, text))).to_string(),
@@ -364,7 +364,7 @@ impl Replacer {
         }
     }
 
-    /// Name of a process, table or port, or an initial call.
+    /// Redacts the name of a process, table or port, or an initial call.
     fn name(&mut self, text: &str) -> String {
         if known::NAMES.contains(&text) || self.stays(text) {
             return text.to_owned();
@@ -394,7 +394,7 @@ impl Replacer {
                 let parts: Vec<String> = text.split(',').map(|part| self.end(part)).collect();
                 parts.join(",")
             }
-            // Replaced as in the labels of processes of queues and connections.
+            // Replaced in the same way as the labels of processes, which contain the same names of queues and connections.
             Group::BrokerQueue | Group::BrokerClient | Group::BrokerConnection | Group::BrokerOpener => {
                 let parts: Vec<String> = text.split(PARTS).map(|part| self.name(part)).collect();
                 parts.join(&PARTS.to_string())
@@ -410,7 +410,7 @@ impl Replacer {
         }
     }
 
-    /// `10.0.0.1:5222`, `to 10.0.0.9:5432`, or a number of seconds.
+    /// Redacts one part of an entity of TCP connections: `10.0.0.1:5222`, `to 10.0.0.9:5432`, or a number of seconds.
     fn end(&mut self, text: &str) -> String {
         if text.bytes().all(|byte| byte.is_ascii_digit()) {
             return text.to_owned();
@@ -421,7 +421,7 @@ impl Replacer {
         }
     }
 
-    /// The port stays, since it identifies the kind of service.
+    /// Redacts `ADDRESS:PORT`. The port is kept, since it only identifies the kind of service.
     fn address(&mut self, text: &str) -> String {
         match text.rsplit_once(':') {
             Some((address, port)) => format!("{}:{}", self.by("address", address), self.word(port)),
@@ -433,7 +433,7 @@ impl Replacer {
         self.words(text, '/')
     }
 
-    /// Words with a separator, replaced one by one.
+    /// Redacts words with a separator, one by one.
     fn words(&mut self, text: &str, separator: char) -> String {
         let parts: Vec<String> = text.split(separator).map(|part| self.word(part)).collect();
         parts.join(&separator.to_string())
@@ -443,12 +443,12 @@ impl Replacer {
         if self.stays(text) { text.to_owned() } else { self.by("word", text) }
     }
 
-    /// `<0.123.0>`, `#Port<0.5>`, `#Ref<…>`.
+    /// Redacts an identifier, unless it has the form `<0.123.0>`, `#Port<0.5>` or `#Ref<…>`.
     fn id(&mut self, text: &str) -> String {
         if is_id(text) { text.to_owned() } else { self.by("id", text) }
     }
 
-    /// A text in which numbers and public words stay.
+    /// Redacts a text except for numbers and public words.
     fn numbers(&mut self, text: &str) -> String {
         text.split(' ').map(|word| self.word(word)).collect::<Vec<_>>().join(" ")
     }
@@ -464,13 +464,14 @@ fn some(text: &mut Option<String>, mut replace: impl FnMut(&str) -> String) {
     }
 }
 
-/// Digits and the separators of a version, a size or a list of CPUs. An IP address does not qualify, since it has three dots.
+/// Whether a text has only digits and the separators of a version, a size or a list of CPUs. An IP address, with three dots, does not
+/// qualify.
 fn is_number(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_digit() || b".,:-".contains(&byte))
         && text.bytes().filter(|byte| b".:".contains(byte)).count() < 3
 }
 
-/// `+` or `-`, at most eight letters, and a number: `+sbwtdcpu`, `-A`, `+MBas`, `+SDio`.
+/// Whether a word is `+` or `-`, at most eight letters, and optionally a number: `+sbwtdcpu`, `-A`, `+MBas`, `+SDio`.
 fn is_emulator_flag(word: &str) -> bool {
     let Some(rest) = word.strip_prefix(['+', '-']) else { return false };
     let letters = rest.trim_end_matches(|c: char| c.is_ascii_digit() || ":,".contains(c));
@@ -483,7 +484,7 @@ fn is_id(text: &str) -> bool {
     inside.is_some_and(|inside| inside.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.'))
 }
 
-/// Whether the value of a public fact looks like one that a VM or a kernel provides.
+/// Whether the value of a public fact can be from a VM or a kernel: not too long, and without `@`.
 fn is_public(value: &str) -> bool {
     value.len() < 1_000 && !value.contains('@')
 }
@@ -492,7 +493,7 @@ fn is_metric(text: &str) -> bool {
     beamtune_model::metrics::METRICS.iter().any(|metric| metric.name == text)
 }
 
-/// Splits `module:function/arity`, or Elixir's form of it (`Shop.Cart.add/2`).
+/// Splits `module:function/arity`, or the same in Elixir's notation (`Shop.Cart.add/2`).
 fn module_function_arity(text: &str) -> Option<(&str, &str, &str)> {
     let (call, arity) = text.rsplit_once('/')?;
     if arity.is_empty() || arity.len() > 3 || !arity.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -506,7 +507,7 @@ fn module_function_arity(text: &str) -> Option<(&str, &str, &str)> {
     let has_only = |name: &str, more: &[u8]| {
         !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || more.contains(&byte))
     };
-    // Dots are accepted only in Elixir's form: `db1.example:5432/1` does not qualify, nor does `/srv/shop:x/1`.
+    // Dots are accepted only in names of Elixir modules: `db1.example:5432/1` does not qualify, nor does `/srv/shop:x/1`.
     let is_module = has_only(module, b"_.'")
         && (!module.contains('.')
             || module.starts_with(|c: char| c.is_ascii_uppercase())
@@ -520,7 +521,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn public_texts_stay_and_equal_texts_get_equal_replacements() {
+    fn public_texts_are_kept_and_equal_texts_get_equal_replacements() {
         let mut replace =
             Replacer { what: Redaction::default(), known: HashMap::new(), counts: HashMap::new() };
         assert_eq!(replace.name("logger_olp"), "name1");

@@ -1,4 +1,4 @@
-//! The typed tables: data stored as rows rather than in chunks. Each type is declared once.
+//! The typed tables: data that are stored as rows rather than in chunks. Each row type is declared once.
 
 mod record;
 mod stored;
@@ -286,7 +286,7 @@ table! { "fact" of FactRow, holds_at |_, _| true;
     value;
 }
 
-/// Runs an expression for each type of rows of a sample. A table that is missing here is in no file.
+/// Runs an expression for each row type of a sample. A row type that is missing in this list is not stored.
 macro_rules! for_each_row_type {
     ($row:ident => $run:expr) => {
         $crate::rows::for_each_row_type! { $row => $run;
@@ -304,7 +304,7 @@ macro_rules! for_each_row_type {
 }
 pub(crate) use for_each_row_type;
 
-// By hand, since one field takes three columns.
+// Not declared by the macro, since one field takes three columns.
 impl Record for Snapshot {
     const TABLE: &'static str = "snapshot";
 
@@ -350,7 +350,7 @@ impl Table {
         Table { name: R::TABLE, is_later: R::IS_LATER, columns: R::columns() }
     }
 
-    /// The statement that creates it.
+    /// The SQL statement that creates the table.
     pub(crate) fn sql(&self) -> String {
         let columns: Vec<String> =
             self.columns.iter().map(|column| format!("{} {}", column.name, column.sql)).collect();
@@ -359,14 +359,14 @@ impl Table {
     }
 }
 
-/// All tables of rows.
+/// All typed tables.
 pub(crate) fn tables() -> Vec<Table> {
     let mut tables = vec![Table::of::<FactRow>(), Table::of::<Snapshot>()];
     for_each_row_type!(R => tables.push(Table::of::<R>()));
     tables
 }
 
-/// Tables whose rows are dropped together with their tick: all but those whose rows may still apply.
+/// Tables whose rows are dropped together with their tick: all except those whose rows may still apply later.
 pub(crate) fn tables_by_tick() -> Vec<&'static str> {
     let mut tables: Vec<&str> = tables().iter().map(|table| table.name).collect();
     tables.retain(|table| ![Gap::TABLE, FactRow::TABLE].contains(table));

@@ -4,20 +4,20 @@ use rusqlite::Connection;
 
 use crate::rows;
 
-/// `application_id` of the file: `btun`. It is at offset 68, where the command `file` finds it.
+/// `application_id` of the file: `btun`. It is stored at offset 68, where the command `file` finds it.
 pub const APPLICATION_ID: i64 = 0x6274_756e;
 
-/// `user_version` of the file. It grows only if older versions would misread a newer file. New tables, columns, groups and
-/// keys do not count, since readers ignore what they do not know.
+/// `user_version` of the file. It is increased only if older versions would misread a newer file. New tables, columns, groups and
+/// keys do not require an increase, since readers ignore what they do not know.
 pub const FORMAT: i64 = 1;
 
-/// The tables that are not of rows, which [`crate::rows`] declares.
+/// The tables other than typed tables, which [`crate::rows`] declares.
 const SCHEMA: &str = include_str!("schema.sql");
 
-/// Their names.
+/// Names of the tables in [`SCHEMA`].
 const TABLES: &[&str] = &["meta", "incarnation", "series", "tick", "chunk", "hot", "text"];
 
-/// Gaps are prolonged by their source and begin.
+/// The index for prolonging a gap, which is identified by source and begin.
 const INDEX: &str = "CREATE INDEX gap_source ON gap(source, t0);";
 
 /// The additional table of a ring.
@@ -29,7 +29,7 @@ pub(crate) fn required_tables() -> impl Iterator<Item = &'static str> {
     TABLES.iter().copied().chain(of_rows)
 }
 
-/// A column that a file lacks, because an older version created it.
+/// A column that a file lacks, because an older version created the file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AbsentColumn {
     pub(crate) table: &'static str,
@@ -42,14 +42,14 @@ pub(crate) fn absent_columns(connection: &Connection) -> Vec<AbsentColumn> {
         let later = table.columns.into_iter().filter(|column| column.is_later);
         later.map(move |column| AbsentColumn { table: table.name, name: column.name, sql: column.sql })
     });
-    // Nothing is executed: a statement with an unknown column cannot be prepared.
+    // A statement with an unknown column cannot be prepared. The statement is not executed.
     let is_absent = |column: &AbsentColumn| {
         connection.prepare(&format!("SELECT {} FROM {}", column.name, column.table)).is_err()
     };
     later.filter(is_absent).collect()
 }
 
-/// Adds the tables and columns that are missing in a file of an older version.
+/// Adds the tables and columns that a file of an older version lacks.
 pub(crate) fn add_missing(connection: &Connection) -> rusqlite::Result<()> {
     for table in rows::tables().iter().filter(|table| table.is_later) {
         if !connection.table_exists(None, table.name)? {
@@ -62,7 +62,7 @@ pub(crate) fn add_missing(connection: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Name of the chunks that hold [`beamtune_model::ProcessTick`]s; not one of [`beamtune_model::Group`].
+/// Group name of the chunks that contain [`beamtune_model::ProcessTick`]s; it is not a [`beamtune_model::Group`].
 pub(crate) const BUSIEST: &str = "busiest";
 
 /// Keys of `meta`.
@@ -83,7 +83,7 @@ pub(crate) mod meta {
 
 /// Creates an empty recording in an empty database.
 pub(crate) fn create(connection: &Connection) -> rusqlite::Result<()> {
-    // Must precede the first table. Enables `incremental_vacuum`, which frees the pages of `hot` at the end.
+    // Must be set before the first table is created. Enables `incremental_vacuum`, which frees the pages of `hot` at the end.
     connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
     let transaction = connection.unchecked_transaction()?;
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;

@@ -1,14 +1,14 @@
 //! Writing a recording, one sample at a time.
 //!
-//! Each sample is one transaction: its tick, its rows, and its readings as one small row per group in `hot`. The readings of
-//! the current segment are also kept in memory. Every five minutes one transaction stores them as chunks in `chunk` and
-//! deletes the rows of `hot`. So the file holds each reading exactly once at any time.
+//! Each sample is one transaction, which stores its tick, its rows, and its readings as one small row per group in `hot`. The
+//! readings of the current segment are also kept in memory. Every five minutes one transaction stores them as chunks in `chunk` and
+//! deletes the rows of `hot`. So at any time the file contains each reading exactly once.
 //!
 //! # After a crash
 //!
-//! The database is in WAL mode with `synchronous = NORMAL`. A killed process loses nothing that was committed, since the kernel
-//! has it. There is no `fsync` per second, which would disturb the disk of the measured production host; there are two per
-//! minute, at a checkpoint of the log. After a power loss the file is consistent, and at most the last minute is missing.
+//! The database is in WAL mode with `synchronous = NORMAL`. A killed process loses no committed data, since the kernel already has
+//! them. An `fsync` per second would disturb the disk of the recorded production host. So there are only two per minute, at a checkpoint
+//! of the log. After a power loss the file is consistent, and at most the last minute is missing.
 
 mod create;
 mod ring;
@@ -34,17 +34,17 @@ use crate::schema::{BUSIEST, RING_SCHEMA, meta};
 use ring::Bounds;
 use segment::{Blob, Segment};
 
-/// Interval of checkpoints, which is what a power loss may cost.
+/// Interval of checkpoints; a power loss loses at most the data of this time.
 const CHECKPOINT_INTERVAL_NS: Nanos = 60 * SECOND_NS;
 
-/// Number of texts that a ring adds before it deletes unreferenced ones.
+/// Number of texts after whose addition a ring deletes unreferenced texts.
 const TEXTS_PER_CLEANUP: u64 = 10_000;
 
-/// Stands for the file name in messages about an in-memory recording.
+/// Replaces the file name in messages about an in-memory recording.
 const IN_MEMORY: &str = ":memory:";
 
-/// A recording being written. If dropped without [`finish`](Writer::finish), it is left as after a crash: complete, but in
-/// more than one file.
+/// A recording that is being written. A writer that is dropped without [`finish`](Writer::finish) leaves the recording as after a crash:
+/// complete, but in more than one file.
 #[derive(Debug)]
 pub struct Writer {
     connection: Connection,
@@ -55,9 +55,9 @@ pub struct Writer {
     groups: Vec<Group>,
     last: Option<(Nanos, u32)>,
     segment: Segment,
-    /// Bytes in `hot`; chunks take a little less.
+    /// Size of the blobs in `hot`; as chunks, they take a little less.
     hot_bytes: u64,
-    /// Bytes in `hot` of the last sample.
+    /// Size of the blobs that the last sample added to `hot`.
     stored_bytes: u64,
     /// Chunks that are ready to replace the rows in `hot`.
     sealed: Vec<Sealed>,
@@ -82,13 +82,13 @@ struct Sealed {
 }
 
 impl Writer {
-    /// Starts a recording in a new file. The file appears complete or not at all, and no other process can write to it.
+    /// Starts a recording in a new file, which is created atomically. No other process can write to it.
     pub fn create(path: &Path, existing: Existing) -> Result<Self, Error> {
         let (connection, lock) = create::create(path, existing, |_| Ok(()))?;
         Ok(Writer::new(connection, path.to_owned(), Some(lock)))
     }
 
-    /// Starts a ring for a node, or continues an existing one, in whatever state its last writer left it.
+    /// Starts a ring for a node, or continues an existing ring, even if its last writer crashed.
     pub fn ring(path: &Path, ring: Ring, node: &str) -> Result<Self, Error> {
         let at = |error| Error::sqlite(path, error);
         let ring = Ring { max_bytes: ring.max_bytes.max(Ring::SMALLEST_BYTES), ..ring };
@@ -119,7 +119,7 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Stores readings that the last writer left in `hot` as chunks.
+    /// Stores the readings that the last writer left in `hot` as chunks.
     fn seal_leftover(&mut self, unsealed: &[Sample], lost: &[beamtune_model::Gap]) -> Result<(), Error> {
         unsealed.iter().for_each(|sample| self.segment.push(sample));
         self.seal();
@@ -127,7 +127,7 @@ impl Writer {
         rows::insert(&self.connection, &mut self.texts, tick, lost).map_err(|error| self.error(error))?;
         self.store_sealed()?;
         ring::drop_texts(&self.connection).map_err(|error| self.error(error))?;
-        // The bounds may be tighter than before.
+        // The new bounds may be tighter than those of the last writer.
         self.keep_bounds(tick)?;
         while let Some(bounds) = &mut self.bounds
             && bounds.exceeds(&self.connection).map_err(|error| Error::sqlite(&self.path, error))?
@@ -141,24 +141,25 @@ impl Writer {
         self.past.take()
     }
 
-    /// Instant at which a recording to this file begins if the wall clock shows `wall`: 0 in a new file, else after the last tick.
+    /// Returns the instant at which a recording to this file begins if the wall clock shows `wall`. It is 0 in a new file; otherwise it is
+    /// after the last tick.
     pub fn begins_at(&self, wall: i64) -> Nanos {
         self.past.as_ref().map_or(0, |past| past.resume(wall).0)
     }
 
-    /// Takes new messages for the user about the bounds of a ring.
+    /// Returns new messages for the user about the bounds of a ring; each is returned once.
     pub fn take_notices(&mut self) -> Vec<String> {
         self.bounds.as_mut().map(Bounds::take_notices).unwrap_or_default()
     }
 
-    /// Adds the wall-clock time of an instant if this is a ring; stored with the next sample.
+    /// If this is a ring, adds the wall-clock time of an instant, to be stored with the next sample.
     pub(crate) fn note_wall(&mut self, t: Nanos, wall: i64) {
         if self.bounds.is_some() {
             self.clock.push((t, wall));
         }
     }
 
-    /// Starts a recording in memory, which is lost at the end of the process.
+    /// Starts a recording in memory.
     pub fn in_memory() -> Result<Self, Error> {
         let path = PathBuf::from(IN_MEMORY);
         let connection = Connection::open_in_memory()
@@ -202,8 +203,8 @@ impl Writer {
     /// Adds a sample; the series ids of its readings refer to `table`. Ticks must increase, incarnations must not decrease, and
     /// the table must be the same as before, except for added series.
     ///
-    /// When this returns, the sample survives the end of this process. After an error nothing of it is in the file, and the next
-    /// sample may be tried.
+    /// Once this returns, the sample survives the end of this process. After an error, no part of the sample is in the file, and further
+    /// samples may be added.
     pub fn append(&mut self, sample: &Sample, table: &SeriesTable) -> Result<(), Error> {
         self.check(sample, table)?;
         if let Some(bounds) = &mut self.bounds
@@ -236,7 +237,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Runs a transaction; if there is no room, a ring drops old data and retries.
+    /// Runs a transaction. If the file is full, a ring drops old data and tries again.
     fn with_room(&mut self, mut work: impl FnMut(&mut Self) -> rusqlite::Result<()>) -> Result<(), Error> {
         let mut is_log_new = false;
         loop {
@@ -263,7 +264,7 @@ impl Writer {
         free.map_err(|error| self.error(error))
     }
 
-    /// Drops the oldest segment of a ring; if there is only the current segment, seals it. Returns false if no room can be made.
+    /// Drops the oldest segment of a ring, or seals the current segment if there is no other. Returns false if neither makes room.
     fn make_room(&mut self) -> Result<bool, Error> {
         let Some(bounds) = &mut self.bounds else { return Ok(false) };
         let present = self.segment.begin().or(self.last.map(|(t, _)| t)).unwrap_or(0);
@@ -300,7 +301,7 @@ impl Writer {
             Ok(())
         };
         match drop() {
-            // Retried after the next segment.
+            // Tried again after the next segment.
             Err(error) if is_full(&error) => Ok(()),
             other => other.map_err(|error| self.error(error)),
         }
@@ -313,7 +314,7 @@ impl Writer {
         }
     }
 
-    /// Moves the end of a gap of an earlier sample; stored with the next sample, or by [`finish`](Writer::finish).
+    /// Moves the end of a gap of an earlier sample. This is stored with the next sample, or by [`finish`](Writer::finish).
     pub fn prolong_gap(&mut self, source: &str, begin: Nanos, end: Nanos) {
         self.prolonged_gaps
             .retain(|(other, other_begin, _)| (other.as_str(), *other_begin) != (source, begin));
@@ -322,7 +323,7 @@ impl Writer {
 
     fn check(&self, sample: &Sample, table: &SeriesTable) -> Result<(), Error> {
         let tick = &sample.tick;
-        // No tick precedes the zero of the recording.
+        // No tick is before the zero of the recording.
         let (last_t, last_incarnation) = self.last.unwrap_or((-1, 0));
         if tick.t <= last_t || tick.incarnation < last_incarnation {
             let (t, incarnation) = (tick.t, tick.incarnation);
@@ -411,7 +412,7 @@ impl Writer {
     fn checkpoint(&mut self, t: Nanos) {
         if t.saturating_sub(self.last_checkpoint) >= CHECKPOINT_INTERVAL_NS {
             self.last_checkpoint = t;
-            // If it fails (a full disk, a reader), all data are still in the log, and the next one may succeed.
+            // If this fails (because of a full disk or a reader), all data are still in the log, and the next checkpoint may succeed.
             let _ = match self.bounds {
                 Some(_) => ring::restart_log(&self.connection).map(drop),
                 None => self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())),
@@ -429,7 +430,7 @@ impl Writer {
     fn store_sealed(&mut self) -> Result<(), Error> {
         if !self.sealed.is_empty() {
             if self.bounds.is_some() {
-                // Makes room in the log for all of them.
+                // Makes room in the log for all chunks.
                 ring::restart_log(&self.connection).map_err(|error| self.error(error))?;
             }
             self.with_room(|writer| writer.put_sealed())?;
@@ -440,7 +441,7 @@ impl Writer {
 
     fn put_sealed(&self) -> rusqlite::Result<()> {
         let transaction = self.connection.unchecked_transaction()?;
-        // First, so that the chunks can reuse its pages.
+        // Done first, so that the chunks can reuse the pages.
         transaction.execute("DELETE FROM hot", [])?;
         for Sealed { begin, end, blob } in &self.sealed {
             transaction
@@ -461,7 +462,7 @@ impl Writer {
 
     /// Finishes the recording: leaves a single file, and opens it for reading.
     ///
-    /// If there is no room even for this, everything written stays readable as it is.
+    /// If there is not enough space to finish, all data written so far remain readable.
     pub fn finish(mut self) -> Result<Reader, Error> {
         self.seal();
         self.store_sealed()?;
@@ -485,7 +486,7 @@ impl Writer {
             .mapped(|_| Ok(()))
             .try_for_each(|row| row)?;
         self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
-        // Refused while another process reads; then an empty log stays next to the complete file.
+        // SQLite refuses this while another process reads; then an empty log remains next to the complete file.
         match self.connection.query_row("PRAGMA journal_mode = DELETE", [], |_| Ok(())) {
             Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy) => Ok(()),
             other => other,

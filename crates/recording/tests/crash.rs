@@ -1,4 +1,4 @@
-//! Writers that are killed, concurrent readers, full and read-only disks.
+//! Tests with killed writers, concurrent readers, and full and read-only disks.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "an unexpected value must end a test")]
 
@@ -19,12 +19,12 @@ use rusqlite::Connection;
 
 use common::{Disk, Random, assert_same, recorded, replayed, samples};
 
-/// File that the helper process writes to.
+/// Environment variable: file that the helper process writes to.
 const HELPER_FILE: &str = "BEAMTUNE_TEST_RECORD_INTO";
-/// Second at which the helper stops if the test has died.
+/// Second at which the helper stops even if the test has died and does not kill it.
 const HELPER_SECONDS: i64 = 3_000;
 
-/// Not a test: the process that the tests below start and kill. It prints each second that it has stored.
+/// Not a test, but the process that the tests below start and kill. It prints each second that it has stored.
 #[test]
 fn helper_that_records_until_it_is_killed() {
     let Some(path) = std::env::var_os(HELPER_FILE) else { return };
@@ -38,7 +38,7 @@ fn helper_that_records_until_it_is_killed() {
     // Reached only if the test has died.
 }
 
-/// The helper process, killed when dropped.
+/// The helper process; dropping this value kills it.
 struct Helper {
     process: Child,
     output: BufReader<ChildStdout>,
@@ -57,7 +57,7 @@ impl Helper {
         Helper { process, output, stored: -1 }
     }
 
-    /// Waits until a second has been stored.
+    /// Waits until the helper has stored a second.
     fn wait_for(&mut self, second: i64) {
         while self.stored < second && self.read_line() {}
         assert!(self.stored >= second, "the helper has ended at {}", self.stored);
@@ -72,7 +72,7 @@ impl Helper {
         more
     }
 
-    /// Kills it like `kill -9`; returns the last second that it has reported as stored.
+    /// Kills the helper like `kill -9`; returns the last second that it has reported as stored.
     fn kill(mut self) -> i64 {
         self.process.kill().expect("killed");
         self.process.wait().expect("ended");
@@ -88,7 +88,7 @@ impl Drop for Helper {
     }
 }
 
-/// Remains of a killed writer: the file, the log and the index.
+/// Creates the files of a killed writer: the recording, the log and its index. Returns the path and the last second reported as stored.
 fn killed(directory: &Path, second: i64) -> (PathBuf, i64) {
     let path = directory.join("killed.btr");
     let mut helper = Helper::start(&path);
@@ -113,7 +113,7 @@ fn a_killed_writer_loses_no_stored_sample() {
         let reader = Reader::open(&path).expect("opened");
         assert!(!reader.is_closed());
         let found = replayed(&reader);
-        // One more sample may have been stored and not reported.
+        // One more sample may have been stored than was reported.
         let reported = stored as usize + 1;
         assert!(
             (reported..=reported + 1).contains(&found.len()),
@@ -139,7 +139,7 @@ fn a_recording_can_be_read_while_another_process_writes_it() {
     let follower = Reader::open(&path).expect("opened");
     let mut following = follower.samples();
     let mut followed = Vec::new();
-    // Across the ends of two segments.
+    // This range includes the ends of two segments.
     for second in (50..750).step_by(70) {
         helper.wait_for(second);
         let reported = helper.stored as usize + 1;
@@ -160,7 +160,7 @@ fn a_recording_can_be_read_while_another_process_writes_it() {
 }
 
 #[test]
-fn two_writers_never_share_a_file() {
+fn only_one_writer_can_write_to_a_file() {
     let directory = tempfile::tempdir().expect("directory");
     let path = directory.path().join("busy.btr");
     let mut helper = Helper::start(&path);
@@ -172,7 +172,7 @@ fn two_writers_never_share_a_file() {
     helper.wait_for(6);
     let stored = helper.kill();
 
-    // A dead writer does not exclude others. Its log must not become part of the new recording.
+    // A dead writer does not exclude other writers. Its log must not become part of the new recording.
     assert!(stored >= 6);
     assert!(path.with_extension("btr-wal").exists(), "the log of the killed writer");
     let (samples, table) = samples(2);
@@ -208,7 +208,7 @@ fn a_short_finished_recording_is_one_small_file() {
     recorded(&path, 11);
     assert_eq!(names(directory.path()), ["a.btr"]);
     let size = fs::metadata(&path).expect("there").len();
-    // A page of 4 KiB for each table and index, and at most five more for their content.
+    // A page of 4 KiB for each table and index, and at most five more pages for their content.
     let database = Connection::open(&path).expect("opened");
     let count = "SELECT count(*) FROM sqlite_schema WHERE rootpage > 0";
     let used: i64 = database.query_row(count, [], |row| row.get(0)).expect("counted");
@@ -248,7 +248,7 @@ fn finish_completes_the_file_while_a_reader_is_open() {
 }
 
 #[test]
-fn remains_of_a_crash_can_be_read_in_a_read_only_directory() {
+fn recording_of_a_killed_writer_can_be_read_in_a_read_only_directory() {
     let directory = tempfile::tempdir().expect("directory");
     let (path, stored) = killed(directory.path(), 330);
     for with_index in [true, false] {
@@ -282,7 +282,7 @@ fn a_finished_recording_can_be_read_in_a_read_only_directory() {
     assert_same(&replayed(&Reader::open(&path).expect("opened")), &samples);
 }
 
-/// A clock that moves only during sleeps; at instant `at` it calls `what`.
+/// A clock that moves only during sleeps, and calls `what` at instant `at`.
 struct Scene<'a> {
     now: Cell<Nanos>,
     at: Nanos,
@@ -306,7 +306,7 @@ impl Clock for Scene<'_> {
     }
 }
 
-/// A source whose samples take 20 kB.
+/// A source with samples of 20 kB.
 struct Wide(Random);
 
 impl Source for Wide {
@@ -367,7 +367,7 @@ fn on_a_full_disk_the_recording_ends_with_a_message_and_stays_readable() {
 }
 
 #[test]
-fn the_recording_continues_with_a_gap_once_there_is_room_again() {
+fn the_recording_continues_with_a_gap_once_the_disk_has_space_again() {
     let disk = match Disk::of(6_000) {
         Ok(disk) => disk,
         Err(why) => return println!("skipped, because no tmpfs can be mounted here ({why})"),

@@ -1,4 +1,4 @@
-//! Damaged, truncated, foreign and hostile files: a clear message or the readable rest, never a panic.
+//! Tests with damaged, truncated, foreign and hostile files: the result is a clear message or the readable part, never a panic.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "an unexpected value must end a test")]
 
@@ -14,7 +14,7 @@ use flate2::Crc;
 use rusqlite::Connection;
 use tempfile::TempDir;
 
-/// A finished recording of some seconds in its own directory.
+/// Creates a finished recording of some seconds in its own directory.
 fn recording(seconds: i64) -> (TempDir, PathBuf, Vec<Sample>) {
     let directory = tempfile::tempdir().expect("directory");
     let path = directory.path().join("a.btr");
@@ -36,7 +36,7 @@ fn crc(bytes: &[u8]) -> u32 {
     crc.sum()
 }
 
-/// Reads everything, which must not panic, and returns the readable samples.
+/// Reads all data, which must not panic, and returns the readable samples.
 fn read_all(path: &Path) -> Result<Vec<Sample>, Error> {
     let reader = Reader::open(path)?;
     let samples = reader.samples().collect();
@@ -134,7 +134,7 @@ fn data_missing_in_older_versions_are_not_damage() {
     assert_same(&replayed(&reader), &samples);
     let period = reader.period(&Selection::default()).expect("readable");
     assert!(period.carriers.is_empty() && period.gaps.iter().all(|gap| gap.kind != TroubleKind::Garbled));
-    // A view in place of the missing table is not read.
+    // A view with the name of the missing table is not read.
     change(
         &path,
         "CREATE VIEW carrier AS WITH RECURSIVE more(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM more) SELECT id FROM more",
@@ -208,7 +208,7 @@ fn garbled_content_with_a_valid_checksum_does_not_panic() {
         let whole: Vec<u8> = connection.query_row(read, [id], |row| row.get(0)).expect("read");
         let mut blob = whole.clone();
         for _ in 0..=random.below(4) {
-            // The most important bytes are at the front.
+            // Changes the front more often, since it has the most important bytes.
             let front = 1 << random.below(14);
             let at = random.below(blob.len().min(front) as u64) as usize;
             blob[at] = random.bits() as u8;
@@ -220,11 +220,11 @@ fn garbled_content_with_a_valid_checksum_does_not_panic() {
         gaps += samples.iter().flat_map(|s| &s.gaps).filter(|gap| gap.kind == TroubleKind::Garbled).count();
         connection.execute(write, (id, &whole, crc(&whole))).expect("written");
     }
-    assert!(gaps > 10, "{gaps} of 60 were noticed");
+    assert!(gaps > 10, "{gaps} of 60 changes were detected");
 }
 
 #[test]
-fn a_garbled_row_costs_only_itself() {
+fn only_the_garbled_row_is_lost() {
     let (_directory, path, mut expect) = recording(400);
     change(
         &path,
@@ -271,12 +271,12 @@ fn a_truncated_file_is_read_with_a_gap() {
         match Reader::open(&cut) {
             Ok(reader) => {
                 assert_eq!(reader.missing_bytes(), Some((whole.len() - offset) as u64), "cut at {offset}");
-                let samples = read_all(&cut).expect("what is left");
+                let samples = read_all(&cut).expect("the readable part");
                 assert!(!samples.is_empty(), "cut at {offset}");
                 max = max.max(samples.len());
-                // A row across the cut may have lost its last bytes, since SQLite has no checksums of rows.
+                // One tick may be wrong: a row at the cut may have lost its last bytes, and SQLite has no checksums of rows.
                 let known = samples.iter().filter(|s| expect.iter().any(|e| e.tick == s.tick)).count();
-                assert!(known + 1 >= samples.len(), "cut at {offset}: no other ticks than were written");
+                assert!(known + 1 >= samples.len(), "cut at {offset}: ticks that were never written");
                 let period = reader.period(&Selection::default()).expect("readable");
                 let why = format!("the file is truncated, {} bytes are missing", whole.len() - offset);
                 assert!(period.gaps.iter().any(|gap| gap.reason.contains(&why)), "cut at {offset}");
@@ -294,7 +294,7 @@ fn a_truncated_file_is_read_with_a_gap() {
 }
 
 #[test]
-fn a_lost_page_costs_its_own_content() {
+fn only_the_content_of_a_damaged_page_is_lost() {
     let (_directory, path, expect) = recording(900);
     let whole = fs::read(&path).expect("read");
     let pages = whole.len() / 4_096;
@@ -304,7 +304,7 @@ fn a_lost_page_costs_its_own_content() {
     for page in 0..pages {
         let mut bytes = whole.clone();
         let content = &mut bytes[page * 4_096..][..4_096];
-        // A bad sector reads as zeros, or as other data.
+        // A bad sector is read as zeros, or as other data.
         if page % 2 == 0 {
             content.fill(0);
         } else {
@@ -316,13 +316,13 @@ fn a_lost_page_costs_its_own_content() {
                 opened += 1;
                 kept += samples.len();
                 let known = samples.iter().filter(|s| expect.iter().any(|e| e.tick == s.tick)).count();
-                assert_eq!(known, samples.len(), "page {page}: no other ticks than were written");
+                assert_eq!(known, samples.len(), "page {page}: ticks that were never written");
             }
             Err(error) => println!("page {page}: {error}"),
         }
     }
     println!("{opened} of {pages} could be opened, with {} samples on average", kept / opened.max(1));
-    // Only the first page, the schema, and root pages of essential tables may cost everything.
+    // Everything may be lost only if the page is the first one, part of the schema, or the root page of an essential table.
     assert!(opened + 8 >= pages, "{opened} of {pages}");
     assert!(kept > opened * 700, "{} samples on average", kept / opened);
 }
@@ -337,7 +337,7 @@ fn flipped_bytes_never_panic() {
     for _ in 0..150 {
         let mut bytes = whole.clone();
         for _ in 0..=random.below(8) {
-            // The first pages hold more essential data.
+            // Changes the first pages more often, since they have more essential data.
             let range = if random.below(3) == 0 { 8_192 } else { bytes.len() as u64 };
             bytes[random.below(range) as usize] = random.bits() as u8;
         }
@@ -357,7 +357,7 @@ fn a_hostile_database_is_rejected() {
         "FILE is damaged and unreadable (the table meta is missing); copy it again from its origin"
     );
 
-    // A view that never ends in place of a table.
+    // An endless view in place of a table.
     let (_directory, path, _) = recording(3);
     change(
         &path,

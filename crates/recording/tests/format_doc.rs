@@ -1,4 +1,4 @@
-//! `docs/recording-format.md` matches the code: its schema, its tables of metrics and facts, and its Python reader.
+//! Tests that `docs/recording-format.md` matches the code: its schema, its tables of metrics and facts, and its Python reader.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "an unexpected value must end a test")]
 
@@ -12,7 +12,7 @@ use beamtune_model::{Sample, SeriesTable, facts, metrics};
 use beamtune_recording::{APPLICATION_ID, Existing, FORMAT, Reader, Writer};
 use common::{recorded, samples};
 
-/// If set to 1, the tests write the generated tables to the document instead of comparing them.
+/// Environment variable; if set, the tests write the generated parts to the document instead of comparing them.
 const REGENERATE: &str = "BEAMTUNE_REGENERATE_DOCS";
 
 fn document() -> (PathBuf, String) {
@@ -21,13 +21,13 @@ fn document() -> (PathBuf, String) {
     (path, text)
 }
 
-/// The text between two marks.
+/// Returns the text between two marks.
 fn between<'a>(text: &'a str, begin: &str, end: &str) -> &'a str {
     let (_, rest) = text.split_once(begin).unwrap_or_else(|| panic!("no {begin:?} in the document"));
-    rest.split_once(end).unwrap_or_else(|| panic!("no {end:?} behind {begin:?}")).0
+    rest.split_once(end).unwrap_or_else(|| panic!("no {end:?} after {begin:?}")).0
 }
 
-/// Table of all metrics and families.
+/// Renders the table of all metrics and families.
 fn metrics_table() -> String {
     let mut table = "| group | name | unit | kind | what |\n|---|---|---|---|---|\n".to_owned();
     let mut row = |group: &dyn std::fmt::Display, name: &str, unit, kind, what: &str| {
@@ -51,7 +51,7 @@ fn facts_table() -> String {
     table
 }
 
-/// The statements that create a recording: those of `schema.sql` with their comments, and one per table of rows.
+/// Returns the statements that create a recording: those of `schema.sql` with their comments, and one per typed table.
 fn schema() -> String {
     let by_hand = include_str!("../src/schema.sql");
     let directory = tempfile::tempdir().expect("directory");
@@ -65,7 +65,7 @@ fn schema() -> String {
     statements.fold(format!("```sql\n{by_hand}"), |text, sql| text + &wrapped(&sql) + ";\n") + "```\n"
 }
 
-/// A statement in lines of at most 110 characters.
+/// Wraps a statement into lines of at most 110 characters.
 fn wrapped(sql: &str) -> String {
     let mut lines = vec![String::new()];
     for (index, part) in sql.split(", ").enumerate() {
@@ -105,7 +105,7 @@ fn numbers_in_the_document_match_the_code() {
     assert!(text.contains(&format!("`application_id` is {APPLICATION_ID:#x}")));
 }
 
-/// Readings of one series as printed by the Python reader of the document.
+/// Runs the Python reader of the document, and returns the readings of one series.
 fn python(reader: &Path, file: &Path, series: [&str; 3]) -> Vec<(i64, i64)> {
     let output = Command::new("python3").arg(reader).arg(file).args(series).output().expect("python3");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -140,7 +140,7 @@ fn python_reader_in_the_document_reads_recordings() {
 
     let closed = directory.path().join("closed.btr");
     recorded(&closed, 700);
-    // A recording that is not finished, with its last minutes in `hot`.
+    // An unfinished recording, with its last minutes in `hot`.
     let open = directory.path().join("open.btr");
     let (samples, table) = samples(700);
     let mut writer = Writer::create(&open, Existing::Refuse).expect("created");

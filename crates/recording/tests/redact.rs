@@ -1,4 +1,4 @@
-//! Redacted copies: the file holds no replaced text in any form.
+//! Tests that a redacted copy contains none of the replaced texts in any form.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "an unexpected value must end a test")]
 
@@ -12,7 +12,7 @@ use beamtune_recording::{Existing, Reader, Redaction, Selection, Writer, redact}
 use common::{replayed, sample};
 use proptest::prelude::*;
 
-/// A sample with a secret in each text.
+/// Returns a sample that contains a secret in each text.
 fn marked(second: i64, table: &mut beamtune_model::SeriesTable, secret: &str) -> Sample {
     let plain = sample(second, table);
     let mut out = SampleBuilder::new(table, plain.tick);
@@ -137,7 +137,7 @@ fn marked(second: i64, table: &mut beamtune_model::SeriesTable, secret: &str) ->
     sample
 }
 
-/// Everything that a reader can get from a file, and its raw bytes.
+/// Returns all data that a reader can get from a file, and its raw bytes.
 fn content(path: &Path) -> Vec<String> {
     let reader = Reader::open(path).expect("opened");
     let mut samples = reader.samples();
@@ -175,7 +175,7 @@ proptest! {
     }
 }
 
-/// Replaces all strings in a text, which may be JSON.
+/// Replaces a text, or all strings in it if it is a JSON list.
 fn hidden(text: &str, by: &str) -> String {
     fn hide(value: &mut serde_json::Value, by: &str) {
         match value {
@@ -233,7 +233,7 @@ fn texts_of_all_columns_are_replaced() {
 }
 
 #[test]
-fn numbers_stay_and_equal_texts_stay_equal() {
+fn numbers_are_kept_and_equal_texts_stay_equal() {
     let directory = tempfile::tempdir().expect("directory");
     let (from, to) = (directory.path().join("a.btr"), directory.path().join("b.btr"));
     let before = common::recorded(&from, 700);

@@ -1,4 +1,4 @@
-//! Rings: dropped data, maximum size, and continuation after any kind of end.
+//! Tests of rings: dropped data, maximum size, and continuation after any kind of end.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "an unexpected value must end a test")]
 
@@ -23,13 +23,13 @@ fn ring(keep_seconds: i64) -> Ring {
     Ring { keep: keep_seconds * SECOND_NS, max_bytes: 50_000_000 }
 }
 
-/// Size of file and log together.
+/// Returns the size of file and log together.
 fn size(path: &Path) -> u64 {
     let length = |path: &Path| fs::metadata(path).map_or(0, |file| file.len());
     length(path) + length(&path.with_extension("btr-wal"))
 }
 
-/// Runs SQL with Python's `sqlite3`, for data that the reader does not expose.
+/// Runs a query with Python's `sqlite3`, for data that the reader does not expose.
 fn count(path: &Path, sql: &str) -> i64 {
     let code = "import sqlite3, sys; print(sqlite3.connect(sys.argv[1]).execute(sys.argv[2]).fetchone()[0])";
     let output = Command::new("python3").args(["-c", code]).arg(path).arg(sql).output().expect("python3");
@@ -37,7 +37,7 @@ fn count(path: &Path, sql: &str) -> i64 {
 }
 
 #[test]
-fn a_ring_holds_the_last_hours_like_a_recording_that_began_then() {
+fn a_ring_equals_a_recording_that_began_at_its_first_sample() {
     let directory = tempfile::tempdir().expect("directory");
     let path = directory.path().join("a.btr");
     let (all, table) = samples(2_500);
@@ -47,7 +47,7 @@ fn a_ring_holds_the_last_hours_like_a_recording_that_began_then() {
     let mut followed = Vec::new();
     for sample in &all {
         writer.append(sample, &table).expect("stored");
-        // Always a little behind, even while data are dropped.
+        // Follows with a delay, even while data are dropped.
         if sample.tick.t % (70 * SECOND_NS) == 0 {
             followed.extend(follower.by_ref().map(|sample| sample.expect("readable")));
         }
@@ -55,9 +55,9 @@ fn a_ring_holds_the_last_hours_like_a_recording_that_began_then() {
     let reader = Reader::open(&path).expect("opened while it is written");
     let found = replayed(&reader);
     let first = found[0].tick.t / SECOND_NS;
-    // The last segment was sealed at 2,400 s; 900 s before that were kept, and the rest of the segment there.
+    // The last segment was sealed at 2,400 s. The 900 s before it are kept, with the whole segment in which they begin.
     assert_eq!(first, 1_500);
-    // Data that still apply come with the first sample.
+    // Earlier data that still apply are part of the first sample.
     let mut expect: Vec<Sample> = all[1_500..].to_vec();
     expect[0].incarnation.clone_from(&all[500].incarnation);
     expect[0].facts.clone_from(&all[500].facts);
@@ -66,7 +66,7 @@ fn a_ring_holds_the_last_hours_like_a_recording_that_began_then() {
     assert!(followed.len() > 2_400);
 
     let lives = reader.lives().expect("readable");
-    assert_eq!(lives.len(), 1, "the first incarnation has no ticks left");
+    assert_eq!(lives.len(), 1, "the ticks of the first incarnation were dropped");
     assert_eq!((lives[0].id, lives[0].begin), (1, 1_500 * SECOND_NS));
     let period = reader.period(&Selection::default()).expect("readable");
     assert_eq!((period.begin, period.ticks), (1_500 * SECOND_NS, 1_000));
@@ -136,7 +136,7 @@ fn a_lasting_gap_is_kept_with_the_data_that_it_explains() {
     assert_eq!(period.gaps.len(), 1);
     assert_eq!(period.gaps[0].end, 1_499 * SECOND_NS);
     let part = Selection { from: Some(1_400 * SECOND_NS), ..Selection::default() };
-    assert_eq!(reader.period(&part).expect("readable").gaps.len(), 1, "it reaches into every part");
+    assert_eq!(reader.period(&part).expect("readable").gaps.len(), 1, "the gap extends into every part");
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn unreferenced_texts_are_deleted() {
     assert_eq!(count(&path, missing), 0);
 }
 
-/// A sample with noise in 1,000 series, 9 kB.
+/// Returns a sample of 9 kB, with noise in 1,000 series.
 fn wide(second: i64, random: &mut Random, table: &mut SeriesTable) -> Sample {
     let t = second * SECOND_NS;
     let span = Some(Span { begin: t, end: t + 1_000_000 });
@@ -174,7 +174,7 @@ fn wide(second: i64, random: &mut Random, table: &mut SeriesTable) -> Sample {
 }
 
 #[test]
-fn a_ring_never_exceeds_its_size_and_notices_once_that_it_holds_less() {
+fn a_ring_never_exceeds_its_size_and_reports_once_that_it_keeps_less() {
     let directory = tempfile::tempdir().expect("directory");
     let path = directory.path().join("a.btr");
     let max_bytes = 14_000_000;
@@ -189,7 +189,7 @@ fn a_ring_never_exceeds_its_size_and_notices_once_that_it_holds_less() {
         notices.extend(writer.take_notices());
     }
     assert!(largest <= max_bytes, "{largest} bytes");
-    assert!(largest > max_bytes * 3 / 4, "{largest} bytes: the room is used");
+    assert!(largest > max_bytes * 3 / 4, "{largest} bytes: the space is not used");
     assert_eq!(notices.len(), 1, "{notices:?}");
     assert!(
         notices[0].starts_with("14 MB hold ") && notices[0].contains("of this node, not 1440"),
@@ -213,7 +213,7 @@ fn a_ring_never_exceeds_its_size_and_notices_once_that_it_holds_less() {
 }
 
 #[test]
-fn a_ring_does_not_exceed_its_size_because_of_a_lasting_reader() {
+fn a_reader_that_keeps_a_transaction_open_does_not_let_a_ring_exceed_its_size() {
     let directory = tempfile::tempdir().expect("directory");
     let path = directory.path().join("a.btr");
     let bounds = Ring { keep: 86_400 * SECOND_NS, max_bytes: 14_000_000 };
@@ -253,12 +253,12 @@ fn a_ring_does_not_exceed_its_size_because_of_a_lasting_reader() {
     store(&mut writer, 700).expect("stored again");
 }
 
-/// File that the helper process writes to.
+/// Environment variable: file that the helper process writes to.
 const HELPER_FILE: &str = "BEAMTUNE_TEST_RING";
-/// Second at which the helper begins.
+/// Environment variable: second at which the helper begins.
 const HELPER_FROM: &str = "BEAMTUNE_TEST_RING_FROM";
 
-/// Not a test: the process that the test below starts and kills. It prints each second that it has stored.
+/// Not a test, but the process that the test below starts and kills. It prints each second that it has stored.
 #[test]
 fn helper_that_goes_on_in_a_ring_until_it_is_killed() {
     let Some(path) = std::env::var_os(HELPER_FILE) else { return };
@@ -300,11 +300,11 @@ fn a_ring_continues_after_a_killed_writer() {
             }
             Some(stored)
         };
-        while take(output.next()).expect("it has not ended") < until {}
+        while take(output.next()).expect("the helper is still running") < until {}
         helper.kill().expect("killed");
         helper.wait().expect("ended");
         while take(output.next()).is_some() {}
-        // One more sample may have been stored and not reported.
+        // One more sample may have been stored than was reported.
         let found = Reader::open(&path).expect("opened").samples().count() as i64;
         assert!((stored + 1..=stored + 2).contains(&found), "{found} samples, {stored} reported");
         next = found;
@@ -312,7 +312,7 @@ fn a_ring_continues_after_a_killed_writer() {
     let reader = Writer::ring(&path, ring(100_000), NODE).expect("continued").finish().expect("finished");
     let (expect, _) = samples(next);
     assert_same(&replayed(&reader), &expect);
-    // The same after a finished recording.
+    // A ring also continues after a finished recording.
     let mut writer = Writer::ring(&path, ring(100_000), NODE).expect("continued");
     let (more, table) = samples(next + 5);
     more[next as usize..].iter().for_each(|sample| writer.append(sample, &table).expect("stored"));
@@ -375,7 +375,7 @@ fn on_a_full_disk_a_ring_drops_data_and_continues() {
     assert_eq!(found.last().map(|sample| sample.tick.t), Some(1_499 * SECOND_NS));
     assert!((100..1_500).contains(&found.len()), "{} samples", found.len());
 
-    // Another program takes all free space: the ring reuses its own.
+    // Another program takes all free space; the ring reuses its own space.
     let other = disk.path().join("other");
     let filled = fs::write(&other, vec![0; 12_000_000]).expect_err("full");
     assert_eq!(filled.kind(), std::io::ErrorKind::StorageFull);
@@ -407,7 +407,7 @@ impl Clock for Scene {
     }
 }
 
-/// A host with one metric and an incarnation.
+/// A host with one metric, which announces an incarnation.
 struct Host<'a> {
     boot: &'a str,
     announced: bool,
@@ -446,11 +446,11 @@ fn a_restarted_recorder_continues_the_incarnation_with_a_gap() {
         let sources = Sources { vm: None, host: Some(&mut Host { boot, announced: false }) };
         record(&plan, sources, &clock, &Stop::default(), &mut writer, |_| ()).expect("recorded");
         begin / SECOND_NS
-        // Left as after a kill.
+        // The writer is dropped, so the file is left as after a kill.
     };
     assert_eq!(run(noon, "boot 1"), 0);
     assert_eq!(run(noon + 3_600 * SECOND_NS, "boot 1"), 3_600);
-    // The wall clock was set back by an hour in between.
+    // The wall clock was set back between the two runs.
     assert_eq!(run(noon + 600 * SECOND_NS, "boot 1"), 3_621);
     assert_eq!(run(noon + 4_000 * SECOND_NS, "boot 2"), 3_641 + 3_380);
 
@@ -475,7 +475,7 @@ fn a_restarted_recorder_continues_the_incarnation_with_a_gap() {
     assert_eq!((at(0), at(20), at(3_610)), (Some(0), Some(20), Some(3_610)));
     assert_eq!((at(3_621), at(3_641), at(7_021)), (Some(600), Some(620), Some(4_000)));
     let instant = |second: i64| reader.instant_of(noon + second * SECOND_NS).map(|t| t / SECOND_NS);
-    assert_eq!(instant(610), Some(3_631), "the later of two");
+    assert_eq!(instant(610), Some(3_631), "the later one of two instants");
     assert_eq!(instant(10), Some(10));
     assert_eq!(instant(4_010), Some(7_031));
 }

@@ -1,20 +1,20 @@
-//! The CPU account as text: a line for each part; the parts add up to the whole.
+//! The CPU account as text: one line per part; the parts add up to the total.
 
 use beamtune_model::{CpuAccount, Share, Use};
 
 use crate::text::{self, Style};
 
-/// Parts below this, in hundredths of a core, are summed up: the clocks of the VM and of the kernel differ by as much.
+/// Smaller parts, in hundredths of a core, are summed up: the clocks of the VM and of the kernel differ by as much.
 const SMALL: i64 = 2;
 
-/// Groups of parts, by what had the CPUs.
+/// Groups of parts, by who used the CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Group {
-    /// The VM and its external programs.
+    /// CPU used by the VM and its external programs.
     Used,
-    /// Others, while the VM could have used it or had nothing to do.
+    /// CPU used by others, or withheld by the quota.
     Taken,
-    /// Nothing.
+    /// Idle CPU.
     Idle,
 }
 
@@ -37,7 +37,7 @@ impl Group {
     }
 }
 
-/// The name of a part; `alone` is the only runnable process, if there is one.
+/// Returns the name of a part. `alone` is the only runnable process, for [`Use::SerialProcess`].
 fn words(what: Use, alone: Option<&str>) -> String {
     let words = match what {
         Use::Code => "Erlang code",
@@ -67,13 +67,13 @@ fn words(what: Use, alone: Option<&str>) -> String {
     words.to_owned()
 }
 
-/// A part of the account in hundredths of a core.
+/// A part of the account, rounded to hundredths of a core.
 struct Part<'a> {
     share: &'a Share,
     hundredths: i64,
 }
 
-/// All parts, rounded so that they add up to the rounded whole: the parts that are rounded down most get the remainder.
+/// Rounds all parts so that they add up to the rounded total: the remainder goes to the parts that are rounded down most.
 fn parts(account: &CpuAccount) -> Vec<Part<'_>> {
     let hundredths = |cores: f64| 100.0 * cores;
     let mut parts: Vec<Part<'_>> = account
@@ -96,12 +96,12 @@ fn cores(hundredths: i64) -> String {
     format!("{:.2}", hundredths as f64 / 100.0)
 }
 
-/// Cells of the bar.
+/// Number of cells in the bar.
 const BAR_CELLS: usize = 20;
-/// Parts of a group that are named.
+/// Maximum number of parts of a group that are named.
 const MAX_NAMED: usize = 3;
 
-/// The account in a few lines: a bar, how much was used and by what, and why the rest was not used. `alone` is the only runnable
+/// Renders the account in a few lines: a bar, the CPU used and by what, and why the rest was not used. `alone` is the only runnable
 /// process, if there is one.
 pub fn bar(account: &CpuAccount, alone: Option<&str>, style: Style) -> String {
     let parts = parts(account);
@@ -128,7 +128,8 @@ pub fn bar(account: &CpuAccount, alone: Option<&str>, style: Style) -> String {
     out
 }
 
-/// The largest parts of each group, and the sum of the others, which is added to the largest part if it is too small for an entry.
+/// Returns the largest parts of each group, and the sum of the others. If this sum is too small for an entry, it is added to the largest
+/// part.
 fn named(parts: &[Part<'_>], groups: &[Group], alone: Option<&str>) -> Vec<String> {
     let is_meant = |part: &&Part<'_>| groups.contains(&Group::of(part.share.what));
     let all: i64 = parts.iter().filter(is_meant).map(|part| part.hundredths).sum();
@@ -156,7 +157,7 @@ fn named(parts: &[Part<'_>], groups: &[Group], alone: Option<&str>) -> Vec<Strin
     large.iter().map(name).chain(other).collect()
 }
 
-/// The account, with a heading.
+/// Renders the account as a table with a heading.
 pub fn render(account: &CpuAccount, style: Style) -> String {
     let heading = format!("Where {:.2} cores went in {}", account.cores, text::seconds(account.seconds));
     let mut out = format!("{}\n", style.bold(&heading));
@@ -255,7 +256,7 @@ CPU  ███████░░░░░░░░░░░░░  0.73 of 2.00 
 
     #[test]
     fn printed_parts_add_up_to_the_printed_whole() {
-        // Each is rounded down alone: 0.33 three times is 0.99.
+        // Rounded one by one, the parts would be 0.33 three times, which is 0.99.
         let thirds = account(
             1.0,
             &[(Use::Code, 1.0 / 3.0, ""), (Use::Ports, 1.0 / 3.0, ""), (Use::Nothing, 1.0 / 3.0, "")],

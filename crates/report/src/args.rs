@@ -1,4 +1,4 @@
-//! The flags of a node: for each, the value in effect and its source.
+//! The flags of a node: for each flag, the value in effect and its source.
 
 use beamtune_flags::args::{By, Given, Input, Overview, place_name};
 use beamtune_flags::lint::holds_secret;
@@ -11,50 +11,50 @@ use crate::json::pretty;
 use crate::table::{Align::Left, Table};
 use crate::text::{clean, clean_words, wrap};
 
-/// Longest default that is shown in full, in characters: some are sentences.
+/// Maximum length of a default that is shown in full, in characters: some defaults are sentences.
 const DEFAULT_CHARS: usize = 70;
 
-/// One flag, as shown.
+/// One flag of the sheet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Row {
     /// `+sbwt`.
     pub flag: String,
-    /// `None` for a flag without one.
+    /// Value in effect; `None` for a flag without a value.
     pub value: Option<String>,
-    /// `rel/vm.args:12`, `ERL_FLAGS`, `default`.
+    /// Source of the value: `rel/vm.args:12`, `ERL_FLAGS`, `default`.
     pub from: String,
-    /// Not set: the value is the default of the release.
+    /// Whether the flag is not set, so that the value is the default of the release.
     pub is_default: bool,
-    /// The value is filled in later: what is shown is a template or a variable.
+    /// Whether the value is filled in when the node starts; `value` is then a template or a variable.
     pub dynamic: bool,
-    /// It is set in a part of the file that may not apply.
+    /// Whether the flag is set in a part of the file that applies only under a condition.
     pub conditional: bool,
-    /// Values that it overrides, the strongest first.
+    /// Values that this value overrides, in descending order of precedence.
     pub instead_of: Vec<Lost>,
 }
 
 /// An overridden value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Lost {
-    /// `None` for a flag without one.
+    /// The value; `None` for a flag without a value.
     pub value: Option<String>,
-    /// As of [`Row::from`].
+    /// Source of the value, as in [`Row::from`].
     pub from: String,
 }
 
 /// The flags of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Sheet {
-    /// The emulator's flags.
+    /// Flags of the emulator.
     pub emulator: Vec<Row>,
-    /// Flags for `init` and applications.
+    /// Flags of `init` and of applications.
     pub others: Vec<Row>,
-    /// What is in a file without any effect, and why.
+    /// Parts of the files that have no effect, each with the reason.
     pub idle: Vec<String>,
 }
 
 impl Sheet {
-    /// The flags in files; `names` are their paths, in the same order.
+    /// Creates the sheet of a set of files; `names` are their paths, in the same order.
     pub fn of_files(names: &[&str], inputs: &[Input], overview: &Overview) -> Sheet {
         let place = |given: &Given| place(names, inputs, given);
         let emulator = overview.emulator.iter().map(|known| {
@@ -97,7 +97,7 @@ impl Sheet {
         Sheet { emulator: emulator.collect(), others: others.collect(), idle: idle.collect() }
     }
 
-    /// The flags of a running node, from [`in_effect`](beamtune_flags::in_effect).
+    /// Creates the sheet of a running node, from [`in_effect`](beamtune_flags::in_effect).
     pub fn of_node(settings: &[Setting]) -> Sheet {
         let row = |setting: &Setting| Row {
             flag: setting.flag.clone(),
@@ -128,7 +128,7 @@ fn origin(origin: &Origin) -> String {
     }
 }
 
-/// `docker-compose.yml:7 ERL_FLAGS`.
+/// Formats the place of a flag: `docker-compose.yml:7 ERL_FLAGS`.
 fn place(names: &[&str], inputs: &[Input], given: &Given) -> String {
     let name = names.get(given.file).copied().unwrap_or_default();
     let Some(input) = inputs.get(given.file) else { return name.to_owned() };
@@ -137,7 +137,7 @@ fn place(names: &[&str], inputs: &[Input], given: &Given) -> String {
     format!("{name}:{line} {within}").trim_end().to_owned()
 }
 
-/// The sheet as tables: flags that are set, flags at their default, and flags for others than the emulator.
+/// Renders the sheet as tables: emulator flags that are set, flags for `init` and applications, and emulator flags at their default.
 pub fn text(sheet: &Sheet, style: Style) -> String {
     let mut out = String::new();
     let (given, default): (Vec<&Row>, Vec<&Row>) = sheet.emulator.iter().partition(|row| !row.is_default);
@@ -172,7 +172,7 @@ fn table(rows: &[&Row]) -> Table {
     let mut table = Table::new(&columns);
     for row in rows {
         let mut value = clean(row.value.as_deref().unwrap_or_default());
-        // The page of the flag shows long ones in full.
+        // Long defaults are shown in full on the page of the flag.
         if row.is_default && value.chars().count() > DEFAULT_CHARS {
             value = value.chars().take(DEFAULT_CHARS - 1).chain(['…']).collect();
         }
@@ -194,7 +194,7 @@ fn table(rows: &[&Row]) -> Table {
     table
 }
 
-/// The sheet as JSON.
+/// Renders the sheet as JSON.
 pub fn json(sheet: &Sheet) -> String {
     pretty(sheet)
 }
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn each_value_is_shown_with_its_place_and_what_it_overrides() {
+    fn each_value_has_its_place_and_the_overridden_values() {
         let sheet = sheet(&[
             (
                 "rel/vm.args",

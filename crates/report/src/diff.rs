@@ -1,7 +1,7 @@
 //! The differences between two recordings.
 //!
-//! Two recordings rarely saw the same load, so counters are also compared per unit of work done.
-//! Work is taken to be reductions, the VM's own measure; without them, time.
+//! Two recordings rarely have the same load, so counters are compared per unit of work. The unit of work is a reduction, the VM's own
+//! measure; if reductions are unknown, counters are compared per second.
 
 mod locks;
 
@@ -13,28 +13,28 @@ use crate::text::{self, Style};
 
 pub use locks::{Measure, Moved, moved};
 
-/// A change of less than this is not shown.
+/// Smaller relative changes are not shown.
 const MIN_CHANGE: f64 = 0.05;
-/// Rows of a comparison.
+/// Maximum number of rows of a comparison.
 const ROWS: usize = 40;
 
 /// One series in both periods.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Change {
-    /// `group.name`, with the entity where there is one.
+    /// `group.name`, with the entity if there is one.
     pub name: String,
-    /// Rate per second, or mean of a gauge.
+    /// In A: rate of a counter per second, or mean of a gauge.
     pub a: f64,
-    /// The same of the other.
+    /// The same value in B.
     pub b: f64,
-    /// b / a, of counters per unit of work; `None` where a is zero.
+    /// Ratio b / a, for counters per unit of work; `None` if a is zero.
     pub ratio: Option<f64>,
     unit: Unit,
     kind: Kind,
 }
 
-/// All series in both periods, the largest change first. Single threads, allocator instances and the recorder's own series are left out:
-/// they differ at random.
+/// Returns all series that both periods have, the largest change first. Leaves out single threads, allocator instances and the series about
+/// beamtune itself, which differ at random.
 pub fn changes(a: &Period, b: &Period) -> Vec<Change> {
     let work = |period: &Period| period.rate(&metrics::REDUCTIONS, "").ok().filter(|rate| *rate > 0.0);
     let scale = match (work(a), work(b)) {
@@ -73,7 +73,7 @@ pub fn changes(a: &Period, b: &Period) -> Vec<Change> {
     changes
 }
 
-/// The comparison as text.
+/// Renders the comparison as text.
 pub fn render(a: &Period, b: &Period, style: Style) -> String {
     let mut out = format!(
         "A  {} · {}\nB  {} · {}\n",
@@ -98,7 +98,7 @@ pub fn render(a: &Period, b: &Period, style: Style) -> String {
         facts.row([key, cut(&left), cut(&right)]);
     }
     let mut sections = vec![facts.render(style)];
-    // Imported text may have no series; that nothing differs then means nothing.
+    // Imported text may have no series; then "no difference" would be misleading.
     if a.series().next().is_some() && b.series().next().is_some() {
         sections.push(series(a, b, style));
     }
@@ -109,7 +109,7 @@ pub fn render(a: &Period, b: &Period, style: Style) -> String {
     out
 }
 
-/// The value of a fact, of a list only the elements that the other period lacks.
+/// Formats the value of a fact; for a list, only the elements that the other period lacks.
 fn fact(period: &Period, other: &Period, key: &str) -> String {
     let value = match (period.facts.list(key), other.facts.list(key)) {
         (Some(list), Some(others)) => {
@@ -120,7 +120,7 @@ fn fact(period: &Period, other: &Period, key: &str) -> String {
     if value.is_empty() { "–".to_owned() } else { text::clean_words(&value) }
 }
 
-/// The differences between series in both periods.
+/// Renders the differences between the series of both periods.
 fn series(a: &Period, b: &Period, style: Style) -> String {
     let work = |period: &Period| {
         period.rate(&metrics::REDUCTIONS, "").map(|rate| text::value(rate, Unit::PerSecond))
@@ -161,7 +161,7 @@ fn series(a: &Period, b: &Period, style: Style) -> String {
     out
 }
 
-/// Facts of a start rather than of a setting.
+/// Facts that differ with each start of the VM or of the recording, so that a difference means nothing.
 const ALWAYS_DIFFERENT: &[&str] =
     &["start_time", "creation", "os_pid", "host_pid", "recorded_by", "locks_watched"];
 
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
     use beamtune_model::{PeriodBuilder, SampleBuilder, SeriesTable, Span, Tick};
 
-    /// Ten seconds in which `reductions` are done and `collections` made each second.
+    /// A period of ten seconds, with this number of reductions and garbage collections per second.
     fn period(reductions: i64, collections: i64, processes: i64) -> Period {
         let mut table = SeriesTable::default();
         let mut builder = PeriodBuilder::default();
@@ -193,14 +193,14 @@ mod tests {
     }
 
     #[test]
-    fn twice_the_work_is_not_a_change_of_its_cost() {
+    fn cost_per_unit_of_work_is_unchanged_if_only_the_work_doubles() {
         let changes = changes(&period(1_000, 50, 7), &period(2_000, 100, 7));
         assert_eq!(ratio(&changes, "vm.garbage_collections"), Some(1.0));
-        assert_eq!(ratio(&changes, "vm.process_count"), None, "equal gauges are no change");
+        assert_eq!(ratio(&changes, "vm.process_count"), None, "equal gauges are not listed");
     }
 
     #[test]
-    fn dearer_work_is_one() {
+    fn more_expensive_work_is_a_change() {
         let changes = changes(&period(1_000, 50, 7), &period(2_000, 300, 14));
         assert_eq!(ratio(&changes, "vm.garbage_collections"), Some(3.0));
         assert_eq!(ratio(&changes, "vm.process_count"), Some(2.0));
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_show_what_the_other_lacks_and_long_values_are_cut() {
+    fn lists_show_elements_that_the_other_lacks_and_long_values_are_cut() {
         let with = |args: &str, model: &str| {
             let mut period = period(1_000, 50, 7);
             period.facts.set(beamtune_model::facts::EMU_ARGS, args);
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn two_equal_recordings_differ_in_nothing() {
+    fn equal_recordings_have_no_differences() {
         let text = render(&period(1_000, 50, 7), &period(1_000, 50, 7), Style::PLAIN);
         assert!(text.contains("No series differs"), "{text}");
     }

@@ -1,4 +1,4 @@
-//! Reference of the VM: the page of a flag, a lock, a microstate or an allocator; a search; what an upgrade changes.
+//! The built-in reference of the VM: pages of flags, locks, microstates and allocators; a search; and changes by an OTP upgrade.
 
 mod changed;
 mod find;
@@ -17,7 +17,7 @@ use beamtune_flags::{Kind, OtpVersion};
 /// The releases that the reference covers.
 pub const RELEASES: std::ops::RangeInclusive<u32> = 21..=29;
 
-/// The name of a kind of setting.
+/// Returns the name of a kind of setting.
 fn kind_name(kind: Kind) -> &'static str {
     match kind {
         Kind::EmulatorFlag => "emulator flag",
@@ -34,16 +34,16 @@ fn kind_name(kind: Kind) -> &'static str {
     }
 }
 
-/// The first sentence of a text.
+/// Returns the first sentence of a text.
 pub fn first_sentence(text: &str) -> &str {
     let end = text.match_indices(". ").map(|(at, _)| at + 1).find(|end| {
-        // "e.g. x" and "1. x" go on.
+        // A full stop as in "e.g. x" or "1. x" does not end a sentence.
         text.get(end + 1..).is_some_and(|rest| rest.starts_with(|c: char| c.is_uppercase() || c == '+'))
     });
     text.get(..end.unwrap_or(text.len())).unwrap_or(text)
 }
 
-/// `from 26.0`, or `always` for what holds from the beginning.
+/// Formats the first version for which something is true: `from 26.0`, or `always` if it is true for all versions.
 fn from_version(from: Option<&OtpVersion>) -> String {
     from.map_or_else(|| "always".to_owned(), |from| format!("from {from}"))
 }

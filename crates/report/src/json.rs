@@ -1,11 +1,11 @@
-//! The diagnosis as JSON. `docs/schema/diagnosis.schema.json` defines the form; fields are only ever added.
+//! The diagnosis as JSON. `docs/schema/diagnosis.schema.json` defines the format. New fields may be added within a version.
 
 use beamtune_model::text::is_hidden;
 use beamtune_model::units::seconds;
 use beamtune_model::{CpuAccount, Diagnosis, Finding, Gap, Level, Outcome, Period, facts};
 use serde::Serialize;
 
-/// Version of the form; increases when a field changes its meaning or is removed.
+/// Version of the format; increased when a field changes its meaning or is removed.
 pub const VERSION: u32 = 3;
 
 #[derive(Serialize)]
@@ -19,7 +19,7 @@ struct Document<'a> {
     judged: Judged<'a>,
 }
 
-/// The outcomes of the rules, and the gaps of the period: the end of each document with findings.
+/// The outcomes of the rules, and the gaps of the period: the last part of each document with findings.
 #[derive(Serialize)]
 pub(crate) struct Judged<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -32,7 +32,7 @@ pub(crate) struct Judged<'a> {
     gaps: Vec<GapDocument<'a>>,
 }
 
-/// Thresholds that were changed.
+/// Thresholds that the user overrides.
 #[derive(Serialize)]
 struct Changed<'a> {
     file: &'a str,
@@ -144,7 +144,7 @@ impl<'a> Judged<'a> {
     }
 }
 
-/// The diagnosis as a JSON document, indented, with a newline at its end.
+/// Renders the diagnosis as a JSON document, indented, with a final newline.
 pub fn render(period: &Period, diagnosis: &Diagnosis) -> String {
     let document = Document {
         version: VERSION,
@@ -157,8 +157,8 @@ pub fn render(period: &Period, diagnosis: &Diagnosis) -> String {
     pretty(&document)
 }
 
-/// Any document as JSON, indented, with a newline at its end. It is safe to show on a terminal: characters for which [`is_hidden`] holds
-/// are written as `\uXXXX`, which JSON requires for the first 32 characters only.
+/// Renders a document as JSON, indented, with a final newline. The result is safe to show on a terminal: characters for which
+/// [`is_hidden`] is true are written as `\uXXXX`. JSON itself requires this only for the first 32 characters.
 pub fn pretty(document: &impl Serialize) -> String {
     let text = serde_json::to_string_pretty(document)
         .unwrap_or_else(|error| format!("{{\"error\": \"{}\"}}", error.to_string().escape_default()));

@@ -1,14 +1,14 @@
-//! Kinds of memory by `erlang:memory()` alone, as text: a line for each; the lines add up to the total. For imported text, which often has
-//! no more; for a node, `beamtune memory` shows far more.
+//! Kinds of memory from `erlang:memory()`, as text: one line per kind; the lines add up to the total. Used for imported text, which often
+//! has no other data about memory. For a node, `beamtune memory` shows far more.
 
 use beamtune_model::{Period, metrics};
 
 use crate::text::{self, Style};
 
-/// For a smaller part of the total, the holders are not named.
+/// For a kind with a smaller share of the total, its contents are not explained.
 const WORTH_A_WORD: f64 = 0.10;
 
-/// The kinds that do not include each other, and their holders: written by hand, since imported text does not name them.
+/// The kinds that do not include each other, with their contents, and how to find the largest.
 const KINDS: [(&str, &str); 5] = [
     ("processes", "heaps, stacks, queues; the largest: recon:proc_count(memory, 10)"),
     ("binary", "binaries beyond 64 bytes; who keeps them: recon:bin_leak(10), which collects all processes"),
@@ -17,11 +17,11 @@ const KINDS: [(&str, &str); 5] = [
     ("atom", "names; how many: erlang:system_info(atom_count)"),
 ];
 
-/// The rest of `system`.
+/// The part of `system` that no other kind covers.
 const REST: (&str, &str) =
     ("rest of system", "tables of processes and ports (+P, +Q), links, monitors, timers, drivers and NIFs");
 
-/// The table, with a heading; empty if the kinds are not known.
+/// Renders the table with a heading; empty if the kinds are not known.
 pub fn render(period: &Period, style: Style) -> String {
     let kinds: Vec<(&str, f64)> =
         period.family(&metrics::MEMORY, "").map(|(name, stat)| (name, stat.last.value as f64)).collect();

@@ -1,7 +1,7 @@
-//! Output for people and programs: terminal text and JSON, made from periods and diagnoses.
+//! Output for people and programs: terminal text and JSON, rendered from periods and diagnoses.
 //!
-//! Nothing here prints or asks whether there is a terminal; the caller does. Every name from a node, a process or a file goes through
-//! [`text::clean`] before it reaches a terminal.
+//! This crate neither prints nor checks whether there is a terminal; the caller does. Every name from a node, a process or a file is
+//! passed through [`text::clean`] before it reaches a terminal.
 
 pub mod account;
 pub mod args;

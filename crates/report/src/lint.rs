@@ -1,7 +1,7 @@
-//! Findings of the linter, for people (text), for programs (JSON, SARIF) and for a CI's pages (GitHub's annotations).
+//! Findings of the linter, for people (text), for programs (JSON, SARIF) and for the web pages of a CI service (GitHub annotations).
 //!
-//! Lines and columns count from 1, columns in characters, as editors show them; spans are also given in bytes where the format has room for
-//! them. Every format also lists files that could not be read: silence about them would look like "nothing is wrong".
+//! Lines and columns count from 1, columns in characters, as in editors. Formats that support it also have spans in bytes. Every format
+//! also lists files that could not be read: without this list, such a file would appear to have no problems.
 
 mod github;
 mod json;
@@ -15,12 +15,12 @@ use beamtune_flags::lint::{Finding, Level, Rule, rules};
 use beamtune_flags::release_runs;
 use beamtune_flags::source::{Lines, Position};
 
-/// Something that was linted.
+/// A text that was linted.
 #[derive(Debug, Clone, Copy)]
 pub struct Linted<'a> {
-    /// The path as the user wrote it; `stdin`; or the name of a node.
+    /// The path as the user wrote it, `stdin`, or the name of a node.
     pub name: &'a str,
-    /// Its text.
+    /// The text.
     pub text: &'a str,
     /// Whether `name` is the path of a file.
     pub is_file: bool,
@@ -29,37 +29,37 @@ pub struct Linted<'a> {
 /// A file that could not be linted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unread {
-    /// As of [`Linted`].
+    /// Name, as in [`Linted::name`].
     pub name: String,
-    /// Where in it, if that is known.
+    /// Position of the problem in the file, if known.
     pub at: Option<Position>,
-    /// Why, without the place.
+    /// Description of the problem, without its position.
     pub message: String,
 }
 
-/// Everything to report.
+/// The result of a linter run.
 #[derive(Debug, Clone, Copy)]
 pub struct Report<'a> {
-    /// What was linted.
+    /// The linted texts.
     pub linted: &'a [Linted<'a>],
-    /// What was found; `file` is an index into `linted`.
+    /// The findings; their `file` is an index into `linted`.
     pub findings: &'a [Finding],
-    /// What could not be linted.
+    /// Files that could not be linted.
     pub unread: &'a [Unread],
-    /// The OTP releases that were asked for.
+    /// The requested OTP releases.
     pub releases: &'a [u32],
 }
 
-/// How many findings there are.
+/// Numbers of findings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Count {
-    /// The VM does not start.
+    /// Errors: the VM does not start.
     pub errors: usize,
-    /// It starts, but not as meant.
+    /// Warnings: the VM starts, but not as intended.
     pub warnings: usize,
-    /// Worth knowing.
+    /// Notes: information.
     pub notes: usize,
-    /// Of all these, those that `--fix` removes.
+    /// Findings of any level that `--fix` removes.
     pub fixable: usize,
 }
 
@@ -69,7 +69,7 @@ pub use sarif::render as sarif;
 pub use text::render as text;
 
 impl Report<'_> {
-    /// How many findings there are of each kind.
+    /// Counts the findings.
     pub fn count(&self) -> Count {
         let of = |level: Level| self.findings.iter().filter(|finding| finding.level == level).count();
         Count {
@@ -80,17 +80,17 @@ impl Report<'_> {
         }
     }
 
-    /// Whether `--fix` removes it. Only files are changed.
+    /// Whether `--fix` removes the finding. Only files are changed.
     fn is_fixable(&self, finding: &Finding) -> bool {
         let is_file = self.linted.get(finding.file).is_some_and(|linted| linted.is_file);
         is_file && finding.fix.as_ref().is_some_and(|fix| fix.safe)
     }
 }
 
-/// A report with the lines of its texts, which every finding needs.
+/// A report with the line index of each text, which every finding needs.
 struct Told<'a> {
     report: &'a Report<'a>,
-    /// In the order of what was linted.
+    /// In the order of `Report::linted`.
     lines: Vec<Lines<'a>>,
 }
 
@@ -99,7 +99,7 @@ impl<'a> Told<'a> {
         Told { report, lines: report.linted.iter().map(|linted| Lines::of(linted.text)).collect() }
     }
 
-    /// A finding's place; `None` if there is no file of this index.
+    /// Returns the place of a span; `None` if there is no text of this index.
     fn place(&self, file: usize, span: &Range<usize>) -> Option<Place<'a>> {
         let (linted, lines) = (self.report.linted.get(file)?, self.lines.get(file)?);
         Some(Place {
@@ -114,20 +114,20 @@ impl<'a> Told<'a> {
 struct Place<'a> {
     name: &'a str,
     begin: Position,
-    /// After the last character.
+    /// Position after the last character.
     end: Position,
 }
 
-/// What is wrong, with the releases for which it holds unless these are all that were requested.
+/// Returns the message of a finding. Adds the affected releases unless all requested releases are affected.
 fn message(report: &Report<'_>, finding: &Finding) -> String {
-    // Most messages name them already.
+    // Most messages already name the releases.
     if finding.releases.len() == report.releases.len() || finding.message.contains("OTP") {
         return finding.message.clone();
     }
     format!("{} (OTP {})", finding.message, releases(&finding.releases))
 }
 
-/// The rule of a finding. Every code comes from a rule; if one does not, only the code is reported.
+/// Returns the rule of a finding; `None` if no rule has its code, which should not happen.
 fn rule_of(finding: &Finding) -> Option<&'static Rule> {
     rules().iter().find(|rule| rule.code == finding.code)
 }
@@ -140,12 +140,12 @@ fn level_name(level: Level) -> &'static str {
     }
 }
 
-/// Releases for people: `23 to 25, 27`.
+/// Formats a list of releases for people: `23 to 25, 27`.
 pub fn releases(list: &[u32]) -> String {
     release_runs(list).join(", ")
 }
 
-/// `1 file`, `2 files`.
+/// Formats a number with a noun: `1 file`, `2 files`.
 fn counted(number: usize, what: &str) -> String {
     if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }

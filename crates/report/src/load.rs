@@ -1,4 +1,4 @@
-//! The result of a load: what makes it doubtful, how much was done, and the times.
+//! The result of a load as text: reasons for doubt, the work done, and the response times.
 
 use std::fmt::Write;
 
@@ -9,10 +9,10 @@ use crate::text::{self, Style};
 
 /// Percentiles in the table.
 const SHOWN: [&str; 4] = ["p50", "p90", "p99", "p99.9"];
-/// Bound seconds that are listed with their reasons.
+/// Maximum number of generator-bound seconds that are listed with their reasons.
 const REASONS: usize = 3;
 
-/// The whole text.
+/// Renders the result of a load.
 pub fn render(result: &LoadResult, style: Style) -> String {
     let mut out = String::new();
     out.push_str(&trust(result, style));
@@ -34,7 +34,7 @@ pub fn render(result: &LoadResult, style: Style) -> String {
     out
 }
 
-/// What makes the numbers doubtful, if anything does.
+/// Renders the reasons for which the numbers are doubtful, if any.
 fn trust(result: &LoadResult, style: Style) -> String {
     let mut out = String::new();
     let generator = &result.generator;
@@ -74,7 +74,7 @@ fn title(result: &LoadResult) -> String {
     if targets.is_empty() { what } else { format!("{targets}: {what}") }
 }
 
-/// How much was done, and how much was requested.
+/// Renders how much was done, and how much was requested.
 fn sums(result: &LoadResult) -> String {
     let (done, errors) = (result.done(), result.errors());
     let mut out = format!("{} done, {} errors", count(done), count(errors));
@@ -84,7 +84,7 @@ fn sums(result: &LoadResult) -> String {
         .iter()
         .filter(|second| second.second >= 0 && (second.second as f64) < result.length_s)
         .collect();
-    // Results of other tools begin and end within a second of the clock, so their rate is that of the whole.
+    // Results of other tools begin and end within a second of the clock, so their rate is calculated from the totals.
     let has_schedule = within.iter().any(|second| second.asked.is_some());
     if has_schedule {
         let per_second = |sum: u64| text::decimal(sum as f64 / within.len() as f64);
@@ -108,7 +108,7 @@ fn sums(result: &LoadResult) -> String {
     out
 }
 
-/// Traffic over the connections.
+/// Renders the traffic over the connections.
 fn traffic(result: &LoadResult) -> String {
     let Some(traffic) = result.traffic else { return String::new() };
     let (sent, received) = (traffic.sent_bytes as f64, traffic.received_bytes as f64);
@@ -137,7 +137,7 @@ fn times(result: &LoadResult, style: Style) -> String {
     table.render(style)
 }
 
-/// The kinds of times that are meaningful for a step.
+/// Returns the kinds of times that are meaningful for a step.
 fn kinds(step: &LoadStep) -> Vec<(&'static str, &Latency)> {
     let all = [
         ("response", &step.response),
@@ -147,7 +147,7 @@ fn kinds(step: &LoadStep) -> Vec<(&'static str, &Latency)> {
     ];
     let mut kinds: Vec<_> =
         all.into_iter().filter_map(|(kind, latency)| Some((kind, latency.as_ref()?))).collect();
-    // The time of the first byte of an answer in one piece is not worth a line.
+    // If a response arrives in one piece, the time to its first byte is not worth a line.
     let differs = |first: &Latency, service: &Latency| {
         let tenth = |latency: &Latency| latency.percentile_ns("p50").map(|p50_ns| p50_ns / 10);
         tenth(first).zip(service.percentile_ns("p50")).is_none_or(|(tenth, p50_ns)| tenth * 11 < p50_ns)
@@ -158,7 +158,7 @@ fn kinds(step: &LoadStep) -> Vec<(&'static str, &Latency)> {
         kinds.retain(|(kind, _)| *kind != "first byte");
     }
     if step.is_connect {
-        // Nobody waits for the lag of a connection that is made in advance.
+        // Connections are made in advance, so their lag delays nobody.
         kinds.retain(|(kind, _)| *kind == "service");
     }
     kinds
@@ -210,7 +210,7 @@ fn generator(result: &LoadResult) -> String {
     out
 }
 
-/// A number with separators between thousands.
+/// Formats a number with thousands separators.
 fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::new();
@@ -223,7 +223,7 @@ fn count(number: u64) -> String {
     out
 }
 
-/// A time in milliseconds, with three significant digits; a dash if it is unknown.
+/// Formats a time in milliseconds, with three significant digits; a dash if it is unknown.
 fn milliseconds(nanoseconds: Option<u64>) -> String {
     let Some(nanoseconds) = nanoseconds else { return "-".to_owned() };
     let value = nanoseconds as f64 / 1e6;
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn first_byte_is_shown_if_the_answer_takes_longer() {
+    fn first_byte_is_shown_if_the_whole_response_takes_longer() {
         let latency = |p50_ns| {
             let percentiles_ns = [("p50".to_owned(), p50_ns)].into();
             Some(Latency { count: 9, percentiles_ns, ..Latency::default() })

@@ -1,8 +1,8 @@
-//! Lock contention: whether there is any, for which locks, and what would remain without the first ones. With `-v` the counts by class, by
-//! single lock or by place in the source, and the waits that were sampled.
+//! Lock contention as text: whether there is any, for which locks, and which waits would remain without the most contended locks. With
+//! `-v` also the counts by class, by single lock or by place in the source, and the sampled waits.
 //!
-//! The counts are those that `lcnt` prints: time in whole microseconds, shares with four digits, the share of the duration of all threads
-//! together.
+//! Counts are printed as by `lcnt`: times in whole microseconds, percentages with four digits, and the share of the duration for all
+//! threads together.
 
 mod answer;
 mod json;
@@ -20,33 +20,34 @@ pub use json::render as json;
 pub use lines::{By, Filter, Line, Sort, View, lines};
 pub use look::{Answer, Blocked, Look, WaitShare};
 
-/// The waits that would remain without the first locks. A lower bound: threads that do not wait for one lock reach the next one sooner.
+/// The waits that would remain if the most contended locks did not exist. A lower bound: threads that do not wait for one lock reach the
+/// next one sooner.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Remains {
-    /// What is removed, together with those before it.
+    /// The lock that is assumed not to exist, in addition to those in the entries before.
     pub without: String,
-    /// The remaining wait time of all threads together.
+    /// Remaining wait time, summed over all threads.
     pub waited: Nanos,
-    /// The next lock, and its own wait time.
+    /// The lock that is then the most contended one, and its wait time.
     pub next: Option<(String, Nanos)>,
 }
 
-/// What the page of `beamtune locks` shows besides the period.
+/// Data for the page of `beamtune locks`, in addition to the period.
 #[derive(Debug, Clone, Copy)]
 pub struct Page<'a> {
-    /// Whether there is contention; `None` if that is unknown.
+    /// Whether there is contention; `None` if unknown.
     pub look: Option<&'a Look>,
     /// What threads waited for, the longest wait first.
     pub contended: &'a [Contended],
-    /// The tables of counts, in this order.
+    /// The tables of counts to show, in this order.
     pub views: &'a [View],
-    /// What would remain.
+    /// Waits that would remain without the most contended locks.
     pub remains: &'a [Remains],
-    /// What is wrong.
+    /// The outcomes of the rules about locks.
     pub verdicts: &'a Diagnosis,
 }
 
-/// The page.
+/// Renders the page.
 pub fn render(period: &Period, page: &Page<'_>, view: &diagnosis::View<'_>) -> String {
     let style = view.style;
     let is_brief = view.verbosity == Verbosity::Brief;
@@ -60,7 +61,7 @@ pub fn render(period: &Period, page: &Page<'_>, view: &diagnosis::View<'_>) -> S
         sections.push(tables::waits(period, style));
         sections.push(remains(period, page.remains, style));
     }
-    // Without findings, the answer says it all.
+    // Without findings, the outcomes of the rules add nothing to the answer.
     if !is_brief || !page.verdicts.findings().is_empty() {
         sections.push(diagnosis::verdicts(period, page.verdicts, view));
     }
@@ -72,7 +73,7 @@ pub fn render(period: &Period, page: &Page<'_>, view: &diagnosis::View<'_>) -> S
     out
 }
 
-/// Locks with shorter waits, in percent of the duration, are not listed (judgement).
+/// Minimum wait time, in percent of the duration, for an entry in the list of remaining waits (judgement).
 const MIN_LISTED_PCT: f64 = 0.1;
 
 /// How long locks were counted; `None` if unknown.
@@ -80,9 +81,9 @@ fn length(period: &Period) -> Option<Nanos> {
     period.lock_session.as_ref().map(|session| session.length).filter(|length| *length > 0)
 }
 
-/// Wait time as `lcnt` prints it: a share of the duration in percent.
+/// Calculates wait time as a percentage of the duration, as `lcnt` prints it.
 fn of_duration(waited: Nanos, length: Option<Nanos>) -> Option<f64> {
-    // Both in whole microseconds, as in lcnt.
+    // Like lcnt, uses whole microseconds for both.
     length.map(|length| (waited / 1_000) as f64 / (length / 1_000).max(1) as f64 * 100.0)
 }
 

@@ -1,7 +1,7 @@
-//! Memory: from what is resident to what the VM uses it for.
+//! Memory as text: the breakdown of resident memory by use.
 //!
-//! Three columns that must not be mixed: what is resident (pages, counted), what is mapped (address space), and what is in
-//! use (blocks, as the VM or malloc counts them). What was not measured has no row.
+//! Three kinds of sizes must not be confused: resident memory (counted pages), mapped memory (address space), and memory in use
+//! (blocks counted by the VM or by malloc). Data that were not measured have no row.
 
 mod collected;
 mod json;
@@ -20,12 +20,12 @@ use crate::text::{self, Style};
 pub use json::render as json;
 pub use owners::{Kind, Owner, kinds};
 
-/// Rows of a table in a brief page, which `-v` shows in full.
+/// Maximum number of rows of a table in a brief page; `-v` shows all rows.
 const MAX_BRIEF_ROWS: usize = 12;
 
-/// The page of `beamtune memory`: what resident memory is used for, what was requested by option, how memory moved, and what is wrong with
-/// it. `returns` is the estimate from the last sample of collections. `-v` adds all parts with what is resident, mapped and in use; `-vv`
-/// the kernel's mappings, and how the numbers were measured.
+/// Renders the page of `beamtune memory`: what resident memory is used for, data requested by options, how memory changed, and findings.
+/// `returns` is the estimate from the last requested garbage collection of a sample of processes. `-v` adds all parts with their resident,
+/// mapped and used sizes. `-vv` adds the kernel's mappings, and how the numbers were measured.
 pub fn render(
     period: &Period,
     movements: &[Movement],
@@ -64,7 +64,7 @@ pub fn render(
     out
 }
 
-/// A name followed by the pid, or the pid alone if there is no name.
+/// Formats a name followed by the pid, or only the pid if there is no name.
 fn who(name: &str, pid: &str) -> String {
     match name == pid {
         true => text::clean(pid),
@@ -72,7 +72,7 @@ fn who(name: &str, pid: &str) -> String {
     }
 }
 
-/// How much is resident, and how much of it is not explained.
+/// Renders how much memory is resident, and how much of it is not explained.
 fn headline(period: &Period, bridge: &Bridge, style: Style) -> String {
     let Some(resident) = bridge.resident else {
         let missing = period.missing_group(Group::HostProcess, "resident memory");
@@ -106,7 +106,7 @@ fn headline(period: &Period, bridge: &Bridge, style: Style) -> String {
     }
 }
 
-/// A next step as a sentence of its own.
+/// Formats a next step as a separate sentence.
 fn next(step: &str) -> String {
     let mut letters = step.chars();
     letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())

@@ -1,4 +1,4 @@
-//! The seconds of a load, and what the VM and its host did in them.
+//! A load second by second, with data of the VM and its host in the same seconds.
 
 use beamtune_model::load::LoadSecond;
 use beamtune_model::{Group, Metric, Period, metrics};
@@ -6,18 +6,18 @@ use beamtune_model::{Group, Metric, Period, metrics};
 use crate::table::{Align::*, Table};
 use crate::text::{self, Style};
 
-/// A second of a load, and what was recorded meanwhile.
+/// A second of a load, with the recorded data of this second.
 #[derive(Debug)]
 pub struct Row<'a> {
-    /// When it began, on the wall clock.
+    /// Wall-clock time at which the second began.
     pub at: String,
-    /// What the load did.
+    /// Result of the load in this second.
     pub second: &'a LoadSecond,
-    /// The samples around it; `None` if there was no sample.
+    /// Period between the samples around this second; `None` if there was no sample.
     pub period: Option<Period>,
 }
 
-/// A line for each second, and remarks needed to read it.
+/// Renders one line per second, and remarks needed to understand them.
 pub fn render(rows: &[Row<'_>], style: Style) -> String {
     let mut table = Table::new(&[
         ("time", Left),
@@ -69,7 +69,7 @@ pub fn render(rows: &[Row<'_>], style: Style) -> String {
     out
 }
 
-/// What the node did: CPU, active, waited, run queue, collections, RSS.
+/// Formats the data of the node: CPU, active, waited, run queue, garbage collections, RSS.
 fn node(period: &Period) -> [String; 6] {
     let cores = |value: Option<f64>| value.map_or(String::new(), |cores| format!("{cores:.2}"));
     let sum = |group: Group, value: &dyn Fn(&str) -> Option<f64>| {

@@ -1,18 +1,18 @@
-//! A page of the documentation for a terminal.
+//! Rendering of documentation pages for a terminal.
 
 use termimad::MadSkin;
 
 use crate::text::Style;
 
-/// A Markdown page: headings in bold, paragraphs wrapped, tables drawn, links by their text.
+/// Renders a Markdown page: headings in bold, paragraphs wrapped, tables drawn, links replaced by their text.
 pub fn render(markdown: &str, style: Style) -> String {
     let skin = if style.colour { MadSkin::default_dark() } else { MadSkin::no_style() };
     let text = skin.text(&without_links(markdown), Some(style.width)).to_string();
-    // Tables and centred headings leave spaces at the ends of lines.
+    // Tables and centred headings have trailing spaces.
     text.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
-/// `[text](address)` becomes `text`.
+/// Replaces `[text](address)` by `text`.
 fn without_links(markdown: &str) -> String {
     let mut out = String::with_capacity(markdown.len());
     let mut rest = markdown;
@@ -41,13 +41,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_are_shown_by_their_text() {
+    fn links_are_replaced_by_their_text() {
         assert_eq!(without_links("see [gc-share](gc-share.md), [x] and a[1](b)"), "see gc-share, [x] and a1");
         assert_eq!(without_links("`[{a, [b]}]` stays"), "`[{a, [b]}]` stays");
     }
 
     #[test]
-    fn a_page_fits_the_terminal() {
+    fn a_page_is_wrapped_to_the_terminal() {
         let text = render(
             "# BT001 x\n\nOne two three four five six seven eight nine ten eleven twelve.\n",
             Style { width: 40, ..Style::PLAIN },

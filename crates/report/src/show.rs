@@ -1,4 +1,5 @@
-//! Well-known tables: microstates as in `msacc:print/0`, allocators as in recon and instrument, top lists as in etop and observer_cli.
+//! Tables that Erlang users know: microstates as in `msacc:print/0`, allocators as in recon and instrument, top lists as in etop and
+//! observer_cli.
 
 mod alloc;
 
@@ -11,7 +12,7 @@ use crate::diagnosis::heading;
 use crate::table::{Align::*, Table};
 use crate::text::{self, Style};
 
-/// States that are shown; a VM that was configured `--with-microstate-accounting=extra` has 15.
+/// Maximum number of states that are shown. A VM configured with `--with-microstate-accounting=extra` has 15.
 const MOST_STATES: usize = 64;
 
 /// The views of `beamtune show`.
@@ -25,19 +26,19 @@ pub enum View {
     Alloc,
     /// Allocators, instance by instance.
     Instances,
-    /// Emulator flags in effect, and where each comes from.
+    /// Emulator flags in effect, each with its source.
     Flags,
     /// Processes.
     Processes,
     /// ETS tables.
     Ets,
-    /// Schedulers: by the VM and by the operating system.
+    /// Schedulers, with data from the VM and from the operating system.
     Schedulers,
-    /// The operating system's view.
+    /// Data from the operating system.
     Host,
 }
 
-/// One view of a period.
+/// Renders one view of a period.
 pub fn render(period: &Period, view: View, style: Style) -> String {
     let body = match view {
         View::Summary => summary(period, style),
@@ -54,7 +55,7 @@ pub fn render(period: &Period, view: View, style: Style) -> String {
     format!("{}\n{body}", heading(period, style))
 }
 
-/// Threads in the expected order: schedulers first, each kind by its numbers.
+/// Sorts threads by kind, schedulers first, and by number within a kind.
 fn in_order(mut entities: Vec<&str>) -> Vec<&str> {
     const KINDS: [&str; 6] =
         ["scheduler", "dirty_cpu_scheduler", "dirty_io_scheduler", "poll", "aux", "async"];
@@ -66,7 +67,7 @@ fn in_order(mut entities: Vec<&str>) -> Vec<&str> {
     entities
 }
 
-/// One value of a metric as text: rate of a counter, mean of a gauge.
+/// Formats the value of a metric: rate of a counter, or mean of a gauge.
 fn cell(period: &Period, metric: &Metric, entity: &str) -> Option<String> {
     let stat = period.find(metric.group, entity, metric.name)?;
     use beamtune_model::{Kind, Unit};
@@ -83,7 +84,7 @@ fn cell(period: &Period, metric: &Metric, entity: &str) -> Option<String> {
     }
 }
 
-/// Rows `name value` of the metrics that were recorded.
+/// Renders rows `name value` of the metrics that were recorded.
 fn list(period: &Period, rows: &[(&str, &Metric, &str)], style: Style) -> String {
     let mut table = Table::new(&[("", Left), ("", Right)]);
     for (name, metric, entity) in rows {
@@ -92,7 +93,7 @@ fn list(period: &Period, rows: &[(&str, &Metric, &str)], style: Style) -> String
         }
     }
     let text = table.render(style);
-    // The headings are empty; their line is not wanted.
+    // Removes the line of the headings, which are empty.
     text.split_once('\n').map_or(String::new(), |(_, rows)| rows.to_owned())
 }
 
@@ -133,14 +134,14 @@ fn summary(period: &Period, style: Style) -> String {
     out
 }
 
-/// Threads by kind first, then one by one; states by name, sleep last.
+/// Renders microstates: first by kind of thread, then by thread. States are sorted by name, with `sleep` last.
 fn msacc(period: &Period, style: Style) -> String {
     type Row<'p> = BTreeMap<&'p str, i64>;
     let (mut threads, mut kinds, mut states) = (Vec::new(), Vec::<(&str, Row<'_>)>::new(), BTreeSet::new());
     for entity in in_order(period.entities(Group::Msacc)) {
         let row: Row<'_> =
             period.family(&metrics::MSACC, entity).map(|(state, stat)| (state, stat.delta)).collect();
-        // As msacc does: sleep last, for it says least.
+        // Like msacc, puts `sleep`, the least interesting state, last.
         states.extend(row.keys().map(|state| (*state == "sleep", *state)));
         let kind = entity.split('/').next().unwrap_or(entity);
         // Threads of a kind are adjacent.
@@ -178,7 +179,7 @@ fn msacc(period: &Period, style: Style) -> String {
     format!("{}\n{}", render(&kinds), render(&threads))
 }
 
-/// Flags that were set first, then the defaults.
+/// Renders flags: first those that are set, then those at their default.
 fn flags(period: &Period, style: Style) -> String {
     let (Some(args), Some(release)) = (period.facts.list(facts::EMU_ARGS), period.facts.otp_release()) else {
         return String::new();

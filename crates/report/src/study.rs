@@ -1,4 +1,5 @@
-//! The result of a comparison: old and new values, each change with its interval and a verdict, and how small a change the machine can show.
+//! The result of a comparison as text: old and new values, and each change with its interval and verdict. It also has the smallest effect
+//! that can be detected on this machine.
 
 use beamtune_model::Unit;
 use beamtune_model::study::{
@@ -9,10 +10,10 @@ use crate::diagnosis::{Verbosity, View};
 use crate::table::{Align::*, Table};
 use crate::text::{self, Style};
 
-/// Quantities of a brief page, besides the objective and the guards.
+/// Quantities of a brief page, in addition to the objective and the constraints.
 const BRIEF: [&str; 7] = ["cpu-per-request", "cpu-time", "duration", "throughput", "p50", "p99", "rss"];
-/// Changes of quantities that do not decide, as shares of A (judgement): a smaller one is no difference, as for the objective; an interval
-/// within the second one shows no difference.
+/// Limits for quantities other than the objective, as shares of A (judgement). A change below the first one is not a difference, as for the
+/// objective. If the whole interval is within the second one, there is no difference.
 const MIN_DIFFERENCE: f64 = 0.01;
 const MAX_SAME: f64 = 0.03;
 
@@ -25,7 +26,7 @@ pub struct Circumstances<'a> {
     pub took_s: f64,
 }
 
-/// The whole text.
+/// Renders the result of a comparison.
 pub fn render(question: &Question, verdict: &Verdict, run: Circumstances<'_>, view: &View<'_>) -> String {
     let style = view.style;
     let is_brief = view.verbosity == Verbosity::Brief;
@@ -59,7 +60,7 @@ fn setting(arm: &Arm) -> String {
     }
 }
 
-/// What the table of effects does not say.
+/// Returns the part of the answer that the table of effects does not contain.
 fn answer(question: &Question, verdict: &Verdict) -> String {
     let objective = verdict.effects.iter().find(|effect| effect.quantity == question.objective);
     let is_broken = verdict.guards.iter().any(|guard| guard.verdict == "broken");
@@ -89,28 +90,28 @@ fn answer(question: &Question, verdict: &Verdict) -> String {
     }
 }
 
-/// `-54 % [-58, -31]`.
+/// Formats a change with its interval: `-54 % [-58, -31]`.
 pub(crate) fn change(ratio: Ratio) -> String {
     let number = |ratio: f64| percent(ratio).trim_end_matches(" %").to_owned();
     format!("{} [{}, {}]", percent(ratio.estimate), number(ratio.low), number(ratio.high))
 }
 
-/// By how many percent a ratio differs from one.
+/// Formats a ratio as a change in percent.
 pub fn percent(ratio: f64) -> String {
     let by = (ratio - 1.0) * 100.0;
-    // No sign of a change that rounds to zero.
+    // Avoids a minus sign before a change that rounds to zero.
     let by = if by.abs() < 0.05 { 0.0 } else { by };
     if by.abs() < 9.95 { format!("{by:+.1} %") } else { format!("{by:+.0} %") }
 }
 
-/// A share in percent, with two digits: `5.6`, `10`.
+/// Formats a share in percent, with two digits: `5.6`, `10`.
 fn in_percent(share: f64) -> String {
     let percent = share * 100.0;
     let is_whole = (percent - percent.round()).abs() < 1e-9;
     if percent < 9.95 && !is_whole { format!("{percent:.1}") } else { format!("{percent:.0}") }
 }
 
-/// The difference of A from itself.
+/// Returns the result of the A/A test, and the smallest effect that can be detected.
 fn machine(verdict: &Verdict) -> String {
     let Some(ratio) = verdict.same else {
         return format!("Machine: {} pairs of A against itself so far.", verdict.same_pairs);
@@ -122,7 +123,7 @@ fn machine(verdict: &Verdict) -> String {
     format!("Machine: A against itself differs by {}; {detectable}.", change(ratio))
 }
 
-/// The confidence of the intervals.
+/// Returns the confidence level of the intervals, and how the trials were run.
 fn level(question: &Question, verdict: &Verdict) -> String {
     let objective = verdict.effects.iter().find(|effect| effect.quantity == question.objective);
     objective.and_then(|effect| effect.ratio).map_or(String::new(), |ratio| {
@@ -154,7 +155,7 @@ fn reason(kind: InvalidKind) -> &'static str {
     }
 }
 
-/// A row for each quantity: the objective first, then what is guarded, then the others.
+/// Renders one row per quantity: the objective first, then those with constraints, then the others.
 fn effects(question: &Question, verdict: &Verdict, is_brief: bool, style: Style) -> String {
     let is_guarded = |name: &str| verdict.guards.iter().any(|guard| guard.margin.quantity == name);
     let rank = |effect: &&QuantityEffect| match effect.quantity.as_str() {
@@ -163,7 +164,7 @@ fn effects(question: &Question, verdict: &Verdict, is_brief: bool, style: Style)
         name if BRIEF.contains(&name) => 2,
         _ => 3,
     };
-    // A kind of thread that did nothing.
+    // A part of the CPU time without use, of a kind of thread that did nothing.
     let is_idle =
         |effect: &&QuantityEffect| effect.quantity.contains('/') && effect.a == 0.0 && effect.b == 0.0;
     let mut shown: Vec<&QuantityEffect> = verdict.effects.iter().filter(|effect| !is_idle(effect)).collect();
@@ -198,7 +199,7 @@ fn effects(question: &Question, verdict: &Verdict, is_brief: bool, style: Style)
     out
 }
 
-/// `1.21` and `0.64 ms`: a common unit is written once.
+/// Removes the unit of the old value if the new value has the same: `1.21` and `0.64 ms`.
 fn old_and_new(old: &str, new: &str) -> (String, String) {
     let number = |text: &str| {
         text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit() || ",.".contains(c)).len()
@@ -208,7 +209,7 @@ fn old_and_new(old: &str, new: &str) -> (String, String) {
     (old.to_owned(), new.to_owned())
 }
 
-/// `cpu-per-request/scheduler` for people: `CPU per request, scheduler`.
+/// Formats the name of a quantity for people: `cpu-per-request/scheduler` becomes `CPU per request, scheduler`.
 pub(crate) fn label(quantity: &str) -> String {
     let words = quantity.split_once('/').map_or_else(
         || quantity.replace('-', " "),
@@ -255,7 +256,7 @@ fn by_interval(ratio: Ratio, more_is_better: bool) -> &'static str {
     }
 }
 
-/// `guard +10 % kept`.
+/// Formats the verdict on a constraint: `guard +10 % kept`.
 fn guard_words(guard: &GuardVerdict) -> String {
     let more_is_better =
         Quantity::find(&guard.margin.quantity).is_some_and(|quantity| quantity.more_is_better);
@@ -269,13 +270,13 @@ fn guard_words(guard: &GuardVerdict) -> String {
     format!("guard {sign}{} % {verdict}", in_percent(guard.margin.most))
 }
 
-/// All guards in a line: `p99: guard +10 % kept, RSS: …`.
+/// Formats the verdicts on all constraints in a line: `p99: guard +10 % kept, RSS: …`.
 pub(crate) fn guards(guards: &[GuardVerdict]) -> String {
     let one = |guard: &GuardVerdict| format!("{}: {}", label(&guard.margin.quantity), guard_words(guard));
     guards.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// A measured value with its unit.
+/// Formats a measured value with its unit.
 pub fn value(quantity: &str, value: f64) -> String {
     let name = quantity.split('/').next().unwrap_or(quantity);
     match Quantity::find(name).map(|quantity| quantity.unit) {
@@ -285,7 +286,7 @@ pub fn value(quantity: &str, value: f64) -> String {
     }
 }
 
-/// A short time with three digits, so that a change of five percent shows.
+/// Formats a time with three digits, so that a change of five percent is visible.
 fn time(nanoseconds: f64) -> String {
     let (value, unit) = match nanoseconds {
         ns if ns < 1e6 => (ns / 1e3, "µs"),
@@ -384,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn each_answer_has_its_words() {
+    fn each_answer_has_its_text() {
         let check = |answer: Answer, expect: &str| {
             let text = page(&verdict(answer), &View::PLAIN).replace("\n  ", " ");
             assert!(text.contains(expect), "{expect:?} is not in\n{text}");
@@ -403,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn quantity_that_does_not_decide_is_judged_by_its_interval() {
+    fn quantity_other_than_the_objective_is_evaluated_by_its_interval() {
         let check = |estimate, low, high, expect: &str| {
             let ratio = Ratio { estimate, low, high, confidence: 0.95 };
             assert_eq!(by_interval(ratio, false), expect, "{ratio:?}");
@@ -416,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn gain_with_a_broken_guard_is_none() {
+    fn improvement_with_a_violated_constraint_is_no_gain() {
         let mut verdict = verdict(Answer::Better);
         verdict.guards[0].verdict = "broken";
         let text = page(&verdict, &View::PLAIN);
@@ -424,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn guard_that_was_not_measured_is_reported() {
+    fn constraint_that_was_not_measured_is_reported() {
         let mut verdict = verdict(Answer::Better);
         verdict.guards[0].margin.quantity = "rss-peak".to_owned();
         verdict.guards[0].verdict = "not_measured";

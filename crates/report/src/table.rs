@@ -5,13 +5,13 @@ use crate::text::{self, Style};
 /// The alignment of a column's cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Align {
-    /// Names.
+    /// For names.
     Left,
-    /// Numbers.
+    /// For numbers.
     Right,
 }
 
-/// The last column is at least this wide, in columns of the terminal, even if the line is then longer than the terminal (judgement).
+/// Minimum width of the last column, in columns of the terminal, even if the line is then longer than the terminal (judgement).
 const MIN_WRAPPED_WIDTH: usize = 24;
 
 /// A table whose columns are as wide as their widest cell.
@@ -22,7 +22,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table with the given headings.
+    /// Creates a table with the given headings.
     pub fn new(columns: &[(&str, Align)]) -> Self {
         Table {
             columns: columns.iter().map(|(name, align)| ((*name).to_owned(), *align)).collect(),
@@ -30,19 +30,19 @@ impl Table {
         }
     }
 
-    /// Adds a row; cells beyond the columns are dropped, missing ones are empty.
+    /// Adds a row. Cells beyond the last column are dropped; missing cells are empty.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         let mut cells: Vec<_> = cells.into_iter().take(self.columns.len()).collect();
         cells.resize(self.columns.len(), String::new());
         self.rows.push(cells);
     }
 
-    /// True before the first row.
+    /// Whether the table has no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// The text, each line ended; empty for a table without rows.
+    /// Renders headings and rows, each line with a final newline; empty for a table without rows.
     pub fn render(&self, style: Style) -> String {
         if self.rows.is_empty() {
             return String::new();
@@ -52,7 +52,7 @@ impl Table {
         format!("{}\n{}", style.dim(line.trim_end()), self.body(style))
     }
 
-    /// The first rows, and how many more `-v` shows.
+    /// Renders the first rows, and how many more `-v` shows.
     pub fn first(mut self, max_rows: usize, style: Style) -> String {
         let more = self.rows.len().saturating_sub(max_rows);
         self.rows.truncate(max_rows);
@@ -60,7 +60,7 @@ impl Table {
         if more == 0 { text } else { format!("{text}{}", style.dim(&format!("{more} more: -v\n"))) }
     }
 
-    /// The rows alone, each line ended. Text in the last column wraps to the style's width.
+    /// Renders only the rows, each line with a final newline. Text in the last column is wrapped to the style's width.
     pub fn body(&self, style: Style) -> String {
         let widths = self.widths();
         self.rows.iter().map(|row| self.line(row, &widths, style.width)).collect()
@@ -74,7 +74,7 @@ impl Table {
             let is_last = index + 1 == cells.len();
             if is_last && align == Align::Left {
                 let room = width.saturating_sub(column).max(MIN_WRAPPED_WIDTH);
-                // Text that fits keeps its spaces, as a histogram has them.
+                // Text that fits is not wrapped, which keeps multiple spaces, as in a histogram.
                 match cell.chars().count() <= room {
                     true => out.push_str(cell),
                     false => out.push_str(&text::wrap(cell, room, &" ".repeat(column))),
@@ -92,7 +92,7 @@ impl Table {
         format!("{}\n", out.trim_end())
     }
 
-    /// Widths of the columns, without what separates them.
+    /// Returns the widths of the columns, without separators.
     fn widths(&self) -> Vec<usize> {
         let cells = |index: usize| self.rows.iter().map(move |row| row[index].chars().count());
         let width = |(index, (name, _)): (usize, &(String, Align))| {
@@ -102,7 +102,7 @@ impl Table {
     }
 }
 
-/// As many items as fit into a line, at least the first one. It is cut if it is longer than the line.
+/// Joins as many items as fit into a line, at least the first one. If this is longer than the line, it is cut.
 pub fn fitting(items: &[String], width: usize) -> String {
     let mut out = String::new();
     for item in items {
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn items_that_do_not_fit_are_left_out_whole() {
+    fn items_that_do_not_fit_are_left_out_entirely() {
         let items = ["carts 12 MB", "users 3 MB", "a"].map(str::to_owned);
         assert_eq!(fitting(&items, 23), "carts 12 MB, users 3 MB");
         assert_eq!(fitting(&items, 22), "carts 12 MB");

@@ -1,19 +1,19 @@
-//! Words, numbers and colours for a terminal.
+//! Formatting of text, numbers and colours for a terminal.
 
 pub use beamtune_model::text::bytes;
 use beamtune_model::text::{grouped, is_hidden};
 use beamtune_model::{Level, Unit};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Longest name that is shown in full, in characters; longer ones are cut.
+/// Maximum length of a name in characters; longer names are cut.
 const NAME_CHARS: usize = 200;
 
 /// Colours and width of the terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Style {
-    /// Colours and bold.
+    /// Whether to use colours and bold text.
     pub colour: bool,
-    /// Columns; text is wrapped to it.
+    /// Number of columns; text is wrapped to this width.
     pub width: usize,
 }
 
@@ -25,22 +25,22 @@ impl Style {
         if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
 
-    /// Bold.
+    /// Renders bold text.
     pub fn bold(self, text: &str) -> String {
         self.paint("1", text)
     }
 
-    /// Less important.
+    /// Renders less important text.
     pub fn dim(self, text: &str) -> String {
         self.paint("2", text)
     }
 
-    /// In the colour of "all is well".
+    /// Renders text in the colour of good news.
     pub fn good(self, text: &str) -> String {
         self.paint("32", text)
     }
 
-    /// In the colour of a level.
+    /// Renders text in the colour of a level.
     pub fn level(self, level: Level, text: &str) -> String {
         self.paint(
             match level {
@@ -53,7 +53,7 @@ impl Style {
     }
 }
 
-/// A text of some lines made safe for a terminal: characters for which [`is_hidden`] holds are written as `\u{…}`.
+/// Makes a text of several lines safe for a terminal: characters for which [`is_hidden`] is true are written as `\u{…}`.
 pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -66,7 +66,7 @@ pub fn escape(text: &str) -> String {
     out
 }
 
-/// Text from outside made safe for a terminal: characters for which [`is_hidden`] holds are written as `\u{…}`, and long text is cut.
+/// Makes external text safe for a terminal: characters for which [`is_hidden`] is true are written as `\u{…}`, and long text is cut.
 pub fn clean(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for (count, c) in text.chars().enumerate() {
@@ -83,17 +83,17 @@ pub fn clean(text: &str) -> String {
     out
 }
 
-/// Each word of a text made safe, so that none is cut for the length of the whole.
+/// Cleans each word of a text separately, so that a long text is not cut.
 pub fn clean_words(text: &str) -> String {
     text.split(' ').map(clean).collect::<Vec<_>>().join(" ")
 }
 
-/// A path made safe that can still be opened: each part of it is cleaned, and it is not cut as a whole.
+/// Cleans each part of a path separately, so that a long path is not cut and can still be opened.
 pub fn clean_path(path: &str) -> String {
     path.split('/').map(clean).collect::<Vec<_>>().join("/")
 }
 
-/// Names of Elixir modules as their users know them, anywhere in a text: `Elixir.MyApp.Worker:init/1` → `MyApp.Worker.init/1`,
+/// Converts names of Elixir modules in a text to Elixir's notation: `Elixir.MyApp.Worker:init/1` → `MyApp.Worker.init/1`,
 /// `{'Elixir.Shop.Cart',7}` → `{Shop.Cart,7}`.
 pub fn elixir_name(text: &str) -> String {
     const PREFIX: &str = "Elixir.";
@@ -112,7 +112,7 @@ pub fn elixir_name(text: &str) -> String {
             continue;
         }
         rest = after;
-        // As an atom, such a module is quoted.
+        // In Erlang's notation, the atom of such a module is quoted.
         if out.ends_with('\'') && after.starts_with('\'') {
             out.pop();
             rest = &after[1..];
@@ -129,7 +129,7 @@ pub fn elixir_name(text: &str) -> String {
     out
 }
 
-/// Funs and comprehensions by the function that they are written in: `shop:-sum/1-fun-0-/2` →
+/// Replaces compiler-generated names of funs and comprehensions in a text by the function that contains them: `shop:-sum/1-fun-0-/2` →
 /// `a fun in shop:sum/1`, `shop:-sum/1-lc$^0/1-0-/2` → `a list comprehension in shop:sum/1`.
 pub fn written_in(text: &str) -> String {
     let is_module = |c: char| c.is_alphanumeric() || c == '_' || c == '.' || c == '@';
@@ -158,17 +158,17 @@ pub fn written_in(text: &str) -> String {
     out
 }
 
-/// A function that the compiler has generated from a part of another one.
+/// A function that the compiler has generated from a part of another function.
 struct GeneratedFunction<'a> {
     what: String,
-    /// The other one: `sum/1`.
+    /// The function that contains this part: `sum/1`.
     function: &'a str,
-    /// What follows its name.
+    /// The text after the name.
     rest: &'a str,
 }
 
 impl<'a> GeneratedFunction<'a> {
-    /// From the start of a text: `sum/1-fun-0-/2`. Names as in OTP's `v3_core.erl` and `sys_core_inline.erl`.
+    /// Parses the name at the start of a text: `sum/1-fun-0-/2`. Names are as in OTP's `v3_core.erl` and `sys_core_inline.erl`.
     fn parse(text: &'a str) -> Option<Self> {
         let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
         let slash = text.find('/').filter(|at| *at > 0)?;
@@ -192,17 +192,17 @@ impl<'a> GeneratedFunction<'a> {
     }
 }
 
-/// A sentence for the terminal: functions and Elixir's modules as their users know them, each word cleaned.
+/// Prepares a text for the terminal: readable names of funs, Elixir's notation for Elixir modules, each word cleaned.
 pub fn sentence(text: &str) -> String {
     exact_sentence(&written_in(text))
 }
 
-/// The same with the exact names of functions, as a trace or `process_info/2` shows them.
+/// Like [`sentence`], but keeps exact function names, as in a trace or in `process_info/2`.
 pub fn exact_sentence(text: &str) -> String {
     clean_words(&elixir_name(text))
 }
 
-/// A value with its unit, as a person reads it: `1.2 GB`, `0.38 cores`, `38 %`, `1,200/s`.
+/// Formats a value with its unit for people: `1.2 GB`, `0.38 cores`, `38 %`, `1,200/s`.
 pub fn value(value: f64, unit: Unit) -> String {
     match unit {
         Unit::Bytes => bytes(value),
@@ -217,12 +217,12 @@ pub fn value(value: f64, unit: Unit) -> String {
     }
 }
 
-/// A share with one digit: `98.2 %`; empty if unknown.
+/// Formats a share with one decimal: `98.2 %`; empty if unknown.
 pub fn share(share: Option<f64>) -> String {
     share.map_or(String::new(), |share| format!("{:.1} %", share * 100.0))
 }
 
-/// A number with separators between thousands; small ones keep decimals.
+/// Formats a number with thousands separators; small numbers keep decimals.
 pub fn decimal(value: f64) -> String {
     if !value.is_finite() {
         return "?".to_owned();
@@ -233,7 +233,7 @@ pub fn decimal(value: f64) -> String {
     grouped(value)
 }
 
-/// A length of time: `350 µs`, `40 s`, `12 min`, `3.5 h`, `2.1 days`.
+/// Formats a duration: `350 µs`, `40 s`, `12 min`, `3.5 h`, `2.1 days`.
 pub fn seconds(value: f64) -> String {
     match value.abs() {
         v if v < 1e-3 => format!("{:.0} µs", value * 1e6),
@@ -246,12 +246,12 @@ pub fn seconds(value: f64) -> String {
     }
 }
 
-/// Columns that a text takes on a terminal.
+/// Returns the number of columns that a text takes on a terminal.
 pub fn width(text: &str) -> usize {
     text.width()
 }
 
-/// The beginning of a text, in at most `width` columns.
+/// Returns the beginning of a text, in at most `width` columns.
 fn beginning(text: &str, width: usize) -> &str {
     let mut columns = 0;
     let end = text.char_indices().find(|(_, c)| {
@@ -261,7 +261,7 @@ fn beginning(text: &str, width: usize) -> &str {
     end.and_then(|(end, _)| text.get(..end)).unwrap_or(text)
 }
 
-/// Wraps text at spaces so that no line is longer than `width`, with `indent` before each line but the first.
+/// Wraps text at spaces so that no line is longer than `width`, with `indent` before each line except the first.
 pub fn wrap(text: &str, width: usize, indent: &str) -> String {
     let mut out = String::new();
     let mut column = 0;
@@ -281,7 +281,7 @@ pub fn wrap(text: &str, width: usize, indent: &str) -> String {
     out
 }
 
-/// Wraps text at spaces into at most `max_lines` lines of `width`; what is left out at the end is marked by `…`. No line for no text.
+/// Wraps text at spaces into at most `max_lines` lines of `width`. If text is left out at the end, `…` marks this. Empty text has no lines.
 pub fn lines(text: &str, width: usize, max_lines: usize) -> Vec<String> {
     if text.is_empty() || max_lines == 0 {
         return Vec::new();
@@ -300,7 +300,7 @@ pub fn lines(text: &str, width: usize, max_lines: usize) -> Vec<String> {
     lines
 }
 
-/// The same, but cut at the end of a clause, which is not marked. `None` where none fits.
+/// Like [`lines`], but leaves out whole clauses at the end, without a mark. `None` if not even the first clause fits.
 pub fn whole_clauses(text: &str, width: usize, max_lines: usize) -> Option<Vec<String>> {
     let fits = |text: &str| {
         let wrapped = wrap(text, width, "");
@@ -314,12 +314,13 @@ pub fn whole_clauses(text: &str, width: usize, max_lines: usize) -> Option<Vec<S
     Some(lines(clause, width, max_lines))
 }
 
-/// The same; where no clause fits, it is cut anywhere.
+/// Like [`whole_clauses`], but if not even the first clause fits, the text is cut within it.
 pub fn clauses(text: &str, width: usize, max_lines: usize) -> Vec<String> {
     whole_clauses(text, width, max_lines).unwrap_or_else(|| lines(text, width, max_lines))
 }
 
-/// Where a text may end early: before a semicolon, a remark in brackets, or what a conjunction adds; never within brackets.
+/// Returns the positions at which a text may end early: before a semicolon, full stop, colon or parenthesis, or before a comma with a
+/// conjunction; never within brackets.
 fn clause_ends(text: &str) -> Vec<usize> {
     const SEPARATORS: [&str; 7] = ["; ", ". ", " (", ", or ", ", and ", ", but ", ": "];
     let mut depth = 0_usize;
@@ -338,7 +339,7 @@ fn clause_ends(text: &str) -> Vec<usize> {
     ends
 }
 
-/// For a terminal without UTF-8: the signs that beamtune itself writes have an ASCII form, any other character is escaped.
+/// Converts text for a terminal without UTF-8: symbols that beamtune itself prints get an ASCII form, all other characters are escaped.
 pub fn ascii(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -368,7 +369,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn values_read_as_a_person_says_them() {
+    fn values_are_readable() {
         let check = |number, unit, expect: &str| assert_eq!(value(number, unit), expect);
         check(1_234_567_890.0, Unit::Bytes, "1.23 GB");
         check(999.0, Unit::Bytes, "999 B");
@@ -385,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_from_outside_steers_the_terminal() {
+    fn external_text_cannot_control_the_terminal() {
         assert_eq!(clean("a\x1b[31mred"), "a\\u{1b}[31mred");
         assert_eq!(escape("two\nlines\r\u{9b}2J"), "two\nlines\\u{d}\\u{9b}2J");
         assert_eq!(clean("\u{202e}evil"), "\\u{202e}evil");
@@ -408,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn funs_are_named_by_the_function_that_they_are_written_in() {
+    fn funs_are_named_by_the_function_that_contains_them() {
         let check = |text: &str, expect: &str| assert_eq!(sentence(text), expect);
         check("child of mail:-start/2-fun-1-/0", "child of a fun in mail:start/2");
         check("wait in desk:-open/1-lc$^0/1-0-/4; they", "wait in a list comprehension in desk:open/1; they");
@@ -432,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_cut_at_their_number() {
+    fn number_of_lines_is_limited() {
         assert_eq!(lines("aa bb cc dd", 5, 2), ["aa bb", "cc dd"]);
         assert_eq!(lines("aa bb, cc dd", 6, 1), ["aa bb…"]);
         assert_eq!(lines("unbreakable", 5, 1), ["unbr…"]);
@@ -456,7 +457,7 @@ mod tests {
         check("raise the quota above 2 cores (systemd: CPUQuota=)", 2, &["raise the quota", "above 2 cores"]);
         check("set {active, once}, or read; then write it", 1, &["set {active, once}"]);
         check("short; enough", 1, &["short; enough"]);
-        // Nowhere to end.
+        // No clause fits.
         check("one_name_that_goes_on_and_on", 1, &["one_name_that_goes_…"]);
     }
 
@@ -468,12 +469,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn cleaned_text_holds_nothing_hidden(text in ".{0,300}") {
+        fn cleaned_text_has_no_hidden_characters(text in ".{0,300}") {
             prop_assert!(!clean(&text).chars().any(is_hidden));
         }
 
         #[test]
-        fn names_of_any_kind_are_no_trouble(text in "([a-zé:/0-9$^-]|fun|lc| ){0,40}") {
+        fn arbitrary_names_do_not_panic(text in "([a-zé:/0-9$^-]|fun|lc| ){0,40}") {
             prop_assert!(written_in(&text).len() <= 4 * text.len() + 40);
         }
 

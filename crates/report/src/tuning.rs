@@ -1,5 +1,5 @@
-//! The result of a search for flags: the setting with its proof, a row for each of its parts, and what was tried. With `-v` all candidates and
-//! trials.
+//! The result of a search for flags as text: the setting with its measured effect, a row per part of it, and what was tried. With `-v` also
+//! all candidates and trials.
 
 use beamtune_model::study::{
     Ending, Finalist, Knob, Learnt, Part, Pays, Quantity, Trial, TrialOutcome, Tuning, TuningVerdict,
@@ -10,10 +10,10 @@ use crate::study::{Circumstances, change, guards, label, percent, value};
 use crate::table::{Align::*, Table};
 use crate::text::{self, Style};
 
-/// Below this probability that all guards are kept, a level may break one.
+/// If the probability that all constraints are kept is lower, a level is reported as possibly violating one.
 const UNLIKELY: f64 = 0.5;
 
-/// The whole text.
+/// Renders the result of a search.
 pub fn render(
     tuning: &Tuning,
     verdict: &TuningVerdict,
@@ -45,7 +45,7 @@ pub fn render(
     sections.join("\n")
 }
 
-/// The setting and its proof, or why no setting is recommended.
+/// Renders the setting and its measured effect, or why no setting is recommended.
 fn answer(tuning: &Tuning, verdict: &TuningVerdict, style: Style) -> String {
     let wrapped = |words: &str| format!("{}\n", text::wrap(words, style.width, "  "));
     let none = |words: &str| style.bold(text::wrap(words, style.width, "  ").as_str()) + "\n";
@@ -99,7 +99,7 @@ fn answer(tuning: &Tuning, verdict: &TuningVerdict, style: Style) -> String {
     }
 }
 
-/// The lines of vm.args, each with its proof.
+/// Renders the lines for vm.args, each with its measured effect.
 fn parts(tuning: &Tuning, verdict: &TuningVerdict, style: Style) -> String {
     let mut table = Table::new(&[("", Left), ("", Right), ("", Left)]);
     for Part { knob, level, ratio, pays } in &verdict.parts {
@@ -115,7 +115,7 @@ fn parts(tuning: &Tuning, verdict: &TuningVerdict, style: Style) -> String {
     table.body(style)
 }
 
-/// What was tried, a line for each result.
+/// Renders which flags were tried, one line per kind of result.
 fn summary(tuning: &Tuning, verdict: &TuningVerdict, trials: &[Trial], style: Style) -> String {
     let more = is_more_better(tuning);
     let is_in_result = |learnt: &&Learnt| verdict.point.get(learnt.knob) == Some(&learnt.level);
@@ -161,7 +161,7 @@ fn finalists(tuning: &Tuning, verdict: &TuningVerdict, style: Style) -> String {
     table.render(style)
 }
 
-/// What the search found of each level, the best first.
+/// Renders the result of the search for each level, the best first.
 fn learnt(tuning: &Tuning, verdict: &TuningVerdict, style: Style) -> String {
     let more = is_more_better(tuning);
     let mut rows: Vec<&Learnt> = verdict.levels.iter().collect();
@@ -189,7 +189,7 @@ fn learnt(tuning: &Tuning, verdict: &TuningVerdict, style: Style) -> String {
     table.render(style)
 }
 
-/// What the search found of a level.
+/// Result of the search for a level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Found {
     Better,
@@ -233,7 +233,7 @@ fn is_more_better(tuning: &Tuning) -> bool {
     Quantity::find(&tuning.objective).is_some_and(|quantity| quantity.more_is_better)
 }
 
-/// All trials, the best first.
+/// Renders all trials, the best first.
 fn tried(tuning: &Tuning, verdict: &TuningVerdict, trials: &[Trial], style: Style) -> String {
     let mut rows: Vec<(f64, [String; 5])> = Vec::new();
     for (at, trial) in trials.iter().enumerate() {
@@ -267,14 +267,14 @@ fn tried(tuning: &Tuning, verdict: &TuningVerdict, trials: &[Trial], style: Styl
     out
 }
 
-/// The flags of a point.
+/// Formats the flags of a point, which is the level of each knob.
 fn setting(knobs: &[Knob], point: &[usize]) -> String {
     let set = knobs.iter().zip(point).filter(|(_, level)| **level > 0);
     let flags: Vec<String> = set.map(|(knob, level)| knob.level(*level)).collect();
     if flags.is_empty() { "as it is".to_owned() } else { text::clean_words(&flags.join(" ")) }
 }
 
-/// The comment on a flag in the new vm.args.
+/// Returns the comment on a flag in the new vm.args.
 pub fn comment(part: &Part, knob: &Knob, objective: &str, circumstances: &str) -> String {
     let proof = match (part.ratio, part.pays) {
         (Some(ratio), Pays::Yes) => format!("{objective} {}", change(ratio)),
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn page_has_the_flags_each_with_its_proof_and_what_was_tried() {
+    fn page_has_each_flag_with_its_effect_and_what_was_tried() {
         let expect = "\
 CPU per request · 0 trials in 45 min · load http://x/
 
@@ -383,7 +383,7 @@ the target fails  +S 4:4
     }
 
     #[test]
-    fn search_without_a_result_says_why() {
+    fn search_without_a_result_has_a_reason() {
         let check = |ending: Option<Ending>, expect: &str| {
             let text = page(&TuningVerdict { ending, ..TuningVerdict::default() }, Verbosity::Brief);
             assert!(text.contains(expect), "{expect:?} is not in\n{text}");

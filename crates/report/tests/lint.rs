@@ -1,4 +1,4 @@
-//! Findings of the linter in every output format.
+//! Tests of the linter's findings in all output formats.
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "these are tests")]
 
 use std::ops::Range;
@@ -33,11 +33,11 @@ fn finding(level: Level, file: usize, span: Range<usize>) -> Finding {
 }
 
 fn at(part: &str) -> Range<usize> {
-    let begin = FILE.find(part).expect("it is there");
+    let begin = FILE.find(part).expect("an occurrence");
     begin..begin + part.len()
 }
 
-/// Two files with a finding of each level, and one that could not be read.
+/// Findings in two files, one of each level.
 fn findings() -> Vec<Finding> {
     let edit = Edit { span: at("+K true "), replacement: String::new() };
     let fix = |safe| Some(Fix { what: "Remove `+K true`.".to_owned(), safe, edits: vec![edit.clone()] });
@@ -68,7 +68,7 @@ fn told(render: impl Fn(&Report<'_>) -> String) -> String {
 }
 
 #[test]
-fn people_see_the_line_with_a_mark_and_what_to_do() {
+fn text_has_the_line_with_a_mark_and_the_remedy() {
     let (code, name) = (rule().code, rule().name);
     let expect = format!(
         "\
@@ -102,7 +102,7 @@ rel/vm.args:2:10: error {code} {name}
 }
 
 #[test]
-fn only_files_are_said_to_be_fixable() {
+fn only_findings_in_files_are_reported_as_fixable() {
     let linted = ["stdin", "shop@host"].map(|name| Linted { name, text: FILE, is_file: false });
     let report = Report { linted: &linted, findings: &findings(), unread: &[], releases: &[25, 27] };
     assert_eq!(report.count().fixable, 0);
@@ -111,7 +111,7 @@ fn only_files_are_said_to_be_fixable() {
 }
 
 #[test]
-fn colours_change_nothing_but_the_colour() {
+fn text_without_colours_equals_plain_text() {
     let coloured = told(|report| text(report, Style { colour: true, ..Style::PLAIN }));
     assert!(coloured.contains("\x1b["));
     let mut plain = String::new();
@@ -129,7 +129,7 @@ fn absence_of_findings_is_reported() {
 }
 
 #[test]
-fn programs_get_places_in_lines_and_in_bytes() {
+fn json_has_places_in_lines_and_in_bytes() {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/lint-output.schema.json");
     let schema = serde_json::from_str(&std::fs::read_to_string(path).expect("the schema")).expect("JSON");
     let schema = jsonschema::validator_for(&schema).expect("a schema");
@@ -158,7 +158,7 @@ fn programs_get_places_in_lines_and_in_bytes() {
 }
 
 #[test]
-fn a_workflow_gets_one_command_for_each_line() {
+fn each_finding_is_one_workflow_command() {
     let (code, name) = (rule().code, rule().name);
     let expect = format!(
         "\
@@ -172,7 +172,7 @@ fn a_workflow_gets_one_command_for_each_line() {
 }
 
 #[test]
-fn sarif_offers_only_what_is_safe() {
+fn sarif_has_only_safe_fixes() {
     let log: Value = serde_json::from_str(&told(sarif)).expect("JSON");
     let results = &log["runs"][0]["results"];
     let region = &results[1]["locations"][0]["physicalLocation"]["region"];
@@ -192,7 +192,7 @@ fn sarif_offers_only_what_is_safe() {
 }
 
 #[test]
-fn a_node_is_no_file() {
+fn findings_in_a_node_have_no_file() {
     let linted = [Linted { name: "shop@web1", text: "-K true", is_file: false }];
     let found = [finding(Level::Warning, 0, 0..7)];
     let report = Report { linted: &linted, findings: &found, unread: &[], releases: &[25, 27] };

@@ -1,4 +1,4 @@
-//! The page of `beamtune locks`, from a period whose numbers are known.
+//! Tests of the page of `beamtune locks`, with known numbers.
 #![allow(clippy::expect_used, clippy::panic, reason = "these are tests")]
 
 use beamtune_model::{Diagnosis, LockRow, LockSession, Period, WaitRow};
@@ -27,7 +27,8 @@ fn at(place: (&str, i64), row: LockRow) -> LockRow {
     LockRow { file: Some(place.0.to_owned()), line: Some(place.1), ..row }
 }
 
-/// Counts as lock counting prints them (`10000123 us`): classes at two places, and a table with rows for two slots and for the others.
+/// A period with counts as printed by lock counting (`10000123 us`): classes at two places, and single locks of a table. Two of its slots
+/// have their own rows; the other slots share one.
 fn counted() -> Period {
     let slot =
         |waited: i64| at(("beam/erl_db_hash.c", 400), row("db_hash_slot", Some("carts"), 5_000, 900, waited));
@@ -85,13 +86,13 @@ fn page(period: &Period, views: &[View], look: Option<&Look>) -> String {
     render(period, &page, &verbose(style))
 }
 
-/// With `-v`.
+/// Returns a view with `-v`.
 fn verbose(style: Style) -> diagnosis::View<'static> {
     diagnosis::View { style, verbosity: Verbosity::Evidence, ..diagnosis::View::PLAIN }
 }
 
 #[test]
-fn counts_are_those_that_lock_counting_prints() {
+fn counts_equal_those_printed_by_lcnt() {
     let period = counted();
     let classes = lines(&period, &View::all(By::Class));
     let first = &classes[0];
@@ -99,7 +100,7 @@ fn counts_are_those_that_lock_counting_prints() {
         (first.class.as_str(), first.locks, first.tries, first.collisions),
         ("db_hash_slot", 64, 13_510_419, 113_487)
     );
-    // What 13510419, 113487, 4940488 and a duration of 10000123 give in lcnt: percent with four digits.
+    // lcnt prints these percentages for 13510419 tries, 113487 collisions, 4940488 µs, and a duration of 10000123 µs.
     assert_eq!(first.waited_us(), 4_940_488);
     assert_eq!(format!("{:.4}", first.collision_pct()), "0.8400");
     assert_eq!(format!("{:.4}", first.duration_pct(Some(10_000_123_000)).expect("a length")), "49.4043");
@@ -204,7 +205,7 @@ fn single_locks_of_one_name_stay_separate_without_places() {
     let mut period = Period::default();
     period.locks = slots;
     assert_eq!(lines(&period, &View::all(By::Lock)).len(), 2);
-    // The class is known by these locks only.
+    // Only these locks of the class are known.
     let class = &lines(&period, &View::all(By::Class))[0];
     assert_eq!((class.tries, class.locks, class.is_whole), (90, 2, false));
     let page = page(&period, &[View::new(By::Class)], None);
@@ -278,7 +279,7 @@ fn contended() -> Vec<Contended> {
 }
 
 #[test]
-fn brief_page_answers_first_and_names_locks_and_what_would_remain() {
+fn brief_page_has_the_answer_the_locks_and_the_remaining_waits() {
     let (look, contended, verdicts) = (look(), contended(), Diagnosis::default());
     let page =
         Page { look: Some(&look), contended: &contended, views: &[], remains: &[], verdicts: &verdicts };

@@ -1,4 +1,4 @@
-//! The page of `beamtune memory`, from a period whose numbers are known.
+//! Tests of the page of `beamtune memory`, with known numbers.
 #![allow(clippy::expect_used, clippy::panic, reason = "these are tests")]
 
 use beamtune_model::memory::{
@@ -65,7 +65,7 @@ impl Made {
     }
 }
 
-/// 1,000 MB: 700 in carriers, 40 cached, 100 of malloc, 130 known besides, 30 unknown.
+/// A node with 1,000 MB resident: 700 in carriers, 40 in the segment cache, 100 in malloc, 130 in other known contents, 30 unknown.
 fn node() -> Made {
     let mut made = Made::new();
     made.mapping(mapping::ANONYMOUS, 1_400, 900);
@@ -111,12 +111,12 @@ fn node() -> Made {
     made
 }
 
-/// The page without `-v`.
+/// Renders the page without `-v`.
 fn page(period: &Period) -> String {
     memory::render(period, &[], None, &Diagnosis::default(), &View::PLAIN)
 }
 
-/// The page with `-v`, or with `-vv`.
+/// Renders the page with `-v` or with `-vv`.
 fn verbose_page(period: &Period, verbosity: Verbosity) -> String {
     memory::render(period, &[], None, &Diagnosis::default(), &View { verbosity, ..View::PLAIN })
 }
@@ -128,7 +128,7 @@ fn line<'a>(page: &'a str, begin: &str) -> &'a str {
 }
 
 #[test]
-fn a_bridge_adds_up_and_calls_nothing_explained_that_is_a_remainder() {
+fn explained_parts_and_the_unexplained_rest_add_up_to_resident_memory() {
     let period = node().finish();
     let bridge = Bridge::of(&period);
     assert_eq!(bridge.resident, Some(1_000 * MB));
@@ -141,7 +141,7 @@ fn a_bridge_adds_up_and_calls_nothing_explained_that_is_a_remainder() {
 }
 
 #[test]
-fn old_parts_and_old_scans_of_pages_do_not_count() {
+fn old_parts_and_old_scans_of_pages_are_ignored() {
     let later = |made: &mut Made, metric: &Metric, entity: &str, value: i64| {
         let Metric { group, name, unit, kind, .. } = *metric;
         let series = Series { group, entity: entity.into(), name: name.into(), unit, kind };
@@ -160,7 +160,7 @@ fn old_parts_and_old_scans_of_pages_do_not_count() {
 }
 
 #[test]
-fn carriers_in_the_pool_are_counted_as_used_badly() {
+fn utilization_of_all_multiblock_carriers_includes_the_pool() {
     let found = allocators(&node().finish());
     let binary = &found[0];
     assert_eq!((binary.name.as_str(), binary.instances), ("binary_alloc", 2));
@@ -173,7 +173,7 @@ fn carriers_in_the_pool_are_counted_as_used_badly() {
 }
 
 #[test]
-fn page_names_the_largest_use_first_and_its_owners() {
+fn page_has_the_largest_use_first_with_its_owners() {
     let mut made = node();
     made.gauge(&metrics::PROCESS_COUNT, "", 1_205);
     let process = |name: &str, rank, memory_bytes, binary_bytes| ProcessRow {
@@ -225,7 +225,7 @@ fn page_fits_a_screen_of_80_columns() {
 }
 
 #[test]
-fn uses_of_memory_add_up_to_what_is_resident() {
+fn uses_of_memory_add_up_to_resident_memory() {
     let page = page(&node().finish());
     let rows = page.lines().skip(3).take_while(|line| !line.is_empty());
     let sizes = rows.map(|line| {
@@ -236,7 +236,7 @@ fn uses_of_memory_add_up_to_what_is_resident() {
 }
 
 #[test]
-fn without_the_vm_all_of_a_carrier_counts_as_used() {
+fn without_counts_of_the_vm_whole_carriers_are_taken_as_used() {
     let mut made = Made::new();
     made.mapping(mapping::ANONYMOUS, 100, 60);
     made.content(&content::carriers("ets_alloc", content::MBCS), 2, 50, 40);
@@ -297,7 +297,7 @@ fn kinds_of_memory_name_their_owners() {
 }
 
 #[test]
-fn missing_measurements_are_reported_and_not_made_up() {
+fn missing_measurements_are_reported() {
     let mut made = Made::new();
     made.gauge(&metrics::RSS, "", 500 * MB);
     made.0.gap(Gap {
@@ -340,7 +340,7 @@ fn moved() -> Movement {
 }
 
 #[test]
-fn growth_has_its_interval_and_with_v_its_steps_and_days() {
+fn growth_has_its_interval_and_with_v_its_steps_and_daily_cycle() {
     let mut made = node();
     made.0.tick(&Tick { t: 3_600_000_000_000, incarnation: 0, vm: None, host: None, late: 0 });
     let period = made.finish();
@@ -442,13 +442,13 @@ fn returned() -> Returns {
     }
 }
 
-/// The line that begins so, its words one space apart.
+/// Returns the line that begins with `begin`, with single spaces between words.
 fn words(page: &str, begin: &str) -> String {
     line(page, begin).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[test]
-fn holders_are_named_with_what_they_hold_alone() {
+fn holders_have_the_size_of_binaries_that_only_they_refer_to() {
     let page = memory::render(&asked().finish(), &[], None, &Diagnosis::default(), &View::PLAIN);
     assert_eq!(words(&page, "cache"), "cache <0.7.0> 12 11 70.0 MB 60.0 MB 3.00 kB");
     assert_eq!(words(&page, "<0.8.0>"), "<0.8.0> no answer 0 B");
@@ -456,7 +456,7 @@ fn holders_are_named_with_what_they_hold_alone() {
 }
 
 #[test]
-fn estimate_of_a_gc_has_its_interval_and_its_cost() {
+fn estimate_for_a_gc_has_its_interval_and_the_cost_of_the_sample() {
     let page = memory::render(&asked().finish(), &[], Some(returned()), &Diagnosis::default(), &View::PLAIN);
     assert!(page.contains("a GC of all processes would free"), "{page}");
     assert_eq!(words(&page, "heaps "), "heaps 400 MB 300 MB 500 MB");

@@ -1,4 +1,4 @@
-//! `docs/reference/flags.md` lists what `beamtune flags` lists.
+//! Test that `docs/reference/flags.md` lists the same settings as `beamtune flags`.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use beamtune_flags::{Kind, allocators, entries, lock_classes, microstates, thread_types};
 use beamtune_report::flags::first_sentence;
 
-/// If set to 1, the test writes the page instead of comparing it.
+/// Environment variable; if set, the test writes the page before it compares it.
 const REGENERATE: &str = "BEAMTUNE_REGENERATE_DOCS";
 
 /// The kinds with their headings, in the order of `beamtune flags`.
@@ -61,7 +61,7 @@ fn page() -> String {
     page
 }
 
-/// A text as a cell of a table: outside of code, `<S>` would be HTML.
+/// Escapes a text for a cell of a table: outside code, `<S>` would be read as HTML.
 fn cell_text(text: &str) -> String {
     let text = text.trim().replace('|', "\\|");
     if text.starts_with('`') { text } else { text.replace('<', "&lt;") }

@@ -1,4 +1,4 @@
-//! JSON output fits the committed schema.
+//! Tests that JSON output conforms to the committed schema.
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "these are tests")]
 
 use beamtune_model::*;
@@ -21,7 +21,7 @@ fn assert_valid(text: &str) -> Value {
 }
 
 #[test]
-fn nothing_at_all_fits_the_schema() {
+fn an_empty_diagnosis_fits_the_schema() {
     assert_valid(&render(&Period::default(), &Diagnosis::default()));
 }
 
@@ -110,14 +110,14 @@ fn a_full_diagnosis_fits_the_schema() {
         reason: "slow".to_owned(),
     });
     let value = assert_valid(&render(&builder.finish(), &diagnosis));
-    // What nothing shows at work counts for nothing, however bad it would be.
+    // A latent defect does not affect the worst level, even if it is severe.
     assert_eq!(value["worst"], "warning");
     assert_eq!(value["findings"].as_array().map(Vec::len), Some(1));
     assert_eq!(value["latent"][0]["code"], "BT051");
     assert_eq!(
         value["findings"][0]["evidence"][2]["value"],
         Value::Null,
-        "no number is no number in JSON either"
+        "NaN is null in JSON"
     );
     assert_eq!(value["period"]["began"], 1_700_000_000.0);
     assert_eq!(value["gaps"][0]["end_seconds"], 1.5);

@@ -1,7 +1,7 @@
 use super::*;
 use crate::finding::{Account, Cost};
 #[test]
-fn severities_rise_through_the_levels_and_never_past_100() {
+fn severity_rises_through_the_levels_up_to_100() {
     let rising = Scale { notice: 0.1, warning: 0.2, critical: 0.6, source: "test" };
     let check = |scale: &Scale, value, expect: Option<Level>| {
         let level = scale.severity(value).map(|severity| Level::of(severity, None, Confidence::Measured));
@@ -27,7 +27,7 @@ fn severities_rise_through_the_levels_and_never_past_100() {
 #[test]
 fn consequences_are_listed_under_their_cause() {
     let finding = |code, severity, cause: Option<&'static str>| Finding {
-        follows: cause.map(|cause| Follows { code: Code(cause), rule: "cause", why: "so it is" }),
+        follows: cause.map(|cause| Follows { code: Code(cause), rule: "cause", why: "a reason" }),
         ..Finding::bare(Code(code), severity)
     };
     let check = |findings: Vec<Finding>, expect: &[&str]| {
@@ -49,7 +49,7 @@ fn consequences_are_listed_under_their_cause() {
     );
     // Its cause was not found.
     check(vec![finding("BT016", 30.0, Some("BT002")), finding("BT017", 90.0, None)], &["BT017", "BT016"]);
-    // A consequence of a consequence is listed under it, and counts for the first cause.
+    // A consequence of a consequence is listed under it, and raises the rank of the root cause.
     check(
         vec![
             finding("BT001", 50.0, None),
@@ -60,12 +60,12 @@ fn consequences_are_listed_under_their_cause() {
         ],
         &["BT002", "BT016", "BT005", "BT015", "BT001"],
     );
-    // Findings that follow from each other are not lost.
+    // Findings that cause each other are not lost.
     check(
         vec![finding("BT005", 10.0, Some("BT006")), finding("BT006", 20.0, Some("BT005")), cause()],
         &["BT002", "BT006", "BT005"],
     );
-    // Of two findings of the cause's rule, the worse one has the consequences.
+    // If the cause's rule has two findings, the consequences are listed under the worse one.
     check(
         vec![cause(), finding("BT002", 60.0, None), finding("BT017", 10.0, Some("BT002"))],
         &["BT002", "BT017", "BT002"],
@@ -73,7 +73,7 @@ fn consequences_are_listed_under_their_cause() {
 }
 
 #[test]
-fn findings_come_worst_first() {
+fn findings_are_ordered_worst_first() {
     let finding = |code, severity| Finding::bare(Code(code), severity);
     let diagnosis = Diagnosis {
         verdicts: vec![
@@ -100,7 +100,7 @@ fn level_follows_from_severity_time_left_and_confidence() {
     check(90.0, None, Guess, Level::Notice);
     check(0.0, Some(60.0), Measured, Level::Critical);
     check(0.0, Some(7_200.0), Measured, Level::Warning);
-    // An end within the hour does not wait for proof; but a guess is no reason to get up.
+    // A failure within the hour cannot wait for proof, but a guess is no reason to wake somebody.
     check(0.0, Some(1_800.0), Inferred, Level::Critical);
     check(0.0, Some(1_800.0), Guess, Level::Notice);
     check(0.0, Some(7_200.0), Guess, Level::Notice);
@@ -109,7 +109,7 @@ fn level_follows_from_severity_time_left_and_confidence() {
 }
 
 #[test]
-fn cpu_time_is_critical_only_where_no_more_than_that_is_idle() {
+fn cpu_time_is_not_critical_while_more_cpu_is_idle() {
     let check = |account, cores: f64, idle, expect| {
         let claim = Claim {
             account,
@@ -127,7 +127,7 @@ fn cpu_time_is_critical_only_where_no_more_than_that_is_idle() {
     check(CpuUsed, 0.8, None, Level::Critical);
     check(CpuUsed, 0.3, Some(0.0), Level::Warning);
     check(CpuUsed, 0.03, Some(0.0), Level::Notice);
-    // CPU that the node wanted and did not get is missing, whatever else is idle.
+    // CPU that the node needed and did not get is missing, however much is idle.
     check(CpuUnused, 0.8, Some(3.0), Level::Critical);
     let memory = Claim {
         account: Account::Memory,
@@ -142,7 +142,7 @@ fn cpu_time_is_critical_only_where_no_more_than_that_is_idle() {
 #[test]
 fn a_chain_has_the_level_of_its_worst_finding() {
     let effect = Finding {
-        follows: Some(Follows { code: Code("BT065"), rule: "cause", why: "so it is" }),
+        follows: Some(Follows { code: Code("BT065"), rule: "cause", why: "a reason" }),
         left_seconds: Some(600.0),
         level: Level::Critical,
         ..Finding::bare(Code("BT007"), 10.0)
@@ -163,7 +163,7 @@ fn a_chain_has_the_level_of_its_worst_finding() {
 }
 
 #[test]
-fn of_equal_levels_the_larger_stake_comes_first() {
+fn larger_stake_comes_first_within_a_level() {
     let claims = |code, account, cost, share| Finding {
         claim: Some(Claim { account, part: None, cost, share: Some(share), explained: None }),
         ..Finding::bare(Code(code), 50.0)

@@ -11,26 +11,26 @@ use crate::series::{Group, Metric};
 pub struct Carriers {
     /// Number of carriers.
     pub count: i64,
-    /// Their size, in bytes.
+    /// Total size of the carriers, in bytes.
     pub size: i64,
     /// Number of blocks, of any allocator.
     pub blocks: i64,
-    /// Their size, in bytes.
+    /// Total size of these blocks, in bytes.
     pub blocks_size: i64,
 }
 
 impl Carriers {
-    /// Utilization, 0 to 1; `None` without carriers.
+    /// Utilization of the carriers, 0 to 1; `None` if there are none.
     pub fn used(self) -> Option<f64> {
         (self.size > 0).then(|| self.blocks_size as f64 / self.size as f64)
     }
 
-    /// Bytes of the carriers outside blocks.
+    /// Bytes in carriers that are not in blocks.
     pub fn free(self) -> i64 {
         self.size.saturating_sub(self.blocks_size).max(0)
     }
 
-    /// Sum of both.
+    /// Adds two sets.
     pub fn plus(self, other: Carriers) -> Carriers {
         Carriers {
             count: self.count.saturating_add(other.count),
@@ -40,7 +40,7 @@ impl Carriers {
         }
     }
 
-    /// Mean block size in bytes; `None` without blocks.
+    /// Mean block size in bytes; `None` if there are no blocks.
     pub fn mean_block(self) -> Option<f64> {
         (self.blocks > 0).then(|| self.blocks_size as f64 / self.blocks as f64)
     }
@@ -55,18 +55,18 @@ pub struct Allocator {
     pub instances: usize,
     /// Multiblock carriers in use.
     pub mbcs: Carriers,
-    /// Multiblock carriers abandoned to the pool. Tools that omit these overestimate the utilization of a fragmented node.
+    /// Multiblock carriers abandoned to the pool. Tools that omit them overestimate the utilization on a fragmented node.
     pub pool: Carriers,
     /// Singleblock carriers.
     pub sbcs: Carriers,
-    /// Part of the blocks that belongs to other allocators, in bytes.
+    /// Bytes in blocks of other allocators.
     pub foreign: i64,
-    /// Maximum size of its carriers since the start of the VM, in bytes. Summed over instances whose maxima need not coincide, so it
-    /// is an upper bound.
+    /// Maximum size of its carriers since the start of the VM, in bytes. The sum of the maxima of all instances, which need not
+    /// coincide, so it is an upper bound.
     pub largest: i64,
-    /// Multiblock carriers in use: maximum size of the carriers, and of the blocks in them, in bytes. Summed over instances likewise.
+    /// Multiblock carriers in use: maximum size of the carriers, and of the blocks in them, in bytes. Also sums of maxima.
     pub mbcs_largest: (i64, i64),
-    /// Part of all carriers that is in mseg segments, in bytes; the others come from malloc. `None` if unknown.
+    /// Size of the carriers that are in mseg segments, in bytes; the other carriers come from malloc. `None` if unknown.
     pub segments: Option<i64>,
     /// Requests for segments per second; `None` without two readings.
     pub segments_asked_per_s: Option<f64>,
@@ -86,11 +86,11 @@ impl Allocator {
     }
 }
 
-/// Allocators as last read, the largest first; empty if they were not read.
+/// Returns the last reading of all allocators, the largest first; empty if they were not read.
 pub fn allocators(period: &Period) -> Vec<Allocator> {
     let mut found: BTreeMap<&str, Allocator> = BTreeMap::new();
     for entity in period.entities(Group::Allocator) {
-        // The sums over all instances are separate entities without an instance; imported text may have carriers there too.
+        // Sums over all instances are entities without an instance number; in imported text they may have carriers, too.
         let name = entity.split_once('/').map_or(entity, |(name, _)| name);
         let last = |metric: &Metric| {
             period.find(metric.group, entity, metric.name).map_or(0, |stat| stat.last.value.max(0))
@@ -133,8 +133,8 @@ pub fn allocators(period: &Period) -> Vec<Allocator> {
     found
 }
 
-/// Size of the carriers of all allocators and of the blocks in them, in bytes, if an imported text contains these sums; most texts have
-/// values per allocator.
+/// Returns the size of all carriers and of the blocks in them, in bytes, if an imported text contains these sums. Most texts have values
+/// per allocator.
 pub fn all_together(period: &Period) -> Option<(i64, Option<i64>)> {
     let last = |metric| period.stat(metric, "").ok().map(|stat| stat.last.value.max(0));
     Some((last(&metrics::CARRIERS_SIZE)?, last(&metrics::BLOCKS_SIZE)))

@@ -1,7 +1,7 @@
 //! Breakdown of resident memory by use.
 //!
-//! Each part is measured independently by counting pages of recognised content; the rest is reported as unknown. No part
-//! that is called explained is a remainder.
+//! Each part is measured independently by counting pages of recognised content; the rest is reported as unknown. An explained part
+//! is never calculated as a remainder.
 
 use super::{content, mapping};
 use crate::metrics;
@@ -9,11 +9,12 @@ use crate::period::Period;
 use crate::series::Metric;
 use crate::units::{Nanos, SECOND_NS};
 
-/// Size of a page of the kernel, in bytes.
+/// Size of a kernel page, in bytes.
 pub const PAGE_BYTES: f64 = 4096.0;
 
-/// Upper bound in bytes for memory that was mapped or unmapped while the pages were last scanned: the larger one of page faults in this time
-/// and resident memory that disappeared. Older recordings hold neither; there it is the mean rate of faults. 0 if the pages were not scanned.
+/// Returns an upper bound in bytes for memory that was mapped or unmapped during the last scan of pages. This is the larger one of the page
+/// faults in this time and the resident memory that disappeared. Older recordings contain neither, so the mean rate of page faults is
+/// used. 0 without a scan.
 pub fn moved_while_looking(period: &Period) -> f64 {
     if let Ok(faults) = period.stat(&metrics::CONTENT_FAULTS, "") {
         let came = faults.last.value as f64 * PAGE_BYTES;
@@ -36,13 +37,13 @@ pub struct Mapping {
     pub size: i64,
     /// Resident memory.
     pub resident: i64,
-    /// Resident memory, with shared pages divided by the number of their users.
+    /// Proportional set size: resident memory, with shared pages divided by the number of processes that share them.
     pub pss: i64,
-    /// Swapped out.
+    /// Memory that is swapped out.
     pub swap: i64,
     /// Freed by the VM with `MADV_FREE`, but not yet reclaimed by the kernel; included in `resident`.
     pub lazy_free: i64,
-    /// In transparent huge pages; included in `resident`.
+    /// Memory in transparent huge pages; included in `resident`.
     pub huge_pages: i64,
 }
 
@@ -57,16 +58,16 @@ pub struct Part {
     pub size: i64,
     /// Resident memory, counted page by page.
     pub resident: i64,
-    /// Swapped out.
+    /// Memory that is swapped out.
     pub swapped: i64,
-    /// malloc: chunks in use; `None` if unknown.
+    /// malloc: size of the chunks in use; `None` if unknown.
     pub in_use: Option<i64>,
 }
 
 /// Resident memory and its breakdown.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Bridge {
-    /// Resident memory in bytes: sum over all mappings, or the kernel's value for the process if these could not be read.
+    /// Resident memory in bytes: sum over all mappings, or the kernel's total for the process if the mappings could not be read.
     pub resident: Option<i64>,
     /// Breakdown by kind of mapping, the largest first.
     pub mappings: Vec<Mapping>,
@@ -77,7 +78,7 @@ pub struct Bridge {
 }
 
 impl Bridge {
-    /// The last reading of a period. A scan of pages that is older than the last reading of mappings does not count.
+    /// Returns the last reading of a period. Ignores a scan of pages that is older than the last reading of mappings.
     pub fn of(period: &Period) -> Bridge {
         let last = |metric: &Metric, entity: &str| {
             period.find(metric.group, entity, metric.name).map(|stat| stat.last.value.max(0))
@@ -122,18 +123,18 @@ impl Bridge {
         Bridge { resident, mappings, parts, unknown }
     }
 
-    /// Explained bytes of resident memory; `None` if the pages were not scanned.
+    /// Bytes of resident memory whose content was recognised; `None` if the pages were not scanned.
     pub fn explained(&self) -> Option<i64> {
         (!self.parts.is_empty()).then(|| sum(&self.parts))
     }
 
-    /// Unexplained bytes of resident memory. Mappings and pages are counted one after the other while the process runs, so memory that
-    /// it has allocated or freed in between is included.
+    /// Bytes of resident memory without a recognised content. Mappings are counted before pages while the process runs, so memory
+    /// that is allocated or freed in between is included.
     pub fn unexplained(&self) -> Option<i64> {
         Some(self.resident?.saturating_sub(self.explained()?))
     }
 
-    /// Parts of a kind: all carriers, all of malloc.
+    /// Parts of a kind, such as all carriers, or all memory of malloc.
     pub fn parts_of<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a Part> {
         self.parts.iter().filter(move |part| {
             part.entity.strip_prefix(kind).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -150,14 +151,14 @@ impl Bridge {
         self.mappings.iter().fold(0, |sum, mapping| sum.saturating_add(of(mapping)))
     }
 
-    /// Mappings of a kind.
+    /// The mappings of a kind, if there are any.
     pub fn mapping(&self, kind: &str) -> Option<&Mapping> {
         debug_assert!(mapping::ALL.contains(&kind), "{kind} is no kind of mapping");
         self.mappings.iter().find(|mapping| mapping.kind == kind)
     }
 }
 
-/// Entities of the last reading, and its time; older entities have disappeared.
+/// Returns the entities of the last reading, and its time. Entities that have only older readings have disappeared.
 fn last_reading<'p>(period: &'p Period, metric: &Metric) -> (Vec<&'p str>, Option<Nanos>) {
     let mut entities = period.entities(metric.group);
     let at = |entity: &str| period.find(metric.group, entity, metric.name).map(|stat| stat.last.t);

@@ -9,7 +9,7 @@ pub struct Movement {
     pub what: String,
     /// The first reading.
     pub first: f64,
-    /// The last one.
+    /// The last reading.
     pub last: f64,
     /// Minimum and maximum.
     pub range: (f64, f64),
@@ -17,9 +17,9 @@ pub struct Movement {
     pub per_hour: Option<(f64, f64, f64)>,
     /// Whether the growth differs significantly from zero.
     pub is_sure: bool,
-    /// A sudden change of the level.
+    /// A sudden change of the level, if any.
     pub step: Option<Step>,
-    /// A daily pattern.
+    /// A daily pattern, if any.
     pub daily: Option<Daily>,
 }
 
@@ -39,10 +39,10 @@ pub struct Step {
 /// A daily pattern.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Daily {
-    /// Difference between the highest and the lowest hour.
+    /// Difference between the means of the highest and the lowest hour of the day.
     pub swing: f64,
     /// The highest hour, 0 to 23, UTC.
     pub peak_hour: u32,
-    /// Share of the variance that the hour of day explains, 0 to 1.
+    /// Share of the variance that is explained by the hour of the day, 0 to 1.
     pub share: f64,
 }

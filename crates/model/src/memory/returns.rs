@@ -11,12 +11,13 @@ pub struct Estimate {
     pub high: f64,
 }
 
-/// Estimate of the memory that a garbage collection of all processes would free, from the results of a sample. Includes what the sample freed.
+/// Estimate of the memory that a garbage collection of all processes would free, from the results of a sample. Includes the memory that
+/// the collection of the sample freed.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Returns {
     /// Heap memory.
     pub heaps: Estimate,
-    /// Reference-counted binaries. Several processes can keep one alive, and only the last one collected frees it, so the sample
-    /// says less about binaries than about heaps.
+    /// Reference-counted binaries. Several processes can refer to the same binary, and only the last of these collections frees it.
+    /// So this estimate is less reliable than that for heaps.
     pub binaries: Estimate,
 }

@@ -13,13 +13,13 @@ use crate::stands::{StandRow, WaitSamplesBuilder};
 use crate::units::{Kind, Nanos, Unit};
 use crate::window::Point;
 
-/// Number of processes to keep; once twice as many have accumulated, those with the least work are dropped.
+/// Number of processes to keep. When twice as many have accumulated, those with the fewest reductions and the shortest queues are dropped.
 pub(super) const PROCESS_USES: usize = 1_000;
 
 /// Maximum number of call stacks of a process.
 const MAX_STACKS: usize = 16;
 
-/// Maximum number of events, gaps, origins, tables and ports of a period, each. A busy day has some hundreds.
+/// Maximum number of rows of each kind in a period: events, gaps, origins, tables and ports. A busy day has some hundreds.
 pub(super) const MAX_ROWS: usize = 10_000;
 
 /// Maximum number of kinds of exits. The agent reports at most 100 in one incarnation.
@@ -42,7 +42,7 @@ pub struct Readings {
 }
 
 impl Readings {
-    /// Adds readings in order of time, after the earlier ones.
+    /// Adds readings in chronological order, all later than those added before.
     pub fn extend(&mut self, points: impl IntoIterator<Item = Point>) {
         let mut points = points.into_iter();
         let stat = match &mut self.stat {
@@ -92,12 +92,12 @@ impl PeriodBuilder {
         PeriodBuilder { period: Period { incarnation, facts, lives, ..Period::default() }, ..Self::default() }
     }
 
-    /// Sets the spans of all incarnations, for periods that hold the ticks of one only.
+    /// Sets the spans of all incarnations, for a period that contains the ticks of only one of them.
     pub fn seen(&mut self, lives: Vec<Seen>) {
         self.period.seen = lives;
     }
 
-    /// Adds a tick, in order of time.
+    /// Adds a tick, later than those added before.
     pub fn tick(&mut self, tick: &Tick) {
         let period = &mut self.period;
         if period.ticks == 0 {
@@ -110,14 +110,15 @@ impl PeriodBuilder {
         period.latest = period.latest.max(tick.late);
     }
 
-    /// Adds readings of one series, in order of time, after the earlier ones.
+    /// Adds readings of one series in chronological order, all later than those added before.
     pub fn column(&mut self, series: &Series, points: impl IntoIterator<Item = Point>) {
         let mut readings = self.take_readings(series);
         readings.extend(points);
         self.put_readings(readings);
     }
 
-    /// Takes out the summary of one series, so that another thread can add to it. Until it is put back, the series has no readings here.
+    /// Removes and returns the summary of one series, so that another thread can extend it. Until the summary is put back, the series
+    /// has no readings here.
     pub fn take_readings(&mut self, series: &Series) -> Readings {
         let id =
             self.period.series.intern(series.group, &series.entity, &series.name, series.unit, series.kind);
@@ -128,7 +129,7 @@ impl PeriodBuilder {
         Readings { id, unit: series.unit, kind: series.kind, stat }
     }
 
-    /// Puts back what [`PeriodBuilder::take_readings`] took out.
+    /// Puts back a summary that [`PeriodBuilder::take_readings`] returned.
     pub fn put_readings(&mut self, readings: Readings) {
         self.period.stats[readings.id.index()] = readings.stat;
     }
@@ -157,7 +158,7 @@ impl PeriodBuilder {
         }
     }
 
-    /// Keeps those with the most reductions and those with the longest queues, half each.
+    /// Keeps [`PROCESS_USES`] processes: one half for the most reductions, the other half for the longest queues.
     fn drop_least(&mut self) {
         let nth = |mut values: Vec<i64>| match PROCESS_USES / 2 < values.len() {
             true => *values.select_nth_unstable_by(PROCESS_USES / 2, |a, b| b.cmp(a)).1,
@@ -180,7 +181,7 @@ impl PeriodBuilder {
         }
     }
 
-    /// Adds a sampled call stack of a process at work; equal stacks are added up.
+    /// Adds a sampled call stack of a process; counts of equal stacks are added up.
     pub fn ran(&mut self, row: RanRow) {
         if row.pid.is_empty() {
             return self.work_sample(row);
@@ -209,7 +210,7 @@ impl PeriodBuilder {
         }
     }
 
-    /// Adds a row of an ETS table; only the last one of each table counts.
+    /// Adds a row of an ETS table; only the last row of each table is kept.
     pub fn table(&mut self, row: TableRow) {
         if self.tables.len() < MAX_ROWS || self.tables.contains_key(&row.id) {
             self.period.tables_first.entry(row.id.clone()).or_insert((row.t, row.memory_bytes));
@@ -217,14 +218,14 @@ impl PeriodBuilder {
         }
     }
 
-    /// Adds a row of a port; only the last one of each port counts.
+    /// Adds a row of a port; only the last row of each port is kept.
     pub fn port(&mut self, row: PortRow) {
         if self.ports.len() < MAX_ROWS || self.ports.contains_key(&row.id) {
             self.ports.insert(row.id.clone(), row);
         }
     }
 
-    /// Adds an origin of new processes, tables or ports; equal origins are added up.
+    /// Adds an origin of new processes, tables or ports; counts of equal origins are added up.
     pub fn spawn(&mut self, row: SpawnRow) {
         let key = (row.what.clone(), row.kind.clone(), row.maker.clone());
         if let Some(known) = self.spawns.get_mut(&key) {
@@ -239,7 +240,7 @@ impl PeriodBuilder {
         }
     }
 
-    /// Adds exits of processes; equal ones are added up.
+    /// Adds exits of processes; counts of equal exits are added up.
     pub fn exit(&mut self, row: ExitRow) {
         let is_alike = |known: &&mut ExitRow| {
             (&known.parent_name, &known.parent_call, &known.name, &known.call)
@@ -312,9 +313,9 @@ impl PeriodBuilder {
         sample.gaps.iter().cloned().for_each(|gap| self.gap(gap));
     }
 
-    /// Ends the period.
+    /// Returns the finished period.
     pub fn finish(mut self) -> Period {
-        // Processes that only have a detailed reading (large, but idle) are included.
+        // Includes processes that have only a detailed reading, such as large idle ones.
         for (pid, readings) in self.rows {
             let entry = self.uses.entry(pid.clone()).or_insert_with(|| ProcessUse::new(&pid));
             (entry.row, entry.mail) = (Some(readings.last), readings.mail);
@@ -323,7 +324,7 @@ impl PeriodBuilder {
             let entry = self.uses.entry(pid.clone()).or_insert_with(|| ProcessUse::new(&pid));
             (entry.ran, entry.stood) = (ran, stood);
         }
-        // A process may have been renamed between two readings of its tables; the last name counts.
+        // A process may have been renamed between two readings of its tables; the last name is used.
         let mut tables: Vec<&TableRow> = self.tables.values().collect();
         tables.sort_by(|a, b| a.t.cmp(&b.t).then_with(|| a.id.cmp(&b.id)));
         for table in tables {
@@ -337,7 +338,7 @@ impl PeriodBuilder {
         period.tables = self.tables.into_values().collect();
         period.tables.sort_by(|a, b| b.memory_bytes.cmp(&a.memory_bytes).then_with(|| a.id.cmp(&b.id)));
         period.ports = self.ports.into_values().collect();
-        // A hostile node may send any number.
+        // Saturating, because a hostile node may send any number.
         let traffic = |row: &PortRow| row.input_bytes.saturating_add(row.output_bytes);
         period.ports.sort_by(|a, b| traffic(b).cmp(&traffic(a)).then_with(|| a.id.cmp(&b.id)));
         requested::sort(&mut period);

@@ -1,9 +1,9 @@
-//! Bytes in message queues, estimated from the memory of the receiver.
+//! Size of message queues in bytes, estimated from the memory of the receiver.
 
 use crate::rows::{CHILD_OF, ProcessRow};
 use crate::units::Nanos;
 
-/// Message queue of a process at a detailed reading. Messages are never read; the memory in which they are stored bounds their size.
+/// Message queue of a process at a detailed reading. Messages are never read; the memory that stores them bounds their size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mail {
     /// Time since the start of the recording.
@@ -12,15 +12,16 @@ pub struct Mail {
     pub messages: i64,
     /// Whether queued messages are part of the heap (`message_queue_data`).
     pub is_on_heap: bool,
-    /// On the heap: heap fragments, which hold messages that no garbage collection has moved into the heap yet, received ones included.
-    /// Off the heap: memory outside the heap, which holds messages, links and monitors.
+    /// On-heap messages: size of the heap fragments. These contain messages that no garbage collection has moved into the heap yet,
+    /// including messages that the process has already received. Off-heap messages: memory outside the heap, which contains messages,
+    /// links and monitors.
     pub loose_bytes: i64,
-    /// Heap without fragments: the minimum of this reading, the one before and the one after.
+    /// Heap without fragments: the minimum of this reading, the previous one and the next one.
     pub heap_bytes: i64,
 }
 
 impl Mail {
-    /// `None` if the queue is empty, or if the row does not bound the size of messages.
+    /// Estimates the queue of a row; `None` if it is empty, or if the row does not bound the size of messages.
     fn of(row: &ProcessRow) -> Option<Self> {
         let is_on_heap = row.message_queue_data.as_deref()? == "on_heap";
         let outside_heap = || Some(row.total_bytes?.saturating_sub(row.memory_bytes));
@@ -30,8 +31,8 @@ impl Mail {
         is_queued.then_some(Mail { t: row.t, messages: row.queue, is_on_heap, loose_bytes, heap_bytes })
     }
 
-    /// Lower bound of their size, except that links and monitors are included. Received messages stay in fragments until they no longer fit
-    /// into the heap, so at most the size of the heap is due to them.
+    /// Lower bound of the size of the queued messages; off-heap, links and monitors are included. Received messages stay in fragments
+    /// until they no longer fit into the heap, so at most the size of the heap is due to them.
     pub fn least_bytes(&self) -> i64 {
         match self.is_on_heap {
             true => self.loose_bytes.saturating_sub(self.heap_bytes).max(0),
@@ -115,9 +116,9 @@ mod tests {
         assert_eq!(
             largest_queue(&[(1, 2, 80_000, 50_000)]),
             Some((0, 2)),
-            "these may all have been received"
+            "all messages in fragments may have been received"
         );
-        // The heap may hold queued messages too; a reading before or after, without them, is smaller.
+        // The heap may contain queued messages, too; then it is smaller in an earlier or later reading with an empty queue.
         assert_eq!(largest_queue(&[(1, 0, 1_000, 0), (2, 2, 80_000, 50_000)]), Some((49_000, 2)));
         assert_eq!(largest_queue(&[(1, 2, 80_000, 50_000), (2, 0, 1_000, 0)]), Some((49_000, 2)));
         assert_eq!(
@@ -129,12 +130,12 @@ mod tests {
                 (5, 0, 1_000, 0)
             ]),
             Some((0, 2)),
-            "older readings do not count"
+            "readings before the previous one are ignored"
         );
         assert_eq!(
             largest_queue(&[(1, 9, 1_000, 70_000), (2, 1, 1_000, 50_000)]),
             Some((69_000, 9)),
-            "the largest counts"
+            "the largest queue is kept"
         );
     }
 

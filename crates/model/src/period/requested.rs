@@ -1,4 +1,4 @@
-//! Data that is read on request only.
+//! Data that are read only on request.
 
 use std::cmp::Reverse;
 
@@ -11,27 +11,27 @@ use crate::sample::Sample;
 use crate::units::Nanos;
 
 impl PeriodBuilder {
-    /// Adds carriers; only the last scan counts.
+    /// Adds carriers; only those of the last scan are kept.
     pub fn carriers(&mut self, row: CarrierRow) {
         add_to_last(&mut self.period.carriers, row, |row| row.t);
     }
 
-    /// Adds tagged blocks; only the last scan counts.
+    /// Adds tagged blocks; only those of the last scan are kept.
     pub fn allocations(&mut self, row: AllocationRow) {
         add_to_last(&mut self.period.allocations, row, |row| row.t);
     }
 
-    /// Adds the code of an application; only the last reading counts.
+    /// Adds the code of an application; only rows of the last reading are kept.
     pub fn code(&mut self, row: CodeRow) {
         add_to_last(&mut self.period.code, row, |row| row.t);
     }
 
-    /// Adds a process that holds binaries; only the last reading counts.
+    /// Adds a process that refers to binaries; only rows of the last reading are kept.
     pub fn holder(&mut self, row: HolderRow) {
         add_to_last(&mut self.period.holders, row, |row| row.t);
     }
 
-    /// Adds requested garbage collections.
+    /// Adds the summary of requested garbage collections.
     pub fn collection(&mut self, row: CollectionRow) {
         if self.period.collections.len() < MAX_ROWS {
             self.period.collections.push(row);
@@ -45,24 +45,24 @@ impl PeriodBuilder {
         }
     }
 
-    /// Adds a session of lock counting; only the last one counts.
+    /// Adds a session of lock counting; only the last one is kept.
     pub fn lock_session(&mut self, session: LockSession) {
         if self.period.lock_session.as_ref().is_none_or(|known| known.t <= session.t) {
             self.period.lock_session = Some(session);
         }
     }
 
-    /// Adds lock counts; only the last session counts.
+    /// Adds lock counts; only those of the last session are kept.
     pub fn lock(&mut self, row: LockRow) {
         add_to_last(&mut self.period.locks, row, |row| row.t);
     }
 
-    /// Adds lock waits; only the last sampling counts.
+    /// Adds lock waits; only those of the last sampling are kept.
     pub fn wait(&mut self, row: WaitRow) {
         add_to_last(&mut self.period.waits, row, |row| row.t);
     }
 
-    /// Adds all such rows of a sample.
+    /// Adds all rows of a sample that were read on request.
     pub(super) fn requested_rows(&mut self, sample: &Sample) {
         sample.carriers.iter().cloned().for_each(|row| self.carriers(row));
         sample.allocations.iter().cloned().for_each(|row| self.allocations(row));
@@ -82,8 +82,8 @@ impl Period {
         self.collections.iter().rev().find(|row| row.how == "sample")
     }
 
-    /// How long threads were sampled for lock waits, the last time; `None` if they were not, or if the length is unknown.
-    /// If [`waits`](Self::waits) is empty then, no thread was seen waiting.
+    /// Length of the last sampling of threads for lock waits; `None` if there was none, or if its length is unknown.
+    /// If there was one and [`waits`](Self::waits) is empty, no sampled thread waited for a lock.
     pub fn watched(&self) -> Option<Nanos> {
         let by_rows = self.waits.iter().map(|row| row.length).max();
         by_rows.or_else(|| self.facts.number(facts::LOCKS_WATCHED)).filter(|length| *length > 0)
@@ -101,7 +101,7 @@ pub(super) fn sort(period: &mut Period) {
     period.waits.sort_by_key(|row| Reverse((row.waited, row.seen)));
 }
 
-/// Adds a row of the latest reading; a later reading replaces an earlier one.
+/// Adds a row and keeps only rows of the latest reading.
 fn add_to_last<R>(rows: &mut Vec<R>, row: R, t: impl Fn(&R) -> Nanos) {
     match rows.first().map(&t) {
         Some(known) if known > t(&row) => return,
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn sampling_without_waits_counts_as_sampled() {
+    fn length_of_a_sampling_without_waits_is_known() {
         let mut period = Period::default();
         assert_eq!(period.watched(), None);
         period.facts.set(facts::LOCKS_WATCHED, "9000");

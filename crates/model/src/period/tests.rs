@@ -12,7 +12,7 @@ fn tick(second: i64, incarnation: u32) -> Tick {
     Tick { t, incarnation, vm: Some(span), host: Some(span), late: 0 }
 }
 
-/// A period of one sample a second, whose readings are given by a closure.
+/// Builds a period with one sample per second; a closure adds the readings.
 fn period(seconds: i64, mut fill: impl FnMut(i64, &mut SampleBuilder<'_>)) -> Period {
     let mut table = SeriesTable::default();
     let mut builder = PeriodBuilder::default();
@@ -34,7 +34,7 @@ fn a_counter_becomes_a_rate_over_the_whole_period() {
 }
 
 #[test]
-fn a_missing_sample_lengthens_the_window_and_loses_nothing() {
+fn a_missing_sample_only_lengthens_the_window() {
     let period = period(11, |s, out| {
         if s != 4 && s != 5 {
             out.metric(&metrics::REDUCTIONS, "", s * 500);
@@ -44,8 +44,8 @@ fn a_missing_sample_lengthens_the_window_and_loses_nothing() {
 }
 
 #[test]
-fn a_reset_counter_loses_one_window_and_no_more() {
-    // Reset to zero before second 5; the growth from 4 to 5 is unknown.
+fn a_counter_reset_loses_only_one_window() {
+    // The counter is reset to zero before second 5; its growth from second 4 to 5 is unknown.
     let period = period(11, |s, out| {
         out.metric(&metrics::REDUCTIONS, "", if s < 5 { 10_000 + s * 500 } else { (s - 5) * 500 });
     });
@@ -56,7 +56,7 @@ fn a_reset_counter_loses_one_window_and_no_more() {
 }
 
 #[test]
-fn a_restart_is_never_taken_for_growth() {
+fn a_restart_is_not_counted_as_growth() {
     let mut builder = PeriodBuilder::default();
     let series = Series {
         group: Group::Vm,
@@ -75,8 +75,8 @@ fn a_restart_is_never_taken_for_growth() {
 }
 
 #[test]
-fn a_run_of_equal_readings_counts_like_single_readings() {
-    // Incarnation, value and number of readings, one per second; more than a trace holds.
+fn a_run_of_equal_readings_has_the_same_result_as_single_readings() {
+    // Incarnation, value and number of readings, one per second; more readings than a trace can contain.
     let runs = [(0, 7, 1), (0, 7, 400), (0, 9, 3), (0, 2, 3_000), (1, 2, 50), (1, 2, 1), (1, 11, 900)];
     for kind in [Kind::Counter, Kind::Gauge] {
         let series =
@@ -112,7 +112,7 @@ fn each_incarnation_has_its_first_and_last_tick() {
 }
 
 #[test]
-fn missing_data_comes_with_its_reason() {
+fn missing_data_have_a_reason() {
     let period = period(3, |s, out| {
         if s == 1 {
             out.sample.gaps.push(Gap {
@@ -137,7 +137,7 @@ fn gauges_keep_their_extremes_and_mean() {
 }
 
 #[test]
-fn a_clock_is_off_if_the_offset_exceeds_the_error() {
+fn a_clock_offset_within_its_error_is_ignored() {
     let ahead = |readings: &[(&'static Metric, i64)]| {
         period(1, |_, out| readings.iter().for_each(|&(metric, value)| out.metric(metric, "", value)))
             .host_wall_ahead()
@@ -167,9 +167,9 @@ fn the_final_run_of_equal_readings_is_exact_in_long_periods() {
     assert_eq!(held(1, |_| 7), (0, 1));
     assert_eq!(held(5, |_| 7), (0, 5));
     assert_eq!(held(5, |s| s), (4, 1));
-    // The thinned trace has no point in these seconds.
+    // The thinned trace has no point in the seconds of the final run.
     assert_eq!(held(86_400, |s| if s == 86_390 { 8 } else { 7 }), (86_391, 9));
-    // A run ends with the incarnation.
+    // A new incarnation starts a new run.
     let series = Series {
         group: Group::Vm,
         entity: "".into(),
@@ -223,7 +223,7 @@ fn number_of_processes_is_limited_and_the_busiest_are_kept() {
 }
 
 #[test]
-fn the_last_recorded_name_of_an_owner_counts() {
+fn the_last_recorded_name_of_an_owner_is_used() {
     let row = |id: &str, t, name: &str| TableRow {
         t,
         id: id.to_owned(),

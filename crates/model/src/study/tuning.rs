@@ -1,10 +1,10 @@
-//! Tuning: the search for a better setting, and its results.
+//! Tuning: the search for a better setting of a target, and its results.
 
 use serde::{Deserialize, Serialize};
 
 use super::{GuardVerdict, Margin, Ratio};
 
-/// A parameter that can be set.
+/// A parameter that a search can change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Knob {
     /// Name for output.
@@ -25,25 +25,25 @@ impl Knob {
     }
 }
 
-/// Levels, each with the index of its knob, with which a VM does not start, crashes or hangs: a single level, or a combination.
+/// A level, or a combination of levels, with which a VM does not start, crashes or hangs: pairs of knob index and level index.
 pub type Fatal = Vec<(usize, usize)>;
 
-/// The question of a search.
+/// The question that a search answers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Tuning {
     /// Seed of the order of trials and of all random choices.
     pub seed: u64,
     /// Name of the quantity to improve.
     pub objective: String,
-    /// Quantities that must not become worse.
+    /// Constraints: quantities that must not become worse.
     pub guards: Vec<Margin>,
-    /// Parameters to search.
+    /// Parameters to change.
     pub knobs: Vec<Knob>,
     /// Advice of the rules.
     pub advice: Vec<Advised>,
-    /// Levels that are never tried.
+    /// Levels, and combinations of levels, that are never tried.
     pub fatal: Vec<Fatal>,
-    /// Total number of trials.
+    /// Total number of trials to run.
     pub trials: usize,
 }
 
@@ -68,11 +68,11 @@ pub enum Ending {
     Found,
     /// None of the tried settings is believed to be better.
     NothingBetter,
-    /// In the trials for confirmation no finalist was shown to be better with its guards kept.
+    /// The confirmation trials did not show that any finalist is better without violating a constraint.
     NotConfirmed,
-    /// The unchanged target differs from itself.
+    /// The A/A test found a difference between the unchanged target and itself, which is a false positive.
     MethodFindsWhatIsNot,
-    /// Too many trials do not count.
+    /// Too many trials are invalid.
     TooManyInvalid,
     /// The unchanged target does not work.
     Fails {
@@ -81,7 +81,7 @@ pub enum Ending {
     },
     /// Too few trials for a conclusion.
     TooFewTrials {
-        /// Sufficient number of trials.
+        /// Minimum number of trials needed for a conclusion.
         least: usize,
     },
 }
@@ -89,23 +89,23 @@ pub enum Ending {
 /// Result of a search.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct TuningVerdict {
-    /// How it ended; `None` while it is running.
+    /// How the search ended; `None` while it is running.
     pub ending: Option<Ending>,
-    /// Finalists, most promising first, with the results of the trials for confirmation.
+    /// Finalists, the most promising first, with the results of their confirmation trials.
     pub finalists: Vec<Finalist>,
-    /// Index of the winning finalist.
+    /// Index of the winning finalist, if any.
     pub winner: Option<usize>,
-    /// Parts of the winner.
+    /// Parts of the winning setting.
     pub parts: Vec<Part>,
-    /// The recommended setting; empty without one.
+    /// The recommended level of each knob; empty if nothing is recommended.
     pub point: Vec<usize>,
-    /// Its flags.
+    /// Flags of the recommended setting.
     pub flags: Vec<String>,
-    /// Its effect in the trials for confirmation; `None` if it was not tried exactly as recommended, or too rarely.
+    /// Effect of the recommended setting in the confirmation trials; `None` if exactly this setting was not tried, or not often enough.
     pub gain: Option<Gain>,
-    /// Results for each level that was tried, and for levels that are never tried.
+    /// One entry per level. A level that is fatal to the VM has no trials.
     pub levels: Vec<Learnt>,
-    /// Indexes of the Pareto-optimal trials of the search, by CPU per response, p99 and resident memory.
+    /// Indexes of the Pareto-optimal trials of the search, with respect to CPU per response, p99 and resident memory.
     pub front: Vec<usize>,
 }
 
@@ -114,62 +114,62 @@ pub struct TuningVerdict {
 pub struct Gain {
     /// Ratio of the objective.
     pub ratio: Ratio,
-    /// Number of pairs of trials for confirmation.
+    /// Number of pairs of confirmation trials.
     pub pairs: usize,
-    /// Whether these trials also selected the setting, so that the effect tends to be overestimated.
+    /// Whether the same trials were used to select the setting, so that the effect tends to be overestimated.
     pub has_chosen_it: bool,
-    /// Prediction interval for the ratio in a repeated comparison …
+    /// Prediction interval for the ratio in a replication of this comparison.
     pub again: Ratio,
-    /// … with this number of pairs.
+    /// Number of pairs that the prediction interval assumes for the replication.
     pub again_pairs: usize,
-    /// Quantities that must not become worse.
+    /// Constraints: whether each of these quantities became worse.
     pub guards: Vec<GuardVerdict>,
 }
 
-/// Results of a search for one level.
+/// Results of a search for one level of a knob.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Learnt {
     /// Index of the knob.
     pub knob: usize,
     /// Index of the level.
     pub level: usize,
-    /// Number of valid trials with it.
+    /// Number of valid trials with this level.
     pub trials: usize,
     /// Number of trials in which the target failed.
     pub failed: usize,
     /// Estimated effect of the level alone, with its credible interval; `None` without valid trials.
     pub effect: Option<Ratio>,
-    /// Probability that all guards are kept.
+    /// Probability that this level violates no constraint.
     pub within_guards: f64,
-    /// Whether it is never tried, because a VM does not start with it.
+    /// Whether the level is never tried, because a VM does not start with it.
     pub is_fatal: bool,
 }
 
-/// A setting that was tried for confirmation.
+/// A setting that was tried in confirmation trials.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Finalist {
-    /// The setting.
+    /// The level of each knob.
     pub point: Vec<usize>,
     /// Ratio of the objective to that of the unchanged target; `None` while there are too few blocks.
     pub ratio: Option<Ratio>,
-    /// p-value: probability of such differences without an effect.
+    /// p-value: probability of a difference at least as large if the setting has no effect.
     pub p: Option<f64>,
-    /// Whether it is better, with correction for multiple finalists.
+    /// Whether it is significantly better, corrected for multiple comparisons.
     pub is_better: bool,
-    /// Guards that it violates.
+    /// Constraints that it violates.
     pub broken: Vec<String>,
 }
 
-/// One knob of the winner.
+/// A part of the winning setting: one knob at its level.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Part {
     /// Index of the knob.
     pub knob: usize,
     /// Index of the level.
     pub level: usize,
-    /// Ratio of the objective to that of the setting without this part; `None` if that was not tried, or too rarely.
+    /// Ratio of the objective to that of the setting without this part; `None` if this was not tried, or not often enough.
     pub ratio: Option<Ratio>,
-    /// Conclusion.
+    /// Whether the part helps.
     pub pays: Pays,
 }
 
@@ -179,7 +179,7 @@ pub struct Part {
 pub enum Pays {
     /// Shown to help.
     Yes,
-    /// Shown not to help by one percent or more.
+    /// Shown not to improve the objective by one percent or more.
     No,
     /// Undecided.
     Unknown,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Arm, InvalidKind};
 
-/// The question of a comparison.
+/// The question that a comparison answers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Question {
     /// Seed of the random order of trials.
@@ -15,17 +15,17 @@ pub struct Question {
     pub a: Arm,
     /// The setting to compare with it.
     pub b: Arm,
-    /// Name of the [`super::Quantity`] to decide by.
+    /// Name of the [`super::Quantity`] that decides.
     pub objective: String,
-    /// Quantities that must not become worse.
+    /// Constraints: quantities that must not become worse.
     pub guards: Vec<Margin>,
-    /// Number of pairs of A with itself.
+    /// Number of A/A pairs: two trials of A.
     pub same_pairs: usize,
-    /// Maximum number of pairs of A and B.
+    /// Maximum number of A/B pairs: a trial of A and one of B.
     pub most_pairs: usize,
 }
 
-/// By how much a quantity may become worse.
+/// A constraint: by how much a quantity may become worse.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Margin {
     /// Name of the [`super::Quantity`].
@@ -34,7 +34,7 @@ pub struct Margin {
     pub most: f64,
 }
 
-/// Answer of a comparison.
+/// Answer to the question of a comparison.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Answer {
@@ -48,15 +48,15 @@ pub enum Answer {
     Same,
     /// All pairs were run, without a conclusion.
     Undecided,
-    /// There is a difference, but it is smaller than this machine can show reliably.
+    /// There is a difference, but it is too small to be shown reliably on this machine.
     BelowDetectable,
-    /// A differs from itself: the machine changed during the study.
+    /// The A/A test found a difference between A and itself, a false positive: the machine changed during the study.
     MethodFindsWhatIsNot,
-    /// Too many trials do not count.
+    /// Too many trials are invalid.
     TooManyInvalid,
     /// A setting does not work.
     Fails {
-        /// Its name.
+        /// Name of the setting.
         arm: String,
         /// What happened.
         why: String,
@@ -68,17 +68,17 @@ pub enum Answer {
 pub struct Verdict {
     /// The answer.
     pub answer: Answer,
-    /// Ratio of the objective of A to itself; `None` while there are too few pairs.
+    /// Ratio of the objective in A/A pairs; `None` while there are too few pairs.
     pub same: Option<Ratio>,
-    /// Number of pairs of A with itself.
+    /// Number of A/A pairs.
     pub same_pairs: usize,
-    /// Smallest effect that this machine shows in nine of ten cases, as a share: 0.05 for 5 %.
+    /// Smallest effect that is detected on this machine in nine of ten studies, as a share: 0.05 for 5 %.
     pub detectable: Option<f64>,
-    /// Number of pairs of A and B.
+    /// Number of A/B pairs.
     pub pairs: usize,
     /// Effect of B on each quantity.
     pub effects: Vec<QuantityEffect>,
-    /// Verdicts on guards.
+    /// Verdicts on the constraints.
     pub guards: Vec<GuardVerdict>,
     /// Number of invalid trials, by their first reason.
     pub invalid: BTreeMap<InvalidKind, usize>,
@@ -112,10 +112,10 @@ pub struct Ratio {
     pub confidence: f64,
 }
 
-/// Verdict on a guard.
+/// Verdict on a constraint.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct GuardVerdict {
-    /// The guard.
+    /// The constraint.
     #[serde(flatten)]
     pub margin: Margin,
     /// `kept`, `broken`, `unknown` or `not_measured`.

@@ -1,8 +1,9 @@
-//! A large, busy, synthetic node: 64 + 64 schedulers, with noise in everything that is noisy on a real one.
+//! A large, busy, synthetic node: 64 + 64 schedulers, with noise in all values that are noisy on a real node.
 //!
-//! The model covers what determines the size of a recording: how many low bits of each series are noise. Times per state vary by
-//! some percent, counters by the square root of their rate, times in clock ticks are multiples of 10 ms, most allocator counters
-//! are constant. All schedulers are busy, dirty ones included, which is the worst case: a sleeping scheduler has constant counters.
+//! The model reproduces the property that determines the size of a recording: how many low bits of each series are noise. Times per
+//! state vary by some percent, and counters by the square root of their rate. Times in clock ticks are multiples of 10 ms. Most
+//! allocator counters are constant. All schedulers are busy, including dirty ones. This is the worst case, because a sleeping scheduler
+//! has constant counters.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -16,7 +17,7 @@ use beamtune_model::{
 const NORMAL: usize = 64;
 const DIRTY_CPU: usize = 64;
 const DIRTY_IO: usize = 10;
-/// Threads of the process outside of the VM's own kinds: `erl_child_setup`, signal handling, NIFs.
+/// Number of threads other than schedulers, aux and poll threads: signal handling, threads of NIFs.
 const OTHER_THREADS: usize = 10;
 const STATES: [&str; 7] = ["emulator", "gc", "port", "other", "check_io", "aux", "sleep"];
 /// Shares of the busy time of a normal scheduler; the rest of the second is `sleep`.
@@ -51,24 +52,24 @@ impl Random {
         z ^ z >> 31
     }
 
-    /// Uniform from 0 to 1.
+    /// Returns a uniformly distributed number from 0 to 1.
     fn even(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Uniform below `end`.
+    /// Returns a uniformly distributed index below `end`.
     fn below(&mut self, end: usize) -> usize {
         (self.even() * end as f64) as usize
     }
 
-    /// Approximately normal, with a standard deviation of 1.
+    /// Returns an approximately normally distributed number, with mean 0 and standard deviation 1.
     fn normal(&mut self) -> f64 {
         let parts = self.bits();
         let sum: u64 = (0..4).map(|part| parts >> (16 * part) & 0xffff).sum();
         (sum as f64 / 65_535.0 - 2.0) * 1.732
     }
 
-    /// Number of events in a second at a mean rate.
+    /// Returns a random number of events in one second, for a mean rate.
     fn events(&mut self, mean: f64) -> i64 {
         (mean + mean.sqrt() * self.normal()).max(0.0) as i64
     }
@@ -85,11 +86,11 @@ struct Thread {
     wait: i64,
     voluntary: i64,
     involuntary: i64,
-    /// Share of its CPU time in kernel mode.
+    /// Share of the thread's CPU time in kernel mode.
     system_share: f64,
-    /// Whether it has microstate accounting.
+    /// Whether microstate accounting covers the thread.
     accounted: bool,
-    /// Whether it has scheduler wall time.
+    /// Whether the thread is a scheduler, which has scheduler wall time.
     scheduler: bool,
 }
 
@@ -114,7 +115,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node with numbers derived from `seed`.
+    /// Creates a node whose numbers are derived from `seed`.
     pub fn new(seed: u64) -> Rc<RefCell<Self>> {
         let mut random = Random(seed);
         let mut threads = Vec::new();
@@ -166,7 +167,7 @@ impl Node {
         }))
     }
 
-    /// Advances to an instant.
+    /// Advances the node to an instant.
     fn advance(&mut self, t: Nanos) {
         while self.second < t / SECOND_NS {
             self.second += 1;
@@ -179,7 +180,7 @@ impl Node {
         let day = self.second as f64 / 86_400.0 * std::f64::consts::TAU;
         self.drift = 0.98 * self.drift + 0.01 * random.normal();
         self.load = (0.45 - 0.25 * day.cos() + self.drift).clamp(0.05, 0.95);
-        // All threads are read within about 100 µs, at a jittering instant.
+        // All threads are read within about 100 µs; the instant jitters.
         let elapsed = 1e9 + 2e5 * random.normal();
         for thread in &mut self.threads {
             let elapsed = elapsed + 2e4 * random.normal();
@@ -219,7 +220,7 @@ impl Node {
                 }
                 for (index, value) in allocator.values.iter_mut().enumerate() {
                     match index {
-                        // Blocks and calls always change, carriers rarely.
+                        // Values of blocks and calls always change, those of carriers rarely.
                         0 | 1 | 14..17 => *value += random.events(2_000.0) * if index == 1 { 8 } else { 1 },
                         _ if random.even() < 0.1 => *value += (random.below(9) as i64 - 4) * 32_768,
                         _ => {}
@@ -430,7 +431,7 @@ impl Node {
         );
     }
 
-    /// Twelve processes that are always busy, and eight others each second.
+    /// Adds twelve processes that are always busy, and eight random ones.
     fn busiest(&mut self, out: &mut SampleBuilder<'_>) {
         for place in 0..20 {
             let number = if place < 12 { place } else { self.random.below(PROCESSES) };
@@ -472,7 +473,7 @@ impl Node {
         }
     }
 
-    /// Detailed readings: 40 processes, 20 tables, 20 ports, 10 origins of new processes.
+    /// Adds detailed readings: 40 processes, 15 call stacks, 20 tables, 20 ports, 10 origins of new processes.
     fn rows(&mut self, t: Nanos, out: &mut SampleBuilder<'_>) {
         let random = &mut self.random;
         for place in 0..40 {

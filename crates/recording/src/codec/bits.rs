@@ -2,10 +2,10 @@
 
 use super::Garbled;
 
-/// Number of ones that escapes from a Rice code; the length of the value in bits minus one follows in six bits, and then the
-/// value. This keeps a rare burst cheap in a column of zeros.
+/// Number of ones that escapes from a Rice code. After it, the length of the value in bits minus one follows in six bits, and then
+/// the value. So a rare large value in a column of zeros costs few bits.
 const ESCAPE: u32 = 16;
-/// Maximum Rice parameter: the low bits of a code fit into 64 bits together with its unary part.
+/// Maximum Rice parameter, so that the low bits of a code and its unary part together fit into 64 bits.
 pub(crate) const MAX_RICE: u32 = 56;
 
 /// Maps small signed numbers to small unsigned ones: 0, −1, 1, −2 … → 0, 1, 2, 3 …
@@ -32,7 +32,7 @@ pub(crate) fn put_svarint(out: &mut Vec<u8>, value: i64) {
     put_uvarint(out, zigzag(value));
 }
 
-/// The unread rest of some bytes.
+/// A cursor over bytes: the part that has not been read yet.
 #[derive(Debug, Clone)]
 pub(crate) struct Bytes<'a>(pub &'a [u8]);
 
@@ -65,7 +65,7 @@ impl<'a> Bytes<'a> {
         self.uvarint().map(unzigzag)
     }
 
-    /// A count of items of at least one byte each, which is therefore limited by the bytes that are left.
+    /// Reads a count of items that take at least one byte each, so that it cannot exceed the number of remaining bytes.
     pub(crate) fn count(&mut self) -> Result<usize, Garbled> {
         let count = self.uvarint()?;
         usize::try_from(count)
@@ -75,7 +75,7 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// Length of `value` in bits as a Rice code.
+/// Length in bits of the Rice code of `value`.
 pub(crate) fn rice_bits(value: u64, k: u32) -> u64 {
     let quotient = value >> k;
     if quotient < u64::from(ESCAPE) {
@@ -154,7 +154,7 @@ impl<'a> BitReader<'a> {
     #[inline(always)]
     fn refill(&mut self) {
         if let Some((word, _)) = self.rest.split_first_chunk::<8>() {
-            // Excess bits are shifted out and read again, since `filled` does not count them.
+            // Excess bits are not counted in `filled`; the next refill reads them again.
             self.bits |= u64::from_le_bytes(*word) << self.filled;
             let bytes = (63 - self.filled) / 8;
             self.rest = &self.rest[bytes as usize..];
@@ -191,8 +191,8 @@ impl<'a> BitReader<'a> {
         self.refill();
         let ones = self.bits.trailing_ones();
         let length = ones + 1 + k;
-        // Nearly always the whole code is buffered. The other cases are moved out of this path, which runs 200 million
-        // times for a day.
+        // Nearly always the whole code is buffered. Other cases are handled outside this path, which runs 200 million times for
+        // a recording of a day.
         if ones >= ESCAPE || length > self.filled {
             return self.long_rice(k);
         }

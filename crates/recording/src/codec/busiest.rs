@@ -1,4 +1,4 @@
-//! The busiest processes of each tick, stored like a group of series, with a dictionary of pids.
+//! The busiest processes of each tick, stored like a group of series, plus a dictionary of pids.
 
 use std::collections::HashMap;
 
@@ -9,14 +9,14 @@ use super::bits::{Bytes, put_uvarint};
 use super::chunk::{put_times, times};
 use super::column::{Column, Encoder};
 
-/// Maximum number of processes in a chunk; the writer starts a new chunk long before. When decoded, each takes a hundred bytes
-/// of memory, even if the file stores nearly nothing because all are equal.
+/// Maximum number of processes in a chunk; the writer starts a new chunk long before. A decoded process takes a hundred bytes of
+/// memory, even if the file needs nearly nothing because all processes are equal.
 pub(crate) const MAX_ENTRIES: usize = 1_000_000;
 
 /// The processes of one tick.
 pub(crate) type Tick<'a> = (Nanos, &'a [ProcessTick]);
 
-/// Columns besides the count per tick: pid, reductions, queue, runnable.
+/// Number of columns, the count per tick excluded: pid, reductions, queue, runnable.
 const COLUMNS: usize = 4;
 
 /// Encodes a chunk of ticks, each with at least one process.
@@ -54,7 +54,7 @@ pub(crate) fn encode(encoder: &mut Encoder, ticks: &[Tick<'_>]) -> Vec<u8> {
     out
 }
 
-/// The inverse of [`encode`].
+/// Decodes the output of [`encode`].
 pub(crate) fn decode(bytes: &[u8]) -> Result<Vec<(Nanos, Vec<ProcessTick>)>, Garbled> {
     let mut bytes = Bytes(bytes);
     let times = times(&mut bytes)?;

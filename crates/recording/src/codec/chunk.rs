@@ -1,6 +1,7 @@
-//! The readings of one group over some ticks: times of the ticks with readings, a directory, the columns.
+//! A chunk: the readings of one group over some ticks. It consists of the times of the ticks that have readings, a directory, and the
+//! columns.
 //!
-//! The directory holds the size of each series' column, so that a reader of one series can skip all others.
+//! The directory contains the size of each column, so that a reader of one series can skip all others.
 
 use beamtune_model::Nanos;
 
@@ -10,9 +11,9 @@ use super::column::Encoder;
 
 /// Maximum number of ticks in a chunk.
 pub(crate) const MAX_TICKS: usize = 3_600;
-/// Maximum of columns times ticks when writing, which the last sample may exceed.
+/// Maximum of columns times ticks when writing; the last sample of a chunk may exceed it.
 pub(crate) const MAX_CELLS: usize = 5_000_000;
-/// The same when reading, so that a hostile file of many constant columns cannot exhaust the memory.
+/// Maximum of columns times ticks when reading, so that a hostile file with many constant columns cannot exhaust the memory.
 const MAX_READ_CELLS: usize = 4 * MAX_CELLS;
 
 /// One series to encode: its id, the indices of ticks that have a value, and the values.
@@ -41,7 +42,7 @@ pub(crate) fn encode<'a>(
     out
 }
 
-/// Appends instants: their count, the first one, then the changes of the distance between neighbours.
+/// Appends instants: their count, the first instant, then the changes of the distance between consecutive instants.
 pub(crate) fn put_times(out: &mut Vec<u8>, times: &[Nanos]) {
     put_uvarint(out, times.len() as u64);
     let Some(&first) = times.first() else { return };
@@ -54,7 +55,7 @@ pub(crate) fn put_times(out: &mut Vec<u8>, times: &[Nanos]) {
     }
 }
 
-/// The inverse of [`put_times`].
+/// Reads the output of [`put_times`].
 pub(crate) fn times(bytes: &mut Bytes<'_>) -> Result<Vec<Nanos>, Garbled> {
     let count = bytes.count()?;
     if count > MAX_TICKS {
@@ -151,7 +152,7 @@ mod tests {
 
         #[test]
         fn garbled_chunks_never_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..200), small in any::<bool>()) {
-            // Small counts at the front; otherwise nearly all inputs are rejected at once.
+            // Makes the counts at the front small; otherwise nearly all inputs are rejected at once.
             if small && bytes.len() > 4 {
                 bytes[0] %= 4;
                 bytes[3] %= 4;
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_of_absurd_size_is_rejected_before_allocation() {
+    fn a_chunk_with_too_many_values_is_rejected_before_allocation() {
         let mut bytes = Vec::new();
         put_uvarint(&mut bytes, 1 << 40);
         assert!(Chunk::parse(&bytes).is_err());

@@ -1,38 +1,38 @@
-//! The values of one series over one chunk.
+//! A column: the values of one series in one chunk.
 //!
-//! The recording of a busy node is mostly noise: times per state in nanoseconds, whose low bits no compressor can predict.
-//! A column is therefore packed by bits rather than bytes: the residuals of a simple predictor are written as Rice codes,
-//! which cost a fraction of a bit more than the entropy of such noise. Varints followed by zstd take a seventh more, see
+//! A recording of a busy node is mostly noise: times per state in nanoseconds, whose low bits no compressor can predict.
+//! Therefore a column is packed in bits rather than bytes. The residuals of a simple predictor are written as Rice codes, which take
+//! only a fraction of a bit more than the entropy of such noise. Varints followed by zstd take a seventh more, see
 //! `docs/recording-format.md`.
 //!
-//! The predictor of each column is chosen by trying all of them.
+//! The encoder tries all predictors and uses the one with the shortest result.
 
 use super::Garbled;
 use super::bits::{
     BitReader, BitWriter, Bytes, MAX_RICE, put_svarint, put_uvarint, rice_bits, unzigzag, zigzag,
 };
 
-/// Value = base + scale × residual.
+/// Predictor: value = base + scale × residual.
 const LEVEL: u8 = 0;
-/// Value = last value + scale × (slope + residual).
+/// Predictor: value = last value + scale × (slope + residual).
 const SLOPE: u8 = 1;
-/// Value = last value + scale × step; step = last step + residual; the first step is stored.
+/// Predictor: value = last value + scale × step, with step = last step + residual; the first step is stored.
 const CURVE: u8 = 2;
 const PREDICTOR: u8 = 0b0000_0011;
-/// A bitmap marks the ticks that have a value; without it, all have.
+/// Flag: a bitmap marks the ticks that have a value. Without it, all ticks have a value.
 const PRESENCE: u8 = 0b0000_0100;
-/// All differences are multiples of a scale above 1: times in clock ticks, memory in pages.
+/// Flag: all differences are multiples of a scale above 1, such as times in clock ticks, or memory in pages.
 const SCALED: u8 = 0b0000_1000;
-/// Residuals follow; without them, all are zero.
+/// Flag: residuals follow. Without it, all residuals are zero.
 const RESIDUALS: u8 = 0b0001_0000;
 const KNOWN: u8 = PREDICTOR | PRESENCE | SCALED | RESIDUALS;
 
-/// Encoder of columns; keeps its buffers from column to column.
+/// Encoder of columns; reuses its buffers.
 #[derive(Debug, Default)]
 pub(crate) struct Encoder {
-    /// Distance of each value from the first, in scales.
+    /// Distance of each value from the first one, in multiples of the scale.
     levels: Vec<i64>,
-    /// Difference of each value to the last one, in scales; one fewer than values.
+    /// Difference of each value from the previous one, in multiples of the scale; one fewer than there are values.
     steps: Vec<i64>,
     sorted: Vec<i64>,
 }
@@ -122,9 +122,9 @@ impl Encoder {
         best
     }
 
-    /// The plan for a predictor and parameter, with the best Rice parameter.
+    /// Finds the best Rice parameter for a predictor and its parameter.
     fn evaluate(&self, predictor: u8, parameter: i64) -> Plan {
-        // A slope takes a varint of its own, a level does not.
+        // The parameter takes an additional varint, except for a level.
         let header =
             if predictor == LEVEL { 0 } else { u64::from(64 - zigzag(parameter).leading_zeros()) + 8 };
         let (mut sum, mut count) = (0_u128, 0_u128);
@@ -135,7 +135,7 @@ impl Encoder {
         if sum == 0 {
             return Plan { predictor, parameter, rice: None, bits: header };
         }
-        // The best k is near the logarithm of the mean; outliers are escaped, but they increase the mean.
+        // The best k is near the logarithm of the mean, or below: outliers are escaped, but they increase the mean.
         let estimate = (sum / count).checked_ilog2().unwrap_or(0).min(MAX_RICE);
         let mut best = (u64::MAX, 0);
         for k in (0..=(estimate + 1).min(MAX_RICE)).rev() {
@@ -170,7 +170,7 @@ impl Encoder {
 #[derive(Debug, Clone, Copy)]
 struct Plan {
     predictor: u8,
-    /// Base as a level, slope, or first step; in scales.
+    /// Base as a level, slope, or first step, in multiples of the scale.
     parameter: i64,
     /// The Rice parameter; `None` if all residuals are zero.
     rice: Option<u32>,
@@ -194,16 +194,16 @@ fn median(values: &[i64], sorted: &mut Vec<i64>) -> i64 {
 /// A decoded column.
 #[derive(Debug, Default)]
 pub(crate) struct Column {
-    /// Indices of the chunk's ticks that have a value, ascending; empty if all have one.
+    /// Indices of the chunk's ticks that have a value, ascending; empty if all ticks have one.
     rows: Vec<u16>,
     /// Values; never empty after decoding.
     pub values: Vec<i64>,
-    /// All ticks have a value, and all values are equal.
+    /// Whether all ticks have a value and all values are equal.
     pub is_constant: bool,
 }
 
 impl Column {
-    /// Values with the indices of their ticks.
+    /// Pairs of tick index and value.
     pub(crate) fn pairs(&self) -> impl Iterator<Item = (usize, i64)> {
         let complete = self.rows.is_empty();
         self.values
@@ -212,7 +212,7 @@ impl Column {
             .map(move |(index, &value)| (if complete { index } else { usize::from(self.rows[index]) }, value))
     }
 
-    /// Replaces the content by the decoded column of a chunk of `ticks` ticks.
+    /// Decodes a column of a chunk with `ticks` ticks, and replaces the previous content by it.
     pub(crate) fn decode(&mut self, bytes: &[u8], ticks: usize) -> Result<(), Garbled> {
         let mut bytes = Bytes(bytes);
         let flags = bytes.byte()?;
@@ -245,7 +245,7 @@ impl Column {
             }
             (Some(k), BitReader::new(bytes.0))
         };
-        // Branches are outside of the loops: a day has 200 million values.
+        // Branches are kept out of the loops, because a day has 200 million values.
         let mut residual = |k| bits.rice(k).map(unzigzag);
         self.is_constant = predictor == LEVEL && k.is_none() && self.rows.is_empty();
         let values = &mut self.values;
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn regular_columns_are_tiny() {
+    fn regular_columns_take_few_bytes() {
         let check = |what: &str, values: Vec<i64>, max: usize| {
             let bytes = encode(values.len(), &all_rows(&values), &values);
             assert!(bytes.len() <= max, "{what}: {} bytes, {bytes:?}", bytes.len());
@@ -308,7 +308,7 @@ mod tests {
         };
         check("constant", vec![7; 60], 2);
         check("even growth", (0..60).map(|i| 5 + i * 1_000_000_000).collect(), 8);
-        check("growth by growth", (0..60).map(|i| i * i * 500).collect(), 36);
+        check("quadratic growth", (0..60).map(|i| i * i * 500).collect(), 36);
         check("clock ticks", (0..60).map(|i| 10_000_000 * (3 * i + i % 2)).collect(), 30);
         check("a single step", (0..60).map(|i| i64::from(i >= 30) * 1_000_000_000).collect(), 20);
         check("a small level", (0..60).map(|i| (i * 7) % 4).collect(), 24);
@@ -327,7 +327,7 @@ mod tests {
             })
             .collect();
         let bits = encode(600, &all_rows(&values), &values).len() * 8;
-        assert!(bits < 600 * 21, "{} bits a value", bits / 600);
+        assert!(bits < 600 * 21, "{} bits per value", bits / 600);
     }
 
     fn values() -> impl Strategy<Value = Vec<i64>> {

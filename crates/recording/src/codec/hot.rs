@@ -1,14 +1,14 @@
-//! The readings of one group at one tick, as stored in `hot` until they become a chunk.
+//! The readings of one group at one tick, as stored in the table `hot` until they become part of a chunk.
 //!
-//! Each row holds the changes since the group's row before, one number per series. This takes half the size of the values, and
-//! each row is written twice, to the log and to the file.
+//! Each row contains the changes since the previous row of the group, one number per series. Changes take half as much space as values,
+//! which matters because each row is written twice: to the log and to the file.
 
 use std::collections::HashMap;
 
 use super::Garbled;
 use super::bits::{Bytes, put_svarint, put_uvarint};
 
-/// Encodes a row: ascending series ids, each with its value, and its value in the last row that held it (else 0).
+/// Encodes a row: ascending series ids, each with its value and its previous value (0 if no earlier row contains the series).
 pub(crate) fn encode(readings: impl ExactSizeIterator<Item = (u32, i64, i64)>) -> Vec<u8> {
     let mut out = Vec::with_capacity(readings.len() * 6 + 5);
     put_uvarint(&mut out, readings.len() as u64);
@@ -25,13 +25,13 @@ pub(crate) fn encode(readings: impl ExactSizeIterator<Item = (u32, i64, i64)>) -
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
     values: HashMap<u32, i64>,
-    /// A row could not be decoded, so later values are unknown.
+    /// Whether an earlier row could not be decoded, so that later values are unknown.
     broken: bool,
 }
 
 impl Decoder {
-    /// Decodes series ids and values of the next row. Fails for all rows after one that could not be decoded or was
-    /// [skipped](Decoder::skip).
+    /// Decodes series ids and values of the next row. After a row that could not be decoded or was [skipped](Decoder::skip), this fails
+    /// for all further rows.
     pub(crate) fn decode(&mut self, bytes: &[u8]) -> Result<Vec<(u32, i64)>, Garbled> {
         if self.broken {
             return Err(Garbled("an earlier row is unreadable"));

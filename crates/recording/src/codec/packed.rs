@@ -11,11 +11,11 @@ use super::Garbled;
 
 /// Not compressed.
 pub(crate) const PLAIN: i64 = 0;
-/// zlib stream. zstd packs text a little better, but zlib is in the standard library of nearly every language, and the columns
-/// of a busy node, which are nearly all of a recording, do not shrink by either.
+/// zlib stream. zstd compresses text a little better, but zlib is in the standard library of nearly every language. The columns of a
+/// busy node, which take nearly all space in a recording, cannot be compressed by either.
 pub(crate) const ZLIB: i64 = 1;
 
-/// Maximum size of an unpacked blob. A crafted zlib stream of one megabyte can unpack to a gigabyte.
+/// Maximum size of an unpacked blob: a crafted zlib stream of one megabyte can unpack to a gigabyte.
 const MAX_BYTES: usize = 256 << 20;
 
 /// A blob as stored in the file.
@@ -36,8 +36,8 @@ impl<'a> Packed<'a> {
         Packed { codec: PLAIN, crc: crc(&bytes), bytes }
     }
 
-    /// Compresses the bytes if that saves at least an eighth. Columns of noise shrink by a fiftieth at most, which would cost a
-    /// reader of a whole day seconds for unpacking.
+    /// Compresses the bytes if this saves at least an eighth. Columns of noise shrink by a fiftieth at most, but their decompression
+    /// would take seconds when a whole day is read.
     pub(crate) fn compressed(bytes: impl Into<Cow<'a, [u8]>>) -> Self {
         let bytes = bytes.into();
         let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
@@ -51,7 +51,7 @@ impl<'a> Packed<'a> {
 
     /// Checks and unpacks the content.
     pub(crate) fn unpack(self) -> Result<Cow<'a, [u8]>, Garbled> {
-        // Fuzzers would hardly ever get past the checksum.
+        // Not checked while fuzzing: hardly any input of a fuzzer has a valid checksum.
         if crc(&self.bytes) != self.crc && !cfg!(fuzzing) {
             return Err(Garbled("checksum mismatch"));
         }

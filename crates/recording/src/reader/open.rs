@@ -1,4 +1,4 @@
-//! Opening a file that may be a recording, in any state.
+//! Opening a recording in any state, or identifying a file that is not a recording.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -13,7 +13,7 @@ use crate::error::{Error, NOT_SQLITE, code};
 use crate::schema::{self, APPLICATION_ID, FORMAT, meta};
 use crate::writer::sidecar_path;
 
-/// How long a statement waits for a writer that is finishing.
+/// How long a statement waits for a lock, which a writer takes when it finishes.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum size of a value. SQLite's default is a gigabyte, more than a reader should have to allocate.
 const MAX_VALUE_BYTES: i32 = 256 << 20;
@@ -31,7 +31,7 @@ enum Access {
     Shared,
     /// Without locks and shared memory: there is a log, but no file can be created next to it (read-only directory).
     Unlocked,
-    /// Immutable: there is no log, so nobody is writing.
+    /// As an immutable file: there is no log, so no process is writing.
     Immutable,
 }
 
@@ -93,30 +93,30 @@ fn connect(path: &Path, access: Access, salvage: bool) -> rusqlite::Result<Conne
     connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)?;
     if matches!(access, Access::Unlocked) {
-        // Keeps the index of the log in private memory instead of a file.
+        // SQLite then keeps the index of the log in private memory instead of a file.
         connection.query_row("PRAGMA locking_mode = EXCLUSIVE", [], |_| Ok(()))?;
     }
     if salvage {
-        // Otherwise SQLite rejects a file that is shorter than its header states.
+        // Without this, SQLite rejects a file that is shorter than its header states.
         connection.pragma_update(None, "writable_schema", true)?;
     }
-    // SQL within the file is untrusted.
+    // SQL in the file is untrusted.
     connection.pragma_update(None, "trusted_schema", false)?;
     connection.pragma_update(None, "cell_size_check", true)?;
     connection.pragma_update(None, "query_only", true)?;
-    // Reads the first page, which verifies all of the above.
+    // Reads the first page, so that errors are reported now.
     connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
     Ok(connection)
 }
 
-/// Number of bytes by which a file is shorter than its pages.
+/// Number of bytes by which a file is shorter than its page count requires.
 fn missing_bytes(connection: &Connection, size: u64) -> Option<u64> {
     let number = |pragma| connection.query_row(pragma, [], |row| row.get::<_, u32>(0)).ok();
     let expected = u64::from(number("PRAGMA page_count")?) * u64::from(number("PRAGMA page_size")?);
     expected.checked_sub(size).filter(|missing| *missing > 0)
 }
 
-/// The URI of a file that nobody changes.
+/// The URI by which SQLite opens a file as immutable.
 fn immutable_uri(path: &Path) -> String {
     let mut uri = String::from("file:");
     for &byte in path.as_os_str().as_bytes() {
@@ -129,7 +129,7 @@ fn immutable_uri(path: &Path) -> String {
     uri + "?immutable=1"
 }
 
-/// Accepts a recording of a supported format.
+/// Checks that the database is a recording in a supported format, with all required tables.
 fn check_format(path: &Path, connection: &Connection) -> Result<(), Error> {
     let at = |error| Error::sqlite(path, error);
     let number = |pragma| connection.query_row(pragma, [], |row| row.get::<_, i64>(0)).map_err(at);
@@ -155,13 +155,13 @@ fn check_format(path: &Path, connection: &Connection) -> Result<(), Error> {
     }
 }
 
-/// Names of all tables. Views and virtual tables are excluded, since those of a hostile file might never end.
+/// Returns the names of all tables. Views and virtual tables are excluded: in a hostile file, reading them might never end.
 pub(super) fn tables(connection: &Connection) -> rusqlite::Result<Vec<String>> {
     let sql = "SELECT name FROM sqlite_schema WHERE type = 'table' AND sql LIKE 'CREATE TABLE%'";
     connection.prepare(sql)?.query_map([], |row| row.get(0))?.collect()
 }
 
-/// Handles a file that SQLite rejects: identifies its kind, or opens what is left of it.
+/// Handles a file that SQLite rejects: identifies its kind, or opens the readable part of a truncated recording.
 fn salvage(path: &Path, access: Access, why: &rusqlite::Error) -> Result<Opened, Error> {
     let header = header(path)?;
     let size = fs::metadata(path).map_err(|error| Error::io(path, error))?.len();
@@ -189,8 +189,8 @@ const MAGIC: &[u8] = b"SQLite format 3\0";
 /// Minimum page size of a database, in bytes.
 const MIN_PAGE_BYTES: u64 = 512;
 
-/// The first bytes of a file. Opening it next to SQLite is safe only because none of our connections writes to it: closing any
-/// handle of a file releases all POSIX locks of this process on it.
+/// Reads the first bytes of a file. This is safe only because no connection of this process writes to the file. Closing any handle of a
+/// file releases all POSIX locks of the process on it, including those of SQLite.
 fn header(path: &Path) -> Result<Vec<u8>, Error> {
     let mut header = Vec::new();
     File::open(path)
@@ -199,7 +199,7 @@ fn header(path: &Path) -> Result<Vec<u8>, Error> {
     Ok(header)
 }
 
-/// Kind of a file that is not a complete database.
+/// Describes the kind of a file that is not a complete database.
 fn other_kind(header: &[u8]) -> &'static str {
     if header.starts_with(&MAGIC[..header.len().min(MAGIC.len())]) {
         "is only the beginning of an SQLite database: copy it again from its origin"
@@ -208,7 +208,7 @@ fn other_kind(header: &[u8]) -> &'static str {
     }
 }
 
-/// Size of a database according to its header (<https://www.sqlite.org/fileformat2.html>); `None` if it is not one.
+/// Size of a database according to its header (<https://www.sqlite.org/fileformat2.html>); `None` if the header is not one of SQLite.
 fn expected_size(header: &[u8]) -> Option<u64> {
     if header.len() < 100 || !header.starts_with(MAGIC) {
         return None;

@@ -1,4 +1,4 @@
-//! Chunks and the rows of `hot` after them, as one sequence of segments.
+//! Access to readings: the rows of `chunk`, and then those of `hot`, as one sequence of segments.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use crate::codec::{Garbled, busiest, hot};
 use crate::error::Error;
 use crate::schema::BUSIEST;
 
-/// Content of a part.
+/// The kind of data in a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Content {
     Readings(Group),
@@ -22,7 +22,7 @@ pub(super) enum Content {
 }
 
 impl Content {
-    /// Name as the source of a gap.
+    /// Name for the source of a gap.
     pub(super) fn source(self) -> String {
         match self {
             Content::Readings(group) if group.is_host() => format!("host.{group}"),
@@ -50,48 +50,49 @@ pub(super) struct Part {
     pub(super) content: Content,
 }
 
-/// Receiver of the content of parts.
+/// Receives the decoded content of parts.
 pub(super) trait Sink {
-    /// Starts a group: the following columns refer to these ticks.
+    /// Starts the readings of a group; columns that follow refer to these ticks.
     fn readings(&mut self, group: Group, times: &[Nanos]);
-    /// A column over these ticks, with the series id of the file.
+    /// Receives a column: a series id of the file, and values with the indices of their ticks.
     fn column(&mut self, series: u32, values: impl Iterator<Item = (usize, i64)>);
-    /// The busiest processes of a tick.
+    /// Receives the busiest processes of a tick.
     fn busiest(&mut self, t: Nanos, list: Vec<ProcessTick>);
 }
 
-/// Decodes parts, in order.
+/// Decodes parts, which must be passed in order.
 #[derive(Debug, Default)]
 pub(super) struct Decoder {
     column: Column,
     hot: HashMap<Group, hot::Decoder>,
 }
 
-/// Parts that cover the same ticks.
+/// The parts that cover the same ticks.
 #[derive(Debug, Clone)]
 pub(super) struct Segment {
     /// The first tick.
     pub(super) begin: Nanos,
-    /// The last one.
+    /// The last tick.
     pub(super) end: Nanos,
     pub(super) parts: Vec<Part>,
 }
 
 impl Segment {
-    /// Parts with this content; more than one only in a damaged file.
+    /// The parts with this content; there is more than one only in a damaged file.
     pub(super) fn parts_of(&self, content: Content) -> impl Iterator<Item = Part> {
         self.parts.iter().copied().filter(move |part| part.content == content)
     }
 }
 
 impl Reader {
-    /// Segments in `chunk` with ids above the cursor, which is advanced. Returns true if some may be missing.
+    /// Returns the segments in `chunk` with ids above the cursor, and whether segments may be missing. Advances the cursor.
     pub(super) fn chunks(&self, cursor: &mut i64) -> Result<(Vec<Segment>, bool), Error> {
         let sql = "SELECT id, grp, t0, t1 FROM chunk WHERE id > ?1 ORDER BY id";
         self.segments(sql, Table::Chunk, cursor)
     }
 
-    /// Segments in `hot`, each of one tick, with ids above the cursor, which is advanced. Ids restart after each chunk.
+    /// Returns the segments in `hot`, each of one tick, with ids above the cursor, and whether segments may be missing. Advances the
+    /// cursor. Ids restart whenever the rows of `hot` have become chunks.
     pub(super) fn hot(&self, cursor: &mut i64) -> Result<(Vec<Segment>, bool), Error> {
         let sql = "SELECT id, grp, t, t FROM hot WHERE id > ?1 ORDER BY id";
         self.segments(sql, Table::Hot, cursor)
@@ -113,7 +114,7 @@ impl Reader {
         Ok((segments, damaged))
     }
 
-    /// A part as stored; the inner error tells why it is unreadable.
+    /// Reads a part as stored; the inner error is the reason why it is unreadable.
     pub(super) fn packed(&self, part: Part) -> Result<Result<Packed<'static>, String>, Error> {
         let sql = match part.table {
             Table::Chunk => "SELECT codec, crc, blob FROM chunk WHERE id = ?1",
@@ -132,13 +133,13 @@ impl Reader {
         }
     }
 
-    /// The content of a part; the inner error tells why it is unreadable.
+    /// Reads and unpacks a part; the inner error is the reason why it is unreadable.
     fn load(&self, part: Part) -> Result<Result<Cow<'static, [u8]>, String>, Error> {
         let unpack = |packed: Packed<'static>| packed.unpack().map_err(|garbled| garbled.to_string());
         Ok(self.packed(part)?.and_then(unpack))
     }
 
-    /// Decodes a part into a sink; the inner error tells why it is unreadable.
+    /// Decodes a part into a sink; the inner error is the reason why it is unreadable.
     pub(super) fn take(
         &self,
         part: Part,

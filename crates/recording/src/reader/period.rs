@@ -17,28 +17,28 @@ use crate::codec::packed::Packed;
 use crate::error::Error;
 use crate::rows::{SampleRow, for_each_row_type};
 
-/// Number of chunks that are read together: forty minutes. The builder looks up a series by name once per batch, and a chunk has
-/// only thirty readings of an allocator counter.
+/// Number of segments that are read together: forty minutes. The builder looks up each series by name once per batch; once per segment
+/// would be too often, since a chunk has only thirty readings of an allocator counter.
 const BATCH_CHUNKS: usize = 8;
 
-/// Number of series that a thread decodes at a time: some ten milliseconds. Judgement.
+/// Number of series that a thread decodes at a time, which takes some ten milliseconds (judgement).
 const COLUMNS_PER_TASK: usize = 128;
 
-/// The part of a recording that a period covers.
+/// Selects the part of a recording that a period covers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Selection {
     /// The incarnation; `None` for the one with the most ticks in this part.
     pub incarnation: Option<u32>,
-    /// No ticks before this instant.
+    /// Excludes ticks before this instant.
     pub from: Option<Nanos>,
-    /// No ticks after this instant.
+    /// Excludes ticks after this instant.
     pub to: Option<Nanos>,
 }
 
 impl Reader {
-    /// Summary of the selected samples; empty without ticks.
+    /// Summarises the selected samples; the period is empty if no tick is selected.
     pub fn period(&self, selection: &Selection) -> Result<Period, Error> {
-        // All statements see the same instant, even while the recording is written.
+        // In a transaction, all statements see the same state, even while the recording is being written.
         let _snapshot =
             self.connection.unchecked_transaction().map_err(|error| Error::sqlite(&self.path, error))?;
         let incarnations = self.lives()?;
@@ -72,7 +72,7 @@ impl Reader {
         Ok(reading.builder.finish())
     }
 
-    /// Number of selected ticks.
+    /// Counts the selected ticks.
     pub fn ticks_in(&self, selection: &Selection) -> Result<u32, Error> {
         let of_incarnations = self.ticks_by_incarnation(selection)?;
         Ok(match selection.incarnation {
@@ -81,8 +81,8 @@ impl Reader {
         })
     }
 
-    /// The selection around an interval, from the last sample before it to the first one after it, so that windows between samples
-    /// cover it. Samples further away than `reach` do not count; `None` without any.
+    /// Returns the selection from the last sample before an interval to the first sample after it, so that the windows between samples
+    /// cover the interval. Ignores samples that are further away than `reach`; `None` if no sample is left.
     pub fn around(&self, from: Nanos, to: Nanos, reach: Nanos) -> Result<Option<Selection>, Error> {
         let mut found: Option<(Nanos, Nanos)> = None;
         let after = from.saturating_sub(reach).saturating_sub(1);
@@ -96,7 +96,7 @@ impl Reader {
         Ok(found.map(|(first, last)| Selection { from: Some(first), to: Some(last), ..Selection::default() }))
     }
 
-    /// Number of selected ticks of each incarnation.
+    /// Counts the selected ticks of each incarnation.
     fn ticks_by_incarnation(&self, selection: &Selection) -> Result<HashMap<u32, u32>, Error> {
         let mut count = HashMap::new();
         let after = selection.from.map_or(scan::BEFORE_ALL_KEYS, |from| from.saturating_sub(1));
@@ -114,7 +114,7 @@ fn choose_incarnation(
     within: &HashMap<u32, u32>,
 ) -> Result<Option<Life>, Error> {
     match requested {
-        // Among equals the last one, since the running incarnation matters most.
+        // If several have the same number of ticks, the last one: the running incarnation matters most.
         None => Ok(incarnations
             .into_iter()
             .max_by_key(|incarnation| within.get(&incarnation.id).copied().unwrap_or(0))),
@@ -130,7 +130,7 @@ struct PeriodReader<'a> {
     reader: &'a Reader,
     builder: PeriodBuilder,
     series: SeriesMap,
-    /// First instant of the incarnation; the minimum if it is the first one, since a ring may have dropped ticks of it.
+    /// First instant of the incarnation. For the first incarnation it is the minimum, since a ring may have dropped ticks of it.
     since: Nanos,
     /// First selected instant.
     begin: Nanos,
@@ -146,13 +146,13 @@ struct PeriodReader<'a> {
 /// Instant and incarnation of a tick; `None` if it is not selected.
 type TickRef = Option<(Nanos, u32)>;
 
-/// A chunk with its directory parsed.
+/// A chunk whose directory is parsed, but whose columns are still encoded.
 struct OpenChunk<'a> {
     segment: &'a Segment,
     group: Group,
     chunk: Chunk<'a>,
     tick_refs: Vec<TickRef>,
-    /// The incarnation, if all ticks are selected and belong to it.
+    /// The incarnation, if all ticks are selected and belong to the same incarnation.
     incarnation: Option<u32>,
     /// Instants of the selected ticks; ascending if `incarnation` is set.
     instants: Vec<Nanos>,
@@ -171,11 +171,11 @@ impl<'a> OpenChunk<'a> {
     }
 }
 
-/// Columns of one series, each with the index of its chunk, and the accumulated readings.
+/// The encoded columns of one series, each with the index of its chunk, and the readings decoded so far.
 struct Columns<'a> {
     readings: Readings,
     columns: Vec<(usize, &'a [u8])>,
-    /// Indexes of chunks with a garbled column, with the reason.
+    /// Indices of chunks whose column is garbled, with the reason.
     garbled: Vec<(usize, Garbled)>,
 }
 
@@ -201,7 +201,7 @@ impl Columns<'_> {
     }
 }
 
-/// Processes items on all CPUs, `at_once` at a time, while `beside` runs on this thread.
+/// Processes items on all CPUs. Each thread takes `at_once` items at a time; the calling thread runs `beside` first.
 fn on_all_cpus<T: Send, R>(
     items: &mut [T],
     at_once: usize,
@@ -228,7 +228,7 @@ fn on_all_cpus<T: Send, R>(
     })
 }
 
-/// A part that is being unpacked.
+/// A part before and after it is unpacked.
 struct PackedPart<'a> {
     segment: &'a Segment,
     group: Group,
@@ -262,7 +262,7 @@ impl PeriodReader<'_> {
             self.choose_ticks(&[segment])?;
             for &part in &segment.parts {
                 let taken = reader.take(part, segment.begin, &mut decoder, self)?;
-                // Rows before the selection are read as well, since later rows depend on them.
+                // Rows before the selection are read, too, since later rows depend on them.
                 if wanted(&segment) {
                     self.note_garbled(segment, part.content, taken);
                 }
@@ -287,7 +287,7 @@ impl PeriodReader<'_> {
         }
     }
 
-    /// Loads the selected ticks of some segments.
+    /// Loads the selected ticks of some segments into `ticks`.
     fn choose_ticks(&mut self, segments: &[&Segment]) -> Result<(), Error> {
         let first = segments.first().map_or(self.begin, |segment| segment.begin.max(self.begin));
         let last = segments.last().map_or(self.end, |segment| segment.end.min(self.end));
@@ -300,7 +300,7 @@ impl PeriodReader<'_> {
         Ok(())
     }
 
-    /// Instant and incarnation of some ticks; `None` for each that is not selected.
+    /// Looks up ticks by their times; `None` for a tick that is not selected.
     fn tick_refs(&self, group: Group, times: &[Nanos]) -> Vec<TickRef> {
         let tick_ref = |t| {
             let tick = &self.ticks[self.ticks.binary_search_by_key(t, |tick| tick.t).ok()?];
@@ -309,7 +309,7 @@ impl PeriodReader<'_> {
         times.iter().map(tick_ref).collect()
     }
 
-    /// Adds chunks, series by series.
+    /// Adds the chunks of some segments, series by series.
     fn batch(&mut self, segments: &[&Segment], decoder: &mut Decoder) -> Result<(), Error> {
         self.choose_ticks(segments)?;
         let mut parts = Vec::new();
@@ -383,7 +383,7 @@ impl PeriodReader<'_> {
         all.chunk_by(|one, other| one.0 == other.0).filter_map(of_series).collect()
     }
 
-    /// Adds the data of segments other than readings.
+    /// Adds all data of the segments other than readings.
     fn other_data(&mut self, segments: &[&Segment], decoder: &mut Decoder) -> Result<(), Error> {
         for segment in segments {
             for part in segment.parts_of(Content::Busiest) {
@@ -391,11 +391,11 @@ impl PeriodReader<'_> {
                 self.note_garbled(segment, part.content, taken);
             }
         }
-        // In order of time, so that the builder can drop the least busy processes so far.
+        // Batch by batch, in chronological order, so that the builder can drop processes that have done little work so far.
         self.rows(segments.last().map_or(self.begin, |segment| segment.end.min(self.end)))
     }
 
-    /// Adds rows of the typed tables up to a tick.
+    /// Adds the rows of all typed tables up to a tick.
     fn rows(&mut self, until: Nanos) -> Result<(), Error> {
         for_each_row_type!(R => self.records::<R>(until)?);
         Ok(())
@@ -404,7 +404,7 @@ impl PeriodReader<'_> {
     fn records<R: SampleRow>(&mut self, until: Nanos) -> Result<(), Error> {
         let (since, begin, builder) = (self.since, self.begin, &mut self.builder);
         let damaged = self.reader.records(self.cursors.of::<R>(), until, |tick, row: R| {
-            // An earlier gap that reaches into the period also explains missing data.
+            // An earlier gap that extends into the period also explains missing data.
             if tick >= begin || tick >= since && row.holds_at(begin) {
                 R::add_to_period(builder, row);
             }

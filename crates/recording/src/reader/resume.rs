@@ -1,4 +1,4 @@
-//! State that a recorder needs to continue an earlier recording.
+//! Reads the state that a recorder needs to continue an earlier recording.
 
 use std::path::Path;
 
@@ -11,27 +11,28 @@ use super::{Reader, SeriesMap, lost, scan};
 use crate::error::Error;
 use crate::schema::meta;
 
-/// Maximum plausible pause of a ring; if the clock shows more, it was set in between, from 1970 for example.
+/// Maximum plausible pause between two runs of a recorder. If the wall clock shows a longer one, it was set meanwhile, for example from
+/// 1970 to the present.
 const MAX_PAUSE_NS: Nanos = 366 * 86_400 * SECOND_NS;
 
-/// State of an earlier recording.
+/// State of an earlier recording, from which a recorder continues.
 #[derive(Debug, Clone, Default)]
 pub struct Past {
-    /// Its series with their ids.
+    /// The recorded series with their ids.
     pub table: SeriesTable,
     /// The last incarnation.
     pub life: Option<Incarnation>,
-    /// The last tick with the number of its incarnation; `None` without ticks.
+    /// The last tick with the number of its incarnation; `None` if there are no ticks.
     pub last: Option<(Nanos, u32)>,
     /// Wall-clock time at the last tick, in nanoseconds since 1970.
     pub wall: i64,
 }
 
 impl Past {
-    /// Instant at which the recording continues if the wall clock shows `wall`, and the gap before it.
+    /// Returns the instant at which the recording continues if the wall clock shows `wall`, and the gap before this instant.
     ///
-    /// The pause has the length that the wall clock shows. If the clock was set back or far forward in between, the pause counts as a
-    /// second, since instants must increase.
+    /// The length of the pause is taken from the wall clock. If the clock was set back, or far forward, the pause is assumed to be one
+    /// second, because instants must increase.
     pub(crate) fn resume(&self, wall: i64) -> (Nanos, Option<Gap>) {
         let Some((last, _)) = self.last else { return (0, None) };
         let passed = wall.saturating_sub(self.wall);
@@ -52,17 +53,17 @@ impl Past {
     }
 }
 
-/// What is left of an earlier recording.
+/// Data of an earlier recording that its writer could not finish.
 pub(crate) struct Leftover {
     pub past: Past,
-    /// Samples with readings that are not in chunks yet.
+    /// Samples whose readings are not in chunks yet.
     pub unsealed: Vec<Sample>,
-    /// Gaps for unreadable readings of these.
+    /// Gaps for readings of these samples that are unreadable.
     pub lost: Vec<Gap>,
 }
 
 impl Reader {
-    /// Reads the leftover of the ring of a node. Nobody else may write to it.
+    /// Reads the leftover of a node's ring. No other process may write to the file.
     pub(crate) fn read_leftover(&self, node: &str) -> Result<Leftover, Error> {
         let refused = |why: String| Error::CannotContinue { path: self.path.clone(), why };
         let Some(holds) = self.meta(meta::RING_NODE) else {
@@ -120,7 +121,7 @@ impl Reader {
     }
 }
 
-/// Reads the leftover of a file that a ring is to continue.
+/// Opens a file that is to be continued as a ring, and reads its leftover.
 pub(crate) fn read_leftover(path: &Path, node: &str) -> Result<Leftover, Error> {
     Reader::open(path)?.read_leftover(node)
 }
@@ -130,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn instants_increase_whatever_the_wall_clock_does() {
+    fn instants_increase_even_if_the_wall_clock_was_set() {
         let noon = 1_700_000_000 * SECOND_NS;
         let past = Past { last: Some((500 * SECOND_NS, 0)), wall: noon, ..Past::default() };
         let check = |wall: i64, expect: Nanos, doubt: bool| {

@@ -1,4 +1,4 @@
-//! Replay: the recorded samples, in order.
+//! Replay of the recorded samples, in order.
 
 use std::collections::VecDeque;
 
@@ -9,19 +9,19 @@ use super::{Cursors, RECORDING, Reader, SeriesMap, lost, scan};
 use crate::error::Error;
 use crate::rows::{FactRow, Record, SampleRow, for_each_row_type};
 
-/// Maximum number of ticks without readings per batch.
+/// Maximum number of ticks in a batch of ticks without readings.
 const BATCH_TICKS: usize = 4_096;
 
-/// The samples of a recording, in order. They equal the written ones, except that their readings are sorted by series id.
+/// Iterator over the samples of a recording, in order. They equal the written samples, except that readings are sorted by series id.
 ///
-/// Damage becomes a gap in the next readable sample. After `None`, further calls return what a live recording has gained since.
-/// Nothing is locked between two samples, so a slow reader does not make the log of the writer grow.
+/// Damage becomes a gap in the next readable sample. After `None`, further calls return samples that were added to the recording since.
+/// Nothing is locked between two calls, so a slow reader does not make the writer's log grow.
 #[derive(Debug)]
 pub struct Samples<'a> {
     reader: &'a Reader,
     series: SeriesMap,
     ready: VecDeque<Sample>,
-    /// The first tick; earlier ones were dropped by a ring.
+    /// The first tick; a ring may have dropped earlier ones.
     first: Option<Nanos>,
     /// The last tick returned.
     last: Nanos,
@@ -70,7 +70,7 @@ impl Samples<'_> {
 
     fn refill(&mut self) -> Result<(), Error> {
         let reader = self.reader;
-        // All statements see the same instant; otherwise a writer might move readings from `hot` to `chunk` in between.
+        // In a transaction, all statements see the same state; otherwise a writer might move readings from `hot` to `chunk` meanwhile.
         let _snapshot =
             reader.connection.unchecked_transaction().map_err(|error| Error::sqlite(&reader.path, error))?;
         loop {
@@ -79,7 +79,7 @@ impl Samples<'_> {
                 let (chunks, damaged) = reader.chunks(&mut self.cursors.chunk)?;
                 self.note(damaged, "readings cannot be read");
                 if self.cursors.chunk != before {
-                    // The old rows of `hot` have become these chunks, and its ids have restarted.
+                    // The old rows of `hot` have become these chunks, and the ids in `hot` have restarted.
                     self.cursors.hot = 0;
                     self.decoder = Decoder::default();
                 }
@@ -101,20 +101,20 @@ impl Samples<'_> {
             let segments = if samples.first().is_some_and(|sample| sample.tick.t < begin) {
                 Vec::new()
             } else if is_hot {
-                // All rows at once, since they may be elsewhere at the next refill.
+                // Takes all rows at once, since they may have been moved to `chunk` before the next refill.
                 self.cursors.hot = hot_cursor;
                 hot
             } else {
                 self.chunks.pop_front().into_iter().collect()
             };
-            // A segment without ticks is lost; try the next one.
+            // The ticks of a segment may be unreadable; then its readings are lost, and the next segment is tried.
             if !samples.is_empty() || segments.is_empty() || is_hot {
                 return self.fill(samples, segments);
             }
         }
     }
 
-    /// Empty samples for the ticks of the next segment, or for earlier ticks, if any.
+    /// Creates empty samples for the ticks of the next segment, or for earlier ticks, if there are any.
     fn ticks(&mut self, begin: Nanos, end: Nanos) -> Result<Vec<Sample>, Error> {
         let mut samples: Vec<Sample> = Vec::new();
         let damaged = self.reader.ticks(self.last, end, |tick| {
@@ -187,7 +187,7 @@ impl Samples<'_> {
         Ok(())
     }
 
-    /// The sample that a row belongs to. A row that still applies although a ring has dropped its sample is moved to the first sample.
+    /// Finds the sample that a row belongs to. If a ring has dropped the sample and the row still applies, this is the first sample.
     fn place<'s>(
         &self,
         samples: &'s mut [Sample],
@@ -207,11 +207,11 @@ impl Samples<'_> {
     }
 }
 
-/// Samples that are being filled.
+/// Adds decoded readings to samples.
 pub(super) struct SampleFiller<'a> {
     pub(super) samples: &'a mut [Sample],
     pub(super) series: &'a SeriesMap,
-    /// Index of the sample of each tick of the current chunk.
+    /// For each tick of the current part: index of its sample.
     pub(super) sample_indexes: Vec<Option<usize>>,
 }
 

@@ -1,4 +1,4 @@
-//! Scanning a table of which some pages may be unreadable.
+//! Scanning tables that may have unreadable pages.
 
 use std::ops::ControlFlow;
 
@@ -9,20 +9,20 @@ use super::Reader;
 use crate::error::{Error, code};
 use crate::rows::{self, Record};
 
-/// Continue with the next row.
+/// Result of a callback: continue with the next row.
 pub(super) const MORE: rusqlite::Result<ControlFlow<()>> = Ok(ControlFlow::Continue(()));
-/// Stop the scan.
+/// Result of a callback: stop the scan.
 pub(super) const STOP: rusqlite::Result<ControlFlow<()>> = Ok(ControlFlow::Break(()));
 
-/// Below all keys: ids and ticks start at 0.
+/// A value below all keys, since ids and ticks start at 0.
 pub(super) const BEFORE_ALL_KEYS: i64 = -1;
 
 impl Reader {
     /// Calls `each` for the rows of a statement of the form `SELECT key, … WHERE key > ?1 ORDER BY key`, after key `after`.
     /// Returns true if some rows may be missing.
     ///
-    /// If a page is unreadable, the scan restarts after it: first `stride` above the last key, then at twice the distance, and so
-    /// on. So it loses the content of the page, and at most as much again.
+    /// If a page is unreadable, the scan restarts after it: first `stride` above the last key, then at twice the distance, and so on.
+    /// So it loses the content of the page, and at most the same amount of data after it.
     pub(super) fn scan(
         &self,
         sql: &str,
@@ -34,8 +34,7 @@ impl Reader {
         while let Some(from) = last.checked_add(skip) {
             let end = self.run(sql, from, &mut |row| {
                 let key = row.get(0)?;
-                // Keys that do not increase are from a misplaced page. Skipping them also ends the scan of a page that
-                // refers to itself.
+                // Keys that do not increase come from a misplaced page. Skipping them also ends the scan if a page refers to itself.
                 if key <= last {
                     return Err(rusqlite::Error::InvalidQuery);
                 }
@@ -77,8 +76,8 @@ impl Reader {
         Ok(())
     }
 
-    /// Passes on rows of a typed table with ids above the cursor, which is advanced, up to tick `end`. Returns true if some may be
-    /// missing. A table that an older version did not create is empty.
+    /// Calls `each` with the rows of a typed table whose ids are above the cursor, up to tick `end`, and advances the cursor. Returns
+    /// true if rows may be missing. A table that the file lacks, because an older version wrote it, is treated as empty.
     pub(super) fn records<R: Record>(
         &self,
         cursor: &mut i64,
@@ -103,7 +102,7 @@ impl Reader {
     }
 }
 
-/// Whether an error is due to a damaged file, rather than to a lock or a lack of memory, for example.
+/// Whether an error is due to a damaged file, rather than, for example, to a lock or a lack of memory.
 pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
     match code(error) {
         Some(code) => matches!(
@@ -112,7 +111,7 @@ pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
                 | ErrorCode::NotADatabase
                 // A bad sector; other pages may be readable.
                 | ErrorCode::SystemIoFailure
-                // A missing table or column: our statements are fixed, so the definitions in the file are damaged.
+                // A missing table or column: beamtune's statements are fixed, so the definitions in the file are damaged.
                 | ErrorCode::Unknown
                 // A length above the limit.
                 | ErrorCode::TooBig

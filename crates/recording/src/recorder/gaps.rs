@@ -1,13 +1,13 @@
-//! Merging of gaps: a lasting failure is one gap, not one per tick.
+//! Merging of gaps: a failure that lasts is one gap, not one gap per tick.
 
 use beamtune_model::{Gap, Nanos, TroubleKind};
 
-/// The sample that a gap belongs to.
+/// Number of a sample that has a gap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SampleNumber {
-    /// Number of the sample.
+    /// Number among all samples.
     pub sample: u64,
-    /// Number among the samples with expensive items, if it is one.
+    /// Number among the samples with expensive items; `None` for other samples.
     pub detail: Option<u64>,
 }
 
@@ -20,15 +20,15 @@ struct OpenGap {
     last_seen: SampleNumber,
 }
 
-/// Gaps that may continue.
+/// Gaps that the next sample may continue.
 #[derive(Debug, Default)]
 pub(super) struct OpenGaps(Vec<OpenGap>);
 
 impl OpenGaps {
-    /// Returns the begin of the gap that this one continues, `None` if it is new.
+    /// Returns the start of the earlier gap that this gap continues; `None` if it is new.
     ///
-    /// It continues one of the same source and kind in the last sample or, for expensive items, in the last sample with these. The
-    /// reason may differ; the first one is kept.
+    /// A gap continues an earlier one of the same source and kind in the previous sample. For expensive items, this is the previous sample
+    /// that has them. The reason may differ; that of the first gap is kept.
     pub(super) fn continued(&mut self, gap: &Gap, at: SampleNumber) -> Option<Nanos> {
         let goes_on = |last_seen: SampleNumber| {
             last_seen.sample + 1 >= at.sample
@@ -41,18 +41,18 @@ impl OpenGaps {
             open.last_seen = at;
             return Some(open.begin);
         }
-        // Only the last one of each source and kind can be continued.
+        // Only the last gap of each source and kind can be continued.
         self.0.retain(|open| open.source != gap.source || open.kind != gap.kind);
         self.0.push(OpenGap { source: gap.source.clone(), kind: gap.kind, begin: gap.begin, last_seen: at });
         None
     }
 
-    /// Whether a source as a whole has failed.
+    /// Whether a whole source currently fails.
     pub(super) fn is_open(&self, source: &str) -> bool {
         self.0.iter().any(|open| open.source == source)
     }
 
-    /// Closes the gaps of a source as a whole; returns the begin of the last one.
+    /// Closes the gaps of a whole source; returns the start of the last one.
     pub(super) fn close(&mut self, source: &str) -> Option<Nanos> {
         let begin = self.0.iter().filter(|open| open.source == source).map(|open| open.begin).max();
         self.0.retain(|open| open.source != source);

@@ -2,17 +2,17 @@
 
 use beamtune_model::Incarnation;
 
-/// Numbers the incarnations that the sources announce independently.
+/// Numbers the incarnations that VM and host announce independently.
 ///
-/// The VM and its host identify an incarnation differently (and from inside a container by different process ids), and need not
-/// notice a restart at the same tick. So a new incarnation begins when a source announces one after it had already announced
-/// the current one; otherwise the source only catches up.
+/// The two sources identify an incarnation differently (for a container, even process ids differ), and may notice a restart at different
+/// ticks. So an announcement starts a new incarnation only if the same source has already announced the current one; otherwise this
+/// source is only late.
 #[derive(Debug, Default)]
 pub(super) struct Incarnations {
     current: Option<Incarnation>,
     vm_knows: bool,
     host_knows: bool,
-    /// The current incarnation was announced to an earlier recorder, and to none of the current sources yet.
+    /// Whether the current incarnation is from an earlier recorder, and no current source has announced an incarnation yet.
     resumed: bool,
 }
 
@@ -32,8 +32,8 @@ impl Incarnations {
         self.current.as_ref().map_or("", |incarnation| &incarnation.node)
     }
 
-    /// Takes the announcements of one sample; returns the incarnation that begins with it. The VM's own data take precedence over
-    /// the host's.
+    /// Processes the announcements of one sample; returns the incarnation that begins with it, if any. Data from the VM take precedence
+    /// over data from the host.
     pub(super) fn announce(
         &mut self,
         vm: Option<Incarnation>,
@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(
             incarnations.announce(incarnation("v8"), None).map(|incarnation| incarnation.id),
             Some(8),
-            "restarted in between"
+            "restarted while no recorder ran"
         );
         check("only the host", &[("", "h0", Some((0, "h0"))), ("", "h1", Some((1, "h1")))]);
         check(

@@ -1,4 +1,4 @@
-//! The loop on a virtual clock, which moves only during sleeps and while a source takes its time.
+//! Tests of the sampling loop with a virtual clock, which moves only during sleeps, and when a scripted source lets time pass.
 
 use std::cell::Cell;
 
@@ -36,7 +36,7 @@ fn incarnation(os_pid: u32, boot: &str) -> Incarnation {
     }
 }
 
-/// Gaps of a recording as (source, kind, begin, end), in milliseconds.
+/// Returns the gaps of samples as (source, kind, begin, end), in milliseconds.
 fn gaps(samples: &[Sample]) -> Vec<(&str, TroubleKind, i64, i64)> {
     let all = samples.iter().flat_map(|sample| &sample.gaps);
     all.map(|gap| (&*gap.source, gap.kind, gap.begin / MS, gap.end / MS)).collect()
@@ -47,7 +47,7 @@ fn times(samples: &[Sample]) -> Vec<i64> {
 }
 
 #[test]
-fn ticks_follow_the_schedule_however_long_samples_take() {
+fn ticks_follow_the_schedule_even_if_samples_are_slow() {
     let bench = Bench::new(10);
     let mut node = bench.source("vm", |ask, out| {
         bench.clock.pass(300 * MS + ask.t / 100);
@@ -77,7 +77,7 @@ fn the_vm_is_requested_before_the_host_is_read_and_collected_after_it() {
 }
 
 #[test]
-fn a_host_that_comes_with_the_vm_is_collected_after_it() {
+fn a_host_whose_data_arrive_with_the_vm_is_collected_after_the_vm() {
     let bench = Bench::new(0);
     let has_come = Cell::new(false);
     let mut node = bench.source("vm", |_, out| {
@@ -101,7 +101,7 @@ fn a_host_that_comes_with_the_vm_is_collected_after_it() {
 }
 
 #[test]
-fn facts_of_a_host_that_comes_with_the_vm_apply_to_the_next_incarnation() {
+fn facts_of_a_host_whose_data_arrive_with_the_vm_apply_to_the_next_incarnation() {
     let bench = Bench::new(2);
     let mut node = bench.source("vm", |ask, out| {
         if ask.seq != 1 {
@@ -126,7 +126,7 @@ fn facts_of_a_host_that_comes_with_the_vm_apply_to_the_next_incarnation() {
 }
 
 #[test]
-fn missed_ticks_become_a_gap_and_are_not_made_up_for() {
+fn missed_ticks_become_a_gap_and_are_not_sampled_later() {
     let bench = Bench::new(10);
     let mut node = bench.source("vm", |ask, _| {
         bench.clock.pass(if ask.t == 3 * SECOND_NS { 3_400 * MS } else { 10 * MS });
@@ -165,7 +165,7 @@ fn expensive_items_of_a_missed_tick_are_read_at_the_next() {
 }
 
 #[test]
-fn the_last_tick_is_at_the_planned_end_and_never_just_after_another() {
+fn the_last_tick_is_at_the_planned_end_and_not_close_to_another_tick() {
     let check = |every_ms: i64, length_ms: i64, expect: &[i64]| {
         let mut bench = Bench::new(0);
         (bench.plan.every, bench.plan.length) = (every_ms * MS, Some(length_ms * MS));
@@ -257,8 +257,8 @@ fn the_host_is_read_while_the_vm_does_not_answer() {
     let mut node = bench.source("vm", |ask, _| if ask.t >= 5 * SECOND_NS { timed_out() } else { Ok(()) });
     let mut host = bench.source("host", |_, _| Ok(()));
     let (outcome, samples, _) = bench.record(Sources { vm: Some(&mut node), host: Some(&mut host) });
-    // The recorder waits two seconds at first, and with the expensive items at 10 and 20 s; only the ticks after these are missed.
-    // The last one may take two seconds as well.
+    // The recorder waits two seconds at first, and in the samples with expensive items at 10 and 20 s; only the ticks after these are
+    // missed. The last sample may take two seconds, too.
     assert_eq!(outcome.missed, 3);
     assert!(samples.iter().all(|sample| sample.tick.host.is_some()));
     let vm_gaps: Vec<_> = gaps(&samples).into_iter().filter(|gap| gap.0 == "vm").collect();
@@ -286,7 +286,7 @@ fn slow_answers_are_recorded() {
         Ok(())
     });
     let (outcome, samples, _) = bench.record(vm(&mut node));
-    // Each starts a little later, until a tick is missed.
+    // Each sample starts a little later than the one before, until a tick is missed.
     assert_eq!(times(&samples), [0, 1_000, 2_000, 3_000, 4_000, 6_000, 7_000, 8_000, 9_000, 10_000, 12_000]);
     let late: Vec<_> = samples.iter().map(|sample| sample.tick.late / MS).collect();
     assert_eq!(late, [0, 200, 400, 600, 800, 0, 200, 400, 600, 800, 0]);
@@ -333,7 +333,7 @@ fn ctrl_c_before_the_first_tick_still_gives_a_sample() {
 }
 
 #[test]
-fn a_node_that_does_not_come_back_ends_the_recording() {
+fn the_recording_ends_if_the_node_does_not_come_back() {
     let mut bench = Bench::new(1_000);
     bench.plan.wait_for_return = 20 * SECOND_NS;
     let dies_at_5 =
@@ -356,7 +356,7 @@ fn a_node_that_does_not_come_back_ends_the_recording() {
 }
 
 #[test]
-fn a_node_that_is_gone_is_waited_for_while_its_host_answers() {
+fn the_recording_continues_without_the_node_while_its_host_answers() {
     let mut bench = Bench::new(30);
     bench.plan.wait_for_return = 5 * SECOND_NS;
     let mut node = bench.source("vm", |_, _| gone());
@@ -366,7 +366,7 @@ fn a_node_that_is_gone_is_waited_for_while_its_host_answers() {
 }
 
 #[test]
-fn a_source_that_was_never_there_does_not_prolong_the_recording() {
+fn an_unsupported_source_does_not_prolong_the_recording() {
     let mut bench = Bench::new(100);
     bench.plan.wait_for_return = 5 * SECOND_NS;
     let mut node = bench.source("vm", |_, _| Err(Trouble::new(TroubleKind::Unsupported, "no distribution")));
@@ -377,7 +377,7 @@ fn a_source_that_was_never_there_does_not_prolong_the_recording() {
 }
 
 #[test]
-fn without_sources_there_is_nothing_to_wait_for() {
+fn a_recording_without_sources_ends_at_once() {
     let mut bench = Bench::new(0);
     bench.plan.length = None;
     let (outcome, ..) = bench.record(Sources::default());
@@ -424,7 +424,7 @@ fn a_restarted_node_is_a_new_incarnation_with_the_facts_of_its_host() {
     let period =
         reader.period(&Selection { incarnation: Some(1), ..Selection::default() }).expect("readable");
     assert_eq!(period.stat(&metrics::REDUCTIONS, "").map(|stat| (stat.delta, stat.resets)), Ok((4, 0)));
-    // A period covers one incarnation and knows the spans of all; a part knows those within it.
+    // A period covers one incarnation, but has the spans of all; a part of the recording has the spans within this part.
     let seen = |begin: i64, end: i64| Seen { begin: begin * SECOND_NS, end: end * SECOND_NS };
     assert_eq!(period.seen, [seen(0, 5), seen(6, 10)]);
     let part = |from, to| {
@@ -461,7 +461,7 @@ fn a_trigger_adds_an_event_and_dense_expensive_items_for_a_while() {
     bench.plan.triggers = true;
     let mut node = bench.source("vm", |ask, out| {
         let second = ask.t / SECOND_NS;
-        // A symptom that lasts, disappears and returns, and once more when its trigger may fire again.
+        // The symptom lasts, disappears, and returns twice; the second time, its trigger may fire again.
         let full = (100..200).contains(&second) || (300..310).contains(&second) || second >= 900;
         for scheduler in 1..=2 {
             out.metric(&metrics::RUN_QUEUE, &format!("scheduler/{scheduler}"), if full { 5 } else { 1 });
@@ -489,12 +489,12 @@ fn a_trigger_adds_an_event_and_dense_expensive_items_for_a_while() {
         .map(|(s, _)| *s)
         .collect();
     let expect = |from: i64| (from + 1..=from + 30).filter(|second| second % 10 != 0);
-    // The memory trigger at 400 s fires, but the expensive items have used up their share of time.
+    // The memory trigger fires at 400 s, but it does not start dense sampling, whose share of time is used up.
     assert_eq!(dense, expect(102).chain(expect(902)).collect::<Vec<_>>());
 }
 
 #[test]
-fn each_trigger_fires_for_its_own_symptom_only() {
+fn each_trigger_fires_only_for_its_own_symptom() {
     let run = |value: i64, queue: i64, event: bool| {
         let bench = Bench { plan: Plan { triggers: true, ..Bench::new(30).plan }, ..Bench::new(30) };
         let mut node = bench.source("vm", |ask, out| {

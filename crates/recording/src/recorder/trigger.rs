@@ -1,28 +1,27 @@
-//! Triggers: symptoms in the cheap data of each second, after which expensive items are read each second for a while, instead of
-//! every ten seconds. Triggers cost nearly nothing, since they use values that are read anyway.
+//! Triggers: symptoms in the cheap data of each second. After a trigger has fired, expensive items are read each second for a while,
+//! instead of every ten seconds (dense sampling). Triggers cost nearly nothing, since they use values that are read anyway.
 //!
 //! A trigger fires when its symptom appears, not while it lasts, and at most once in ten minutes. Expensive items take some ten
-//! milliseconds of a scheduler on a node with 200,000 processes, so they are read each second for at most half a minute in ten
-//! minutes, which is a twentieth of the time, however many triggers fire.
+//! milliseconds of a scheduler on a node with 200,000 processes. So dense sampling is limited to half a minute in ten minutes, a
+//! twentieth of the time, even if many triggers fire.
 
 use beamtune_model::units::SECOND_NS;
 use beamtune_model::{Event, Group, Nanos, Sample, SeriesTable, metrics};
 
 /// Length of dense sampling after a trigger.
 const DENSE_NS: Nanos = 30 * SECOND_NS;
-/// Minimum interval between two such times, a twentieth of which is dense.
+/// Minimum interval between two starts of dense sampling, and between two firings of a trigger.
 const PAUSE_NS: Nanos = 600 * SECOND_NS;
 
-/// Consecutive samples with more runnable processes than schedulers; a single one is an ordinary burst.
+/// Minimum number of consecutive samples with more runnable processes than schedulers; a single sample is an ordinary burst.
 const MIN_FULL_QUEUE_SAMPLES: u32 = 3;
-/// Length of a message queue. The rule on growing queues (BT006) warns from this length on, following the practice of operators of
-/// RabbitMQ and EMQX.
+/// Minimum length of a message queue. The rule on growing queues (BT006) warns at this length, as operators of RabbitMQ and EMQX do.
 const MIN_QUEUE_LENGTH: i64 = 5_000;
-/// Growth of the VM's memory within a minute, in percent and in bytes; the memory of small nodes varies much in percent.
+/// Minimum growth of the VM's memory within a minute, in percent and in bytes: on small nodes, memory varies by many percent.
 const MIN_GROWTH_PCT: i64 = 20;
 const MIN_GROWTH_BYTES: i64 = 64 << 20;
 const GROWTH_SPAN_NS: Nanos = 60 * SECOND_NS;
-/// Use of the control group's memory limit in percent.
+/// Minimum use of the control group's memory limit, in percent.
 const MIN_LIMIT_USE_PCT: i64 = 90;
 
 /// Role of a series for the triggers.
@@ -53,7 +52,7 @@ pub(super) struct Triggers {
     near_limit: Symptom,
     event: Symptom,
     full_queues: u32,
-    /// Memory of the VM at most a minute ago.
+    /// Memory of the VM at an instant at most a minute ago.
     memory_before: Option<(Nanos, i64)>,
     dense_since: Option<Nanos>,
 }
@@ -64,7 +63,7 @@ impl Triggers {
         self.dense_since.is_some_and(|since| t - since <= DENSE_NS)
     }
 
-    /// Checks a sample; adds an event for each trigger that fires.
+    /// Checks a sample, and adds an event to it for each trigger that fires.
     pub(super) fn check(&mut self, sample: &mut Sample, table: &SeriesTable) {
         let t = sample.tick.t;
         self.roles.extend(table.iter().skip(self.roles.len()).map(|(_, series)| {
@@ -125,7 +124,7 @@ impl Triggers {
         {
             found.push(("cgroup_memory", format!("{} MB of {} MB", used >> 20, limit >> 20)));
         }
-        // Events of the VM; a node that is gone or restarted is no reason for expensive items.
+        // Events of the VM. That a node is gone or was restarted is no reason to read expensive items.
         let event = sample.events.iter().find(|event| !["gone", "restart"].contains(&event.kind.as_str()));
         if self.event.fires(event.is_some(), t)
             && let Some(event) = event
@@ -147,7 +146,7 @@ impl Triggers {
 }
 
 impl Symptom {
-    /// Whether the symptom is new and its trigger has not fired for a while.
+    /// Updates the symptom; returns whether it is new and its trigger has not fired for a while.
     fn fires(&mut self, is_present: bool, t: Nanos) -> bool {
         let is_new = is_present && !std::mem::replace(&mut self.is_present, is_present);
         let fires = is_new && self.fired.is_none_or(|fired| t - fired >= PAUSE_NS);

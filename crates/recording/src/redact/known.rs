@@ -1,10 +1,10 @@
-//! Words known to be public: those of OTP and Elixir. A word missing here is replaced, which is safe.
+//! Words known to be public: those of OTP and Elixir. A word that is missing here is redacted, which is safe.
 
 mod locks;
 
 pub(super) use locks::LOCKS;
 
-/// Facts whose values come from the VM, the kernel or beamtune rather than the user.
+/// Facts whose values come from the VM, the kernel or beamtune rather than from the user.
 pub(super) const FACTS: &[&str] = &[
     "otp_release",
     "otp_version",
@@ -42,7 +42,7 @@ pub(super) const FACTS: &[&str] = &[
     "synthetic",
 ];
 
-/// The VM's own words: threads, states, allocators, kinds, values of flags.
+/// Words of the VM and of beamtune: threads, states, allocators, kinds, values of flags.
 pub(super) const WORDS: &[&str] = &[
     "",
     "scheduler",
@@ -325,7 +325,7 @@ pub(super) const WORDS: &[&str] = &[
     "heap",
 ];
 
-/// Flags of init and of kernel that are longer than emulator flags.
+/// Flags of `init` and of the application kernel, which are longer than emulator flags.
 pub(super) const FLAGS: &[&str] = &[
     "-setcookie",
     "-progname",

@@ -1,10 +1,11 @@
-//! Locks: classes and source locations of the VM stay; names of the tables, processes and nodes that they belong to are replaced.
+//! Redaction of locks: classes and source locations of the VM are kept; names of the tables, processes and nodes that locks belong to
+//! are replaced.
 
 use beamtune_model::{LockRow, LockSession, WaitRow};
 
 use super::{Replacer, is_id, known, some};
 
-/// Categories and kinds of locks as named by lock counting, and how threads wait; the others are in [`known::WORDS`].
+/// Categories and kinds of locks as named by lock counting, and how threads wait; further ones are in [`known::WORDS`].
 const WORDS: &[&str] = &[
     "allocator",
     "debug",
@@ -19,16 +20,16 @@ const WORDS: &[&str] = &[
     "yield",
 ];
 
-/// Words that the agent puts between the names within [`LockRow::entity`].
+/// Words that the agent puts between names in [`LockRow::entity`].
 const SEPARATORS: &[&str] = &["of", "one", "tables"];
 
-/// Directories of the emulator's source; the ones above depend on where it was built.
+/// Directories of the emulator's source. Their parent directories depend on where the emulator was built.
 const DIRECTORIES: &[&str] = &["beam", "sys", "nifs", "drivers", "hipe", "erts"];
 
 /// File name extensions of the emulator's source.
 const EXTENSIONS: &[&str] = &[".c", ".h", ".cpp", ".hpp"];
 
-/// Name prefixes of functions of the emulator and of the libraries below it; other functions may be from a library outside of OTP.
+/// Name prefixes of functions of the emulator and of libraries that it uses; other functions may be from a library outside OTP.
 const FUNCTION_PREFIXES: &[&str] = &[
     "erts_",
     "ethr_",
@@ -77,7 +78,7 @@ impl Replacer {
         if WORDS.contains(&text) { text.to_owned() } else { self.word(text) }
     }
 
-    /// Name of a lock: a table, process, port, allocator, driver, node or number.
+    /// Redacts the name of a lock: a table, process, port, allocator, driver, node or number.
     fn lock_name(&mut self, text: &str) -> String {
         match text {
             text if is_id(text) => text.to_owned(),
@@ -86,7 +87,7 @@ impl Replacer {
         }
     }
 
-    /// A source file of the emulator, without the directories above the source.
+    /// Redacts the path of a source file: keeps only the part within the emulator's source.
     fn source(&mut self, path: &str) -> String {
         let parts: Vec<&str> = path.split('/').collect();
         let ours =
@@ -97,7 +98,7 @@ impl Replacer {
         }
     }
 
-    /// A function of the emulator or of a library loaded by it.
+    /// Redacts a function of the emulator or of a library that it has loaded.
     fn native(&mut self, function: &str) -> String {
         let is_word = function.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_:.".contains(&byte));
         let is_known = FUNCTION_PREFIXES.iter().any(|begin| function.starts_with(begin));
@@ -106,7 +107,7 @@ impl Replacer {
     }
 }
 
-/// Whether a class is one of the VM's own, optionally with an index: `esock.r[17]`.
+/// Whether a class is one of the VM's lock classes, optionally with an index: `esock.r[17]`.
 fn is_class(text: &str) -> bool {
     let (name, of) = text.split_once('[').unwrap_or((text, "]"));
     let of = of.strip_suffix(']');
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn class_of_a_lock_stays_and_its_owner_is_replaced() {
+    fn class_of_a_lock_is_kept_and_its_owner_is_replaced() {
         let check = |row: [&str; 4], expect: [&str; 4]| {
             let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
             let [class, id, entity, file] = row;
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_of_the_vm_stay_and_others_stay_if_modules_stay() {
+    fn functions_of_the_vm_are_kept_and_others_only_if_modules_are_kept() {
         let check = |modules, expect: [&str; 3]| {
             let what = Redaction { modules };
             let mut replace = Replacer { what, known: HashMap::new(), counts: HashMap::new() };
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_and_categories_of_a_session_stay() {
+    fn categories_of_a_session_are_kept() {
         let mut replace =
             Replacer { what: Redaction::default(), known: HashMap::new(), counts: HashMap::new() };
         let categories =

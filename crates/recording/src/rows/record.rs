@@ -1,6 +1,6 @@
-//! Tables of rows: how a type declares its table, and the SQL that follows from the declaration.
+//! Declaration of typed tables, and the SQL that follows from it.
 //!
-//! No crate does this: they read columns by name, and know neither `text` nor columns that a file lacks.
+//! No existing crate can be used: they read columns by name, and support neither the table `text` nor columns that a file lacks.
 
 use beamtune_model::{Nanos, PeriodBuilder, Sample};
 use rusqlite::types::{FromSql, Type};
@@ -15,13 +15,13 @@ pub(crate) trait Record: Sized {
     const TABLE: &'static str;
     /// Whether files of older versions lack the table.
     const IS_LATER: bool = false;
-    /// Its other columns.
+    /// The columns after `id` and `tick`.
     fn columns() -> Vec<Column>;
     /// Writes the values of these columns, in order.
     fn write(&self, out: &mut Writer<'_, '_>) -> rusqlite::Result<()>;
     /// Reads the values of these columns, in order.
     fn read(from: &mut Reader<'_>) -> rusqlite::Result<Self>;
-    /// Whether the row still applies at an instant after its own sample was dropped.
+    /// Whether the row still applies at an instant after the sample that it belongs to was dropped.
     fn holds_at(&self, _t: Nanos) -> bool {
         false
     }
@@ -32,28 +32,28 @@ pub(crate) trait Record: Sized {
 pub(crate) struct Column {
     pub(crate) name: &'static str,
     pub(crate) sql: &'static str,
-    /// Whether files of older versions lack it; then its values are null.
+    /// Whether files of older versions lack the column; its values are then null.
     pub(crate) is_later: bool,
 }
 
 impl Column {
-    /// Whether it holds ids of `text`.
+    /// Whether the column contains ids of the table `text`.
     pub(crate) fn is_text(&self) -> bool {
         self.name.ends_with("_text")
     }
 }
 
-/// A row of a sample, from which periods are built.
+/// A row type that is part of samples, and from which periods are built.
 pub(crate) trait SampleRow: Record {
     fn of(sample: &Sample) -> &[Self];
     fn add_to_sample(sample: &mut Sample, row: Self);
     fn add_to_period(builder: &mut PeriodBuilder, row: Self);
 }
 
-/// Declares the table of a type: its name, the fields of [`Sample`] and the method of [`PeriodBuilder`] that take the rows, and a line per
-/// column: the field, and how it is stored if not as `Plain`. A column has the name of its field, with `_text` if it is stored as such.
-/// Tables and columns that released versions do not write are `#[later]`; such columns come last, and their types have a value for
-/// "not recorded".
+/// Declares the table of a row type: its name, the field of [`Sample`] and the method of [`PeriodBuilder`] for the rows, and one line per
+/// column. This line consists of the field, and how it is stored if not as `Plain`. A column has the name of its field, with the
+/// suffix `_text` if it is stored as an id of the table `text`. Tables and columns that older released versions do not write are marked
+/// `#[later]`; such columns come last, and their types have a value for "not recorded".
 macro_rules! table {
     (
         $(#[$table_mark:ident])? $table:literal of $row:ident
@@ -140,7 +140,7 @@ macro_rules! is_later {
 }
 pub(super) use is_later;
 
-/// The SQL type of a field that is stored as `S`.
+/// Returns the SQL type of a field that is stored as `S`.
 pub(super) fn sql_type<R, T, S: Stored<T>>(_: S, _: fn(&R) -> &T) -> &'static str {
     S::SQL
 }
@@ -168,7 +168,7 @@ pub(crate) fn insert<R: Record>(
     Ok(())
 }
 
-/// SQL that selects rows after an id, ordered by id. Columns that the file lacks are null.
+/// Returns SQL that selects rows after an id, ordered by id. Columns that the file lacks are selected as null.
 pub(crate) fn select<R: Record>(lacks: impl Fn(&str) -> bool) -> String {
     let column = |column: &Column| if lacks(column.name) { "NULL" } else { column.name };
     let columns: Vec<&str> = R::columns().iter().map(column).collect();
@@ -204,7 +204,7 @@ pub(crate) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Starts after the columns `id` and `tick`.
+    /// Creates a reader that starts after the columns `id` and `tick`.
     pub(crate) fn new(row: &'a Row<'a>, connection: &'a Connection, texts: &'a Texts) -> Self {
         Reader { row, connection, texts, next: 2 }
     }
@@ -218,7 +218,7 @@ impl<'a> Reader<'a> {
         self.texts.get(self.connection, id)
     }
 
-    /// The error for a malformed value in the column that was read last.
+    /// Creates the error for a malformed value in the column that was read last.
     pub(super) fn malformed(&self, error: impl std::error::Error + Send + Sync + 'static) -> rusqlite::Error {
         rusqlite::Error::FromSqlConversionFailure(self.next - 1, Type::Text, Box::new(error))
     }

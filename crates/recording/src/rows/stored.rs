@@ -1,4 +1,4 @@
-//! How the value of a field is stored in one column.
+//! Ways to store the value of a field in one column.
 
 use beamtune_model::{BlockSum, Rank, SizeCount, TroubleKind};
 use rusqlite::ToSql;
@@ -8,7 +8,8 @@ use serde::de::DeserializeOwned;
 
 use super::record::{Reader, Writer};
 
-/// Maximum length of a list; longer ones are cut. A thread's stack has some dozens of frames, a histogram of lock counting thirty bins.
+/// Maximum length of a list; longer lists are truncated when read. A thread's stack has some dozens of frames, a histogram of lock
+/// counting thirty bins.
 const MAX_ENTRIES: usize = 256;
 
 /// A way to store values of `T`.
@@ -19,21 +20,21 @@ pub(crate) trait Stored<T> {
     fn get(from: &mut Reader<'_>) -> rusqlite::Result<T>;
 }
 
-/// The value itself. Null is `None`: not recorded, which is never zero.
+/// Stores the value itself. Null is `None`, which means "not recorded" and must not be read as zero.
 pub(crate) struct Plain;
-/// The id of a string in the table `text`, for strings that occur repeatedly. Of a list, the string is its JSON.
+/// Stores the id of a string in the table `text`, for strings that occur repeatedly. Lists are stored as their JSON string.
 pub(crate) struct Text;
-/// As [`Text`], for a list that may not have been recorded: null is the empty list.
+/// Like [`Text`], for a list that may not have been recorded: null is the empty list.
 pub(crate) struct TextOrNull;
-/// A flag that may not have been recorded: null is `false`.
+/// Stores a boolean that may not have been recorded: null is `false`.
 pub(crate) struct Flag;
-/// A list as JSON.
+/// Stores a list as JSON.
 pub(crate) struct Json;
-/// `[["eheap_alloc", 3, 4096], …]`: allocator, number, bytes.
+/// Stores `[["eheap_alloc", 3, 4096], …]`: allocator, number, bytes.
 pub(crate) struct Blocks;
-/// `[[1024, 7], …]`: minimum size, number.
+/// Stores `[[1024, 7], …]`: minimum size, number.
 pub(crate) struct Sizes;
-/// The name of a kind of trouble.
+/// Stores the name of a [`TroubleKind`].
 pub(crate) struct KindName;
 
 pub(crate) trait Value: ToSql + FromSql {
@@ -115,7 +116,7 @@ impl Stored<Vec<Rank>> for Text {
 
     fn get(from: &mut Reader<'_>) -> rusqlite::Result<Vec<Rank>> {
         let ranks: Vec<String> = Text::get(from)?;
-        // Ranks of newer versions are skipped.
+        // Ranks that only newer versions know are skipped.
         Ok(ranks.iter().filter_map(|rank| Rank::from_text(rank)).collect())
     }
 }

@@ -1,4 +1,4 @@
-//! The table `text`: strings that occur repeatedly, by id.
+//! The table `text`, which stores strings that occur repeatedly, by id.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use rusqlite::{Connection, OptionalExtension};
 
-/// Maximum number of strings cached when writing and when reading; others are looked up in the file.
+/// Maximum number of strings in the cache of a writer or a reader; others are looked up in the file.
 const CACHED_TEXTS: usize = 10_000;
 
 /// Ids of stored strings.
@@ -40,7 +40,7 @@ impl TextIds {
         Ok(id)
     }
 
-    /// Must be called after a rollback or after texts were deleted, which invalidate ids.
+    /// Clears the cache. Must be called after a rollback, or after strings were deleted, because both invalidate ids.
     pub(crate) fn forget(&mut self) {
         self.ids.clear();
     }

@@ -1,4 +1,4 @@
-//! Creating the file: complete or not at all, and for a single writer.
+//! Creating the file atomically, with a lock against other writers.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -25,10 +25,10 @@ pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Suffixes of the files that SQLite keeps next to a database.
 const SIDECARS: [&str; 3] = ["-wal", "-shm", "-journal"];
 
-/// Creates an empty recording and opens it. The returned file holds the lock that excludes other writers. It must be closed
-/// after the connection, because closing any handle of a file releases all POSIX locks that SQLite holds on it.
+/// Creates an empty recording and opens it. The returned file has the lock that excludes other writers. It must be closed after the
+/// connection, because closing any handle of a file releases all POSIX locks on it, including those of SQLite.
 ///
-/// `extra` runs before the file becomes visible.
+/// `extra` is called before the file becomes visible.
 pub(super) fn create(
     path: &Path,
     existing: Existing,
@@ -43,16 +43,16 @@ pub(super) fn create(
         Existing::Replace => lock_old(path)?,
     };
 
-    // Created under another name and renamed, so that nobody sees an incomplete file.
+    // The file is created under a temporary name and renamed, so that nobody sees an incomplete file.
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
     let mut builder = tempfile::Builder::new();
     builder.prefix(".beamtune-").suffix(".new");
-    // Permissions as for any output file: the umask decides.
+    // The same permissions as for any output file: the umask is applied.
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    // For a missing directory, the error of the crate tempfile has lost its details.
+    // Checked first, because the error of the crate tempfile has no details if the directory is missing.
     fs::metadata(directory).map_err(at)?;
     let file = builder.tempfile_in(directory).map_err(at)?;
     lock(file.as_file(), path)?;
@@ -75,7 +75,7 @@ pub(super) fn create(
     Ok((connection, lock))
 }
 
-/// Locks a file that is to be replaced or continued, which fails if it is being written; `None` if it does not exist.
+/// Locks a file that is to be replaced or continued; `None` if it does not exist. Fails while another process is writing to it.
 pub(super) fn lock_old(path: &Path) -> Result<Option<File>, Error> {
     match File::open(path) {
         Ok(file) => {
@@ -111,7 +111,7 @@ pub(super) fn open(path: &Path) -> rusqlite::Result<Connection> {
     connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
     connection.pragma_update(None, "synchronous", "NORMAL")?;
-    // Checkpoints are made after a minute, not within a sample.
+    // Checkpoints are made once a minute, not automatically within a transaction.
     connection.query_row("PRAGMA wal_autocheckpoint = 0", [], |_| Ok(()))?;
     Ok(connection)
 }

@@ -1,13 +1,13 @@
-//! Rings: recordings that hold the last hours and never exceed their size.
+//! Rings: recordings that keep the last hours and never exceed a maximum size.
 //!
-//! Whole segments of five minutes are dropped, the oldest first: once they are older than the length to keep, or earlier if there
-//! is no room. Their pages stay in the file and are reused, so a full ring neither grows nor moves.
+//! Whole segments of five minutes are dropped, the oldest first. This happens when they are older than the length to keep, or earlier if
+//! the file is full. Their pages stay in the file and are reused, so a full ring neither grows nor is copied.
 //!
-//! # Limit of the size
+//! # Size limit
 //!
-//! SQLite itself refuses a page beyond `max_page_count`, upon which the oldest segment is dropped. The log has its own share of
-//! the size: it is checkpointed and restarted before it exceeds that. If the file system has less free space than the log may
-//! need, the file may not grow any further. So there is always room to drop segments, which needs the log too.
+//! SQLite refuses to allocate a page beyond `max_page_count`; the oldest segment is then dropped. Part of the maximum size is reserved
+//! for the log, which is checkpointed and restarted before it exceeds this part. If the file system has less free space than the log
+//! may need, the file is not allowed to grow. So there is always enough space to drop segments, which also needs the log.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,14 +25,14 @@ use crate::schema::meta;
 /// Bounds of a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ring {
-    /// Length to keep. Older data are dropped together with their whole segment of five minutes.
+    /// Length to keep. A segment of five minutes is dropped when all its data are older.
     pub keep: Nanos,
     /// Maximum size of the file and its log together.
     pub max_bytes: u64,
 }
 
 impl Ring {
-    /// Minimum useful size: five minutes of a large node, and the log.
+    /// Minimum useful size: enough for five minutes of a large node, and the log.
     pub const SMALLEST_BYTES: u64 = 10_000_000;
 
     pub(super) fn store(&self, connection: &Connection, node: &str) -> rusqlite::Result<()> {
@@ -44,7 +44,7 @@ impl Ring {
     }
 }
 
-/// The log gets the size divided by `LOG_SHARE`, limited to the range `LOG_BYTES`.
+/// The part of the maximum size that is reserved for the log is 1/`LOG_SHARE`, limited to the range `LOG_BYTES`.
 const LOG_SHARE: u64 = 8;
 const LOG_BYTES: std::ops::RangeInclusive<u64> = 1_000_000..=48_000_000;
 
@@ -56,13 +56,13 @@ pub(super) struct Bounds {
     log: PathBuf,
     directory: PathBuf,
     page_bytes: u64,
-    /// The log's share of the size.
+    /// The part of the maximum size that is reserved for the log.
     log_bytes: u64,
     /// The current `max_page_count`; 0 if not set yet.
     max_pages: u64,
     /// Whether free disk space, rather than the ring's bounds, limits the file.
     is_disk_low: bool,
-    /// Whether the respective notice was given.
+    /// Whether the user was notified that the maximum size is too small for the length to keep, or that the disk is nearly full.
     noticed_short: bool,
     noticed_low: bool,
     notices: Vec<String>,
@@ -90,28 +90,28 @@ impl Bounds {
         let disk_bytes = disk.map_or(u64::MAX, |disk| disk.f_blocks.saturating_mul(disk.f_frsize));
         bounds.log_bytes =
             (ring.max_bytes.min(disk_bytes) / LOG_SHARE).clamp(*LOG_BYTES.start(), *LOG_BYTES.end());
-        // A restarted log keeps half of its share, as room for dropping segments on a full disk.
+        // A restarted log keeps half of its reserved space, so that segments can be dropped on a full disk.
         let limit = (bounds.log_bytes / 2) as i64;
         connection.pragma_update_and_check(None, "journal_size_limit", limit, |_| Ok(()))?;
         Ok(bounds)
     }
 
-    /// Takes new messages for the user.
+    /// Returns new messages for the user; each is returned once.
     pub(super) fn take_notices(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notices)
     }
 
-    /// Whether the unsealed bytes must be sealed now, so that they fit into the log even if it cannot grow.
+    /// Whether the current segment must be sealed now, so that its chunks fit into the log even if the log cannot grow.
     pub(super) fn must_seal(&self, waiting_bytes: u64) -> bool {
         waiting_bytes >= self.log_bytes / 4
     }
 
-    /// Whether the file has enough free pages for any single write; then it is the log that has no room.
+    /// Whether the file has enough free pages for any single write. If a write fails nevertheless, the log is full.
     pub(super) fn has_free_pages(&self, connection: &Connection) -> rusqlite::Result<bool> {
         Ok(number(connection, "PRAGMA freelist_count")? * self.page_bytes > self.log_bytes / 2)
     }
 
-    /// Sets the current limit of the file. Returns false if the log has reached its share and cannot be restarted because of a reader.
+    /// Sets the current size limit of the file. Returns false if the log is full and cannot be restarted because of a reader.
     pub(super) fn prepare(&mut self, connection: &Connection) -> rusqlite::Result<bool> {
         let log = length(&self.log);
         if log > self.log_bytes / 2 && !restart_log(connection)? && log >= self.log_bytes {
@@ -119,7 +119,7 @@ impl Bounds {
         }
         let pages = number(connection, "PRAGMA page_count")?;
         let own = (self.ring.max_bytes - self.log_bytes) / self.page_bytes;
-        // Possible growth of the log, and pages in it that are not checkpointed yet.
+        // Space for possible growth of the log, and for pages in the log that are not in the file yet.
         let unfiled = (pages * self.page_bytes).saturating_sub(length(&self.file));
         let reserve = self.log_bytes.saturating_sub(log) + unfiled;
         let growth = self.room_on_disk().map(|room| room.saturating_sub(reserve) / self.page_bytes);
@@ -127,7 +127,7 @@ impl Bounds {
         self.is_disk_low = by_disk < own;
         let max_pages = own.min(by_disk).max(1);
         if max_pages != self.max_pages {
-            // SQLite does not go below the current number.
+            // SQLite does not set a maximum below the current number of pages.
             connection.pragma_update_and_check(None, "max_page_count", max_pages as i64, |_| Ok(()))?;
             self.max_pages = max_pages;
         }
@@ -139,7 +139,7 @@ impl Bounds {
         self.is_disk_low
     }
 
-    /// The error of a ring that cannot even hold the current segment.
+    /// Creates the error for a ring that is too small even for the current segment.
     pub(super) fn too_small(&self, path: &Path) -> Error {
         Error::RingTooSmall { path: path.to_owned(), max_bytes: self.ring.max_bytes }
     }
@@ -171,9 +171,9 @@ impl Bounds {
         drop_before(connection, segment.map_or(cut, |begin| begin.min(cut)))
     }
 
-    /// Drops the oldest segment to make room; false if there is none before `current`, the begin of the unsealed data.
+    /// Drops the oldest segment to make room. Returns false if there is none before `current`, the start of the current segment.
     pub(super) fn drop_oldest(&mut self, connection: &Connection, current: Nanos) -> rusqlite::Result<bool> {
-        // The log must be checkpointed before it has room for this.
+        // Without a checkpoint, the log may not have enough space for the deletion.
         restart_log(connection)?;
         let next =
             "SELECT t0 FROM chunk WHERE t0 > (SELECT t1 FROM chunk ORDER BY id LIMIT 1) ORDER BY id LIMIT 1";
@@ -207,8 +207,9 @@ impl Bounds {
         Ok(())
     }
 
-    /// Frees pages at the start: those beyond the maximum, and if more than half are free, because of a pause or of larger bounds
-    /// before, down to a quarter. Later, free pages are reused by the next segments.
+    /// Returns free pages to the file system when a recording starts: all pages beyond the maximum. If more than
+    /// half of the file is free, also all free pages but a quarter; this happens after a pause, or if the bounds
+    /// were larger before. Free pages that remain are used by the next segments.
     pub(super) fn shrink(&self, connection: &Connection) -> rusqlite::Result<()> {
         let pages = number(connection, "PRAGMA page_count")?;
         let free = number(connection, "PRAGMA freelist_count")?;
@@ -228,22 +229,22 @@ impl Bounds {
     }
 }
 
-/// Checkpoints the log and restarts it; returns false if a reader prevents that. Does not wait.
+/// Checkpoints the log and restarts it, without waiting for readers. Returns false if a reader prevents this.
 pub(super) fn restart_log(connection: &Connection) -> rusqlite::Result<bool> {
     connection.busy_timeout(Duration::ZERO)?;
     let done = connection.query_row("PRAGMA wal_checkpoint(RESTART)", [], |row| row.get::<_, i64>(0));
     connection.busy_timeout(BUSY_TIMEOUT)?;
     match done {
         Ok(busy) => Ok(busy == 0),
-        // If the file has no room, nothing is lost: the log holds everything.
+        // If the disk is full, nothing is lost: the log still contains all data.
         Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull) => Ok(false),
         Err(error) => Err(error),
     }
 }
 
-/// Deletes everything before an instant, in one transaction; returns false if there was nothing.
+/// Deletes all data before an instant, in one transaction. Returns false if there were none.
 ///
-/// In tables that followers read by id, the last row always stays, since ids must keep increasing.
+/// Tables that are read by increasing id always keep their last row, so that new ids are larger than all earlier ones.
 fn drop_before(connection: &Connection, edge: Nanos) -> rusqlite::Result<bool> {
     let transaction = connection.unchecked_transaction()?;
     let mut count = 0;
@@ -257,15 +258,15 @@ fn drop_before(connection: &Connection, edge: Nanos) -> rusqlite::Result<bool> {
          (SELECT max(id) FROM chunk))",
     )?;
     for table in rows::tables_by_tick() {
-        // From the first row up to the first one that stays: rows are ordered by tick.
+        // Rows are ordered by tick, so all rows before the first one to keep are deleted.
         remove(&format!(
             "DELETE FROM {table} WHERE id < coalesce((SELECT id FROM {table} WHERE tick >= ?1 ORDER BY id LIMIT 1), \
              (SELECT max(id) FROM {table}))"
         ))?;
     }
-    // A gap that reaches beyond the edge explains missing data there.
+    // A gap that ends after this instant explains missing data, so it is kept.
     remove("DELETE FROM gap WHERE t1 < ?1 AND id < (SELECT max(id) FROM gap)")?;
-    // Facts of an incarnation that continues: the last value before the edge stays.
+    // The last value of each fact before this instant still applies, so it is kept.
     remove(
         "DELETE FROM fact WHERE tick < ?1 AND EXISTS (SELECT 1 FROM fact AS later WHERE later.inc = fact.inc \
          AND later.key = fact.key AND later.id > fact.id AND later.tick < ?1)",
@@ -279,7 +280,7 @@ fn drop_before(connection: &Connection, edge: Nanos) -> rusqlite::Result<bool> {
     Ok(count > 0)
 }
 
-/// Deletes texts that no row refers to. Reads all rows: 0.2 s for six hours of a large node.
+/// Deletes texts that no row refers to. Reads all rows, which takes 0.2 s for six hours of a large node.
 pub(super) fn drop_texts(connection: &Connection) -> rusqlite::Result<()> {
     let transaction = connection.unchecked_transaction()?;
     let used = rows::used_texts(&transaction)?;

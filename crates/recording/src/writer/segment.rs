@@ -1,4 +1,4 @@
-//! Readings of the last minutes, kept in memory until they become chunks.
+//! The current segment: readings of the last minutes, kept in memory until they become chunks.
 
 use beamtune_model::units::SECOND_NS;
 use beamtune_model::{Group, Nanos, ProcessTick, Sample, Tick};
@@ -8,11 +8,11 @@ use crate::codec::column::Encoder;
 use crate::codec::packed::Packed;
 use crate::codec::{busiest, chunk, hot};
 
-/// Length of a segment. With chunks of one minute, the fixed parts of a column (first value, slope) make the recording a fifth
-/// larger and reading two thirds slower; with ten minutes, encoding takes half as much memory again. The figures are in
+/// Length of a segment. With one minute, the fixed parts of a column (first value, slope) make the recording a fifth larger and
+/// reading two thirds slower. With ten minutes, encoding takes one and a half times the memory. The measurements are in
 /// `docs/recording-format.md`.
 const LENGTH_NS: Nanos = 300 * SECOND_NS;
-/// Maximum number of readings in a segment, 10 bytes each: five minutes of 64 + 64 schedulers.
+/// Maximum number of readings in a segment, of 10 bytes each: enough for five minutes with 64 + 64 schedulers.
 const MAX_READINGS: usize = 1_000_000;
 /// Maximum number of processes in a segment.
 const MAX_PROCESSES: usize = 100_000;
@@ -25,7 +25,7 @@ pub(super) struct Blob {
     pub packed: Packed<'static>,
 }
 
-/// Encodes a sample for `hot`, before it is pushed to the segment.
+/// Encodes a sample for `hot`. Must be called before the sample is pushed to the segment.
 pub(super) fn of_sample(
     sample: &Sample,
     groups: &[Group],
@@ -34,7 +34,7 @@ pub(super) fn of_sample(
 ) -> Vec<Blob> {
     let mut readings: Vec<(Group, u32, i64)> =
         sample.readings.iter().map(|&(id, value)| (groups[id.index()], id.0, value)).collect();
-    // Cheap, since they are nearly sorted already. A series that a source returned twice counts once.
+    // Sorting is cheap, since the readings are nearly sorted already. If a source returned a series twice, one value is kept.
     readings.sort_by_key(|&(group, id, _)| (group, id));
     readings.dedup_by_key(|&mut (_, id, _)| id);
     let mut blobs = Vec::new();
@@ -70,7 +70,7 @@ struct Column {
 }
 
 impl Segment {
-    /// Whether it must be sealed before a sample of this tick is added.
+    /// Whether the segment must be sealed before the sample of this tick is added.
     pub(super) fn is_due(&self, tick: &Tick) -> bool {
         let Some(&begin) = self.times.first() else { return false };
         tick.t.saturating_sub(begin) >= LENGTH_NS
@@ -147,8 +147,8 @@ impl Segment {
     }
 }
 
-/// Removes ticks at which no series of the group was read, and adjusts the rows. Otherwise allocators, which are read every ten
-/// seconds, would need a bitmap in each of their thousands of columns.
+/// Returns the ticks at which at least one series of the group was read, and adjusts the rows to them. Otherwise each of the thousands
+/// of columns of allocators, which are read every ten seconds, would need a bitmap.
 fn keep_used(times: &[Nanos], members: &mut [(u32, &mut Column)]) -> Vec<Nanos> {
     let mut used = vec![false; times.len()];
     for (_, column) in members.iter() {

@@ -1,4 +1,4 @@
-//! Helpers of several tests: deterministic samples, and places for recordings.
+//! Helpers shared by several tests: deterministic samples, recordings of them, and small file systems.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
@@ -31,7 +31,7 @@ impl Random {
     }
 }
 
-/// The tick of a second, with both sources read.
+/// Returns the tick of a second, with both sources read.
 pub fn tick(second: i64, incarnation: u32) -> Tick {
     let t = second * SECOND_NS;
     Tick {
@@ -43,8 +43,8 @@ pub fn tick(second: i64, incarnation: u32) -> Tick {
     }
 }
 
-/// The sample of a second, with data in all fields. The same second gives the same sample, provided that all seconds before were
-/// made with the same table.
+/// Returns the sample of a second, with data in all fields. The result for a second is always the same, provided that the samples of all
+/// earlier seconds were created with the same table.
 pub fn sample(second: i64, table: &mut SeriesTable) -> Sample {
     let mut random = Random(second as u64);
     let mut out = SampleBuilder::new(table, tick(second, u32::from(second >= 500)));
@@ -87,7 +87,7 @@ pub fn sample(second: i64, table: &mut SeriesTable) -> Sample {
     if second % 10 == 0 {
         detail(second, &mut random, &mut out);
     }
-    // The reader returns readings in this order.
+    // Readers return readings in this order.
     out.sample.readings.sort_unstable_by_key(|(id, _)| *id);
     out.sample
 }
@@ -314,7 +314,7 @@ fn locks(t: Nanos, second: i64, out: &mut SampleBuilder<'_>) {
     });
 }
 
-/// A gap after a timeout.
+/// Returns a gap due to a timeout.
 pub fn gap(begin: Nanos, end: Nanos, source: &str) -> Gap {
     Gap {
         begin,
@@ -325,13 +325,13 @@ pub fn gap(begin: Nanos, end: Nanos, source: &str) -> Gap {
     }
 }
 
-/// Samples of the first seconds.
+/// Returns the samples of the first seconds.
 pub fn samples(seconds: i64) -> (Vec<Sample>, SeriesTable) {
     let mut table = SeriesTable::default();
     ((0..seconds).map(|second| sample(second, &mut table)).collect(), table)
 }
 
-/// Creates a finished recording of the first seconds.
+/// Creates a finished recording of the first seconds; returns its samples.
 pub fn recorded(path: &Path, seconds: i64) -> Vec<Sample> {
     let (samples, table) = samples(seconds);
     let mut writer = Writer::create(path, Existing::Refuse).expect("created");
@@ -340,12 +340,12 @@ pub fn recorded(path: &Path, seconds: i64) -> Vec<Sample> {
     samples
 }
 
-/// All samples of a recording, which must be readable.
+/// Returns all samples of a recording, which must be readable.
 pub fn replayed(reader: &Reader) -> Vec<Sample> {
     reader.samples().collect::<Result<_, _>>().expect("readable")
 }
 
-/// Compares sample by sample, so that the output shows the first difference.
+/// Compares samples one by one, so that the output shows the first difference.
 #[track_caller]
 pub fn assert_same(found: &[Sample], expect: &[Sample]) {
     for (index, (found, expect)) in found.iter().zip(expect).enumerate() {
@@ -358,7 +358,7 @@ pub fn assert_same(found: &[Sample], expect: &[Sample]) {
 pub struct Disk(tempfile::TempDir);
 
 impl Disk {
-    /// Mounts a tmpfs of this size; the error tells why that is impossible here.
+    /// Mounts a tmpfs of this size; the error says why this is impossible here.
     pub fn of(kilobytes: u32) -> Result<Self, String> {
         let directory = tempfile::tempdir().map_err(|error| error.to_string())?;
         let size = format!("size={kilobytes}k");
@@ -375,7 +375,7 @@ impl Disk {
         self.0.path()
     }
 
-    /// Remounts it read-only.
+    /// Remounts the file system read-only.
     pub fn make_read_only(&self) {
         let remount = Command::new("mount").args(["-o", "remount,ro"]).arg(self.path()).status();
         assert!(remount.expect("mount").success());
@@ -384,7 +384,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Lazily, since a failed test may still hold a file open.
+        // Lazily, since a failed test may still have a file open.
         let _ = Command::new("umount").arg("-l").arg(self.path()).status();
     }
 }

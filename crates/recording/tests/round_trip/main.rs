@@ -1,4 +1,4 @@
-//! Everything that was written is read back.
+//! Tests that all written data are read back.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "an unexpected value must end a test")]
 
@@ -36,7 +36,7 @@ proptest! {
         assert_same(&replayed(&reader), &samples);
         prop_assert!(reader.is_closed());
 
-        // Facts of each incarnation, as derived from all samples.
+        // Facts of each incarnation equal those accumulated from all samples.
         for life in reader.lives().expect("readable") {
             let mut facts = Facts::default();
             for sample in samples.iter().filter(|sample| sample.tick.incarnation == life.id) {
@@ -49,7 +49,7 @@ proptest! {
     }
 
     #[test]
-    fn a_period_of_chunks_equals_one_of_samples(
+    fn a_period_from_chunks_equals_one_from_samples(
         parts in prop::collection::vec(any_sample(), 1..40), from in any::<prop::sample::Index>(),
         to in any::<prop::sample::Index>(), all in any::<bool>(),
     ) {
@@ -65,7 +65,7 @@ proptest! {
             let period = reader.period(&selection).expect("readable");
 
             let mut expect = PeriodBuilder::default();
-            // Earlier gaps that reach into the period also explain missing data.
+            // Earlier gaps that extend into the period also explain missing data.
             let (begin, end) = (from.max(life.begin), to.min(life.end));
             let earlier = |s: &&Sample| s.tick.incarnation == life.id && s.tick.t < begin && s.tick.t <= end;
             let gaps = samples.iter().filter(earlier).flat_map(|s| &s.gaps);
@@ -131,7 +131,7 @@ fn a_period_covers_the_longest_incarnation_unless_another_is_requested() {
 }
 
 #[test]
-fn samples_out_of_order_are_rejected_without_a_trace() {
+fn samples_out_of_order_are_rejected_and_not_stored() {
     let (samples, table) = samples(3);
     let mut writer = Writer::in_memory().expect("created");
     writer.append(&samples[1], &table).expect("stored");
@@ -147,7 +147,7 @@ fn samples_out_of_order_are_rejected_without_a_trace() {
 }
 
 #[test]
-fn a_lasting_gap_is_prolonged_in_its_first_sample() {
+fn the_end_of_a_gap_is_moved_in_its_first_sample() {
     let (mut samples, table) = samples(3);
     samples.iter_mut().for_each(|sample| sample.gaps.clear());
     samples[0].gaps.push(common::gap(0, 10, "vm"));

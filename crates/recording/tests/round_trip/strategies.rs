@@ -1,4 +1,4 @@
-//! Strategies for arbitrary samples, in any valid order.
+//! Proptest strategies for arbitrary samples, in any valid order.
 
 use beamtune_model::{
     AllocationRow, BlockSum, CarrierRow, CodeRow, CollectRow, CollectionRow, Event, ExitRow, Gap, Group,
@@ -377,7 +377,7 @@ fn busiest() -> impl Strategy<Value = ProcessTick> {
     })
 }
 
-/// Distances between ticks: within a chunk, across its end, across many.
+/// Distances between ticks: within a chunk, across the end of a chunk, and across many chunks.
 fn step() -> impl Strategy<Value = Nanos> {
     let second = 1_000_000_000;
     prop_oneof![
@@ -390,7 +390,8 @@ fn step() -> impl Strategy<Value = Nanos> {
     ]
 }
 
-/// An arbitrary sample; its readings are (series, value), each series at most once, which `sequence` replaces by ids.
+/// An arbitrary sample, with its distance from the previous tick, and whether the node restarts before it. Readings are
+/// (number of a series, value), each series at most once; `sequence` replaces the numbers by ids.
 pub fn any_sample() -> impl Strategy<Value = (Nanos, bool, Sample)> {
     fn few<T: Clone + std::fmt::Debug>(item: impl Strategy<Value = T>) -> impl Strategy<Value = Vec<T>> {
         prop_oneof![4 => Just(Vec::new()), 1 => prop::collection::vec(item, 1..4)]
@@ -432,7 +433,7 @@ pub fn any_sample() -> impl Strategy<Value = (Nanos, bool, Sample)> {
     )
 }
 
-/// Makes a sequence: times increase, restarts count up, readings have ids of the returned table.
+/// Creates a sequence: times increase, each restart increments the incarnation, readings have ids of the returned table.
 pub fn sequence(parts: Vec<(Nanos, bool, Sample)>) -> (Vec<Sample>, SeriesTable) {
     let mut table = SeriesTable::default();
     let (mut t, mut incarnation) = (0, 0);

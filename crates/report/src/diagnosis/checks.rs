@@ -1,4 +1,4 @@
-//! What is not a finding: known defects of the release, checks that passed, checks that were not possible, and gaps in the recording.
+//! Everything except findings: known defects of the release, checks that passed, checks that were not possible, and gaps in the recording.
 
 use std::collections::HashMap;
 
@@ -7,13 +7,13 @@ use beamtune_model::{Diagnosis, Finding, Outcome, Period};
 use super::{Verbosity, View};
 use crate::text::{self, Style};
 
-/// Lines that a brief page has for known defects, for what was not evaluated, and for gaps.
+/// Maximum number of lines of a brief page for known defects, and for gaps.
 const BRIEF_LINES: usize = 2;
-/// If this many rules or more lack the same data, a brief page says what to do. On a usual node at most two do (measured on 53 recordings
-/// of labs).
+/// Minimum number of rules that lack the same data for a brief page to say what to do. On a usual node at most two rules do (measured on
+/// 53 recordings of labs).
 const MIN_ALIKE: usize = 4;
 
-/// How many checks passed, and how many were not possible.
+/// Returns how many checks passed, and how many were not possible.
 pub(super) fn count(diagnosis: &Diagnosis) -> (usize, usize) {
     let of = |is_meant: fn(&Outcome) -> bool| {
         diagnosis.verdicts.iter().filter(|verdict| is_meant(&verdict.outcome)).count()
@@ -24,14 +24,14 @@ pub(super) fn count(diagnosis: &Diagnosis) -> (usize, usize) {
     )
 }
 
-/// `84 checks passed, 3 not evaluated`.
+/// Formats both counts: `84 checks passed, 3 not evaluated`.
 pub(super) fn count_text(passed: usize, missing: usize) -> String {
     let checks = if passed == 1 { "check" } else { "checks" };
     let missing = if missing > 0 { format!(", {missing} not evaluated") } else { String::new() };
     format!("{passed} {checks} passed{missing}")
 }
 
-/// Known defects, checks that passed, and checks that were not possible. A page without findings begins with their number.
+/// Renders known defects, checks that passed, and checks that were not possible. A page without findings already begins with their counts.
 pub(super) fn render(diagnosis: &Diagnosis, has_findings: bool, view: &View<'_>) -> String {
     let passed: Vec<(&str, &str)> = diagnosis
         .verdicts
@@ -55,15 +55,15 @@ pub(super) fn render(diagnosis: &Diagnosis, has_findings: bool, view: &View<'_>)
     format!("{latent}{checks}")
 }
 
-/// Rules that had no data, by what to do to have them judged.
+/// Rules without data that need the same next step.
 struct NotJudged<'d> {
-    /// Code and name of each.
+    /// Code and name of each rule.
     rules: Vec<(&'d str, &'d str)>,
     reason: &'d str,
     next: &'d str,
 }
 
-/// Grouped by what to do; the group with the fewest rules first, since it is the most specific.
+/// Groups rules without data by the next step. The group with the fewest rules comes first, since it is the most specific.
 fn not_judged(diagnosis: &Diagnosis) -> Vec<NotJudged<'_>> {
     let mut all: Vec<NotJudged<'_>> = Vec::new();
     for verdict in &diagnosis.verdicts {
@@ -78,7 +78,7 @@ fn not_judged(diagnosis: &Diagnosis) -> Vec<NotJudged<'_>> {
     all
 }
 
-/// How many checks passed, and what to do if many others lack the same data.
+/// Renders how many checks passed, and the next step if many other checks lack the same data.
 fn brief_counts(passed: usize, not_judged: &[NotJudged<'_>], has_findings: bool, style: Style) -> String {
     let missing: usize = not_judged.iter().map(|one| one.rules.len()).sum();
     let counted = count_text(passed, missing);
@@ -93,7 +93,7 @@ fn brief_counts(passed: usize, not_judged: &[NotJudged<'_>], has_findings: bool,
     format!("{counted}{why}")
 }
 
-/// How many checks passed, and what to do to judge each of the others.
+/// Renders how many checks passed, and the next step for each check that was not possible.
 fn counts(passed: usize, not_judged: &[NotJudged<'_>], style: Style) -> String {
     let missing: usize = not_judged.iter().map(|one| one.rules.len()).sum();
     let why: Vec<String> = not_judged
@@ -109,7 +109,7 @@ fn counts(passed: usize, not_judged: &[NotJudged<'_>], style: Style) -> String {
     lines.into_iter().map(|line| format!("{line}\n")).collect()
 }
 
-/// Each check with its numbers.
+/// Renders each check with its numbers.
 fn all(passed: &[(&str, &str)], not_judged: &[NotJudged<'_>], style: Style) -> String {
     let body = style.width.saturating_sub(8).max(40);
     let mut out = String::new();
@@ -140,14 +140,14 @@ fn all(passed: &[(&str, &str)], not_judged: &[NotJudged<'_>], style: Style) -> S
     out
 }
 
-/// A known defect, with the version that fixes it.
+/// Renders the known defects in a few lines.
 fn brief_defects(finding: &Finding, style: Style) -> String {
     let words = format!("{}: {}", finding.code, finding.title);
     let lines = text::clauses(&text::sentence(&words), style.width, BRIEF_LINES);
     lines.into_iter().map(|line| format!("{line}\n")).collect()
 }
 
-/// A line for each known defect, and the release that fixes all.
+/// Renders one line per known defect, and the release that fixes all of them.
 fn defects(finding: &Finding, style: Style) -> String {
     let body = style.width.saturating_sub(4).max(40);
     let title = text::wrap(&text::sentence(&finding.title), body, "");
@@ -164,7 +164,7 @@ fn defects(finding: &Finding, style: Style) -> String {
     format!("{out}\n")
 }
 
-/// What was not measured, and why; on a brief page in at most two lines.
+/// Renders what was not measured, and why; on a brief page in at most two lines.
 pub(super) fn not_measured(period: &Period, view: &View<'_>) -> String {
     let gaps: Vec<String> = gaps(period).iter().map(Gap::text).collect();
     if gaps.is_empty() {
@@ -190,7 +190,7 @@ impl Gap<'_> {
     }
 }
 
-/// Merged by source and reason, in the order in which they came.
+/// Merges gaps by source and reason, in the order of their first occurrence.
 fn gaps(period: &Period) -> Vec<Gap<'_>> {
     let (mut gaps, mut places) = (Vec::<Gap<'_>>::new(), HashMap::new());
     for gap in &period.gaps {

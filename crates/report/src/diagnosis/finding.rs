@@ -1,4 +1,4 @@
-//! One finding: in one line, in a few, or in full.
+//! A finding as text: in one line, in a few lines, or in full.
 
 use beamtune_flags::Kind;
 use beamtune_model::{Chain, Confidence, Cost, Evidence, Finding, Follows, Level, Period, Remedy, facts};
@@ -8,26 +8,26 @@ use crate::text::{self, Style};
 
 /// Column at which titles and texts begin: after the level, or after `fix`, `verify` and `more`.
 const INDENT: usize = 10;
-/// Columns at the end of the first line for the code: `BT008` and what separates it.
+/// Columns at the end of the first line for the code: `BT008` and two spaces.
 const CODE_COLUMNS: usize = 7;
-/// Consequences that are named.
+/// Maximum number of consequences that are named.
 const MAX_EFFECTS: usize = 3;
-/// The risk in an entry without one.
+/// Text of [`Remedy::risk`] for a remedy without risk.
 const NO_RISK: &str = "None.";
 
-/// Products whose scripts start the VM, by the beginning of their names, and the variable from which they take its flags.
+/// Products whose scripts start the VM, by the beginning of their names, and the variable from which these scripts take emulator flags.
 /// Sources: rabbitmq-env.conf(5), ejabberdctl.cfg.
 const FLAG_VARIABLES: [(&str, &str); 2] =
     [("RabbitMQ", "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS"), ("ejabberd", "ERL_OPTIONS in ejabberdctl.cfg")];
 
-/// A notice: its title and its code in one line.
+/// Renders a notice in one line: its title and its code.
 pub(super) fn line(finding: &Finding, style: Style) -> String {
     let title = text::clauses(&text::sentence(&finding.title), title_width(style), 1);
     let label = style.level(finding.level, &format!("{:<INDENT$}", label(finding.level)));
     coded(&label, title.first().map_or("", String::as_str), finding, true, style)
 }
 
-/// The parts of a block, in their order.
+/// The parts of a finding's block of text, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     Title,
@@ -42,7 +42,7 @@ enum Part {
 const PARTS: [Part; 7] =
     [Part::Title, Part::Detail, Part::Effect, Part::Fix, Part::Risk, Part::Verify, Part::More];
 
-/// Parts that are shortened if a block is too long, first to last, and to how many lines.
+/// Parts that are shortened one after the other until a block is short enough, each with its new number of lines.
 const GIVES_WAY: [(Part, usize); 12] = [
     (Part::Verify, 1),
     (Part::Detail, 3),
@@ -58,8 +58,8 @@ const GIVES_WAY: [(Part, usize); 12] = [
     (Part::Effect, 1),
 ];
 
-/// A cause with its consequences, in at most `max_lines`: title, numbers, consequences, and the best remedy with its risk; for the first
-/// finding also how to verify it, and the command that shows more.
+/// Renders a cause with its consequences in at most `max_lines`: title, numbers, consequences, and the best remedy with its risk. The first
+/// finding also has a way to verify the remedy, and the command that shows more.
 pub(super) fn brief(period: &Period, chain: &Chain<'_>, max_lines: usize, view: &View<'_>) -> String {
     let style = view.style;
     let finding = chain.cause;
@@ -97,12 +97,12 @@ pub(super) fn brief(period: &Period, chain: &Chain<'_>, max_lines: usize, view: 
     parts.into_iter().flat_map(|(_, lines)| lines).collect()
 }
 
-/// Whether a consequence is worth a line: the account shows how much CPU is idle, and why.
+/// Whether a consequence is worth a line. A notice about idle CPU is not: the account shows how much is idle, and why.
 fn is_effect(finding: &Finding) -> bool {
     finding.level > Level::Notice || super::idle_for(finding).is_none()
 }
 
-/// The title, with level and code on its first line.
+/// Renders the title, with level and code on its first line.
 fn title(finding: &Finding, level: Level, max_lines: usize, style: Style) -> Vec<String> {
     let lines = text::clauses(&text::sentence(&finding.title), title_width(style), max_lines);
     let label = style.level(level, &format!("{:<INDENT$}", label(level)));
@@ -113,13 +113,13 @@ fn title(finding: &Finding, level: Level, max_lines: usize, style: Style) -> Vec
     lines.iter().enumerate().map(line).collect()
 }
 
-/// The numbers and names behind the title.
+/// Renders the numbers and names behind the title.
 fn detail(finding: &Finding, max_lines: usize, style: Style) -> Vec<String> {
     let lines = text::clauses(&text::sentence(&finding.detail), body_width(style), max_lines);
     lines.into_iter().map(|line| format!("{:INDENT$}{line}\n", "")).collect()
 }
 
-/// The consequences of a finding: as many whole titles as fit, and the number of the others.
+/// Renders the consequences of a finding: as many whole titles as fit, and the number of the others.
 fn effect_lines(effects: &[&Finding], max_lines: usize, style: Style) -> Vec<String> {
     let (effects, most) = first_of_each_rule(effects);
     let most = most.min(MAX_EFFECTS);
@@ -134,7 +134,8 @@ fn effect_lines(effects: &[&Finding], max_lines: usize, style: Style) -> Vec<Str
     })
 }
 
-/// The first effect of each rule, with their number, then the others: members of a pool say the same of each.
+/// Moves the first effect of each rule to the front, and returns their number. Further effects of a rule mostly repeat the first one, such
+/// as those of other members of a pool.
 fn first_of_each_rule<'f>(effects: &[&'f Finding]) -> (Vec<&'f Finding>, usize) {
     let is_first = |(place, finding): &(usize, &&Finding)| {
         !effects.iter().take(*place).any(|before| before.code == finding.code)
@@ -144,7 +145,7 @@ fn first_of_each_rule<'f>(effects: &[&'f Finding]) -> (Vec<&'f Finding>, usize) 
     (first.into_iter().chain(others).map(|(_, finding)| *finding).collect(), rules)
 }
 
-/// The first titles; the last of them says how many more there are.
+/// Renders the first titles; the last one says how many more there are.
 fn first_effects(effects: &[&Finding], count: usize, style: Style) -> Vec<String> {
     let more = effects.len() - count;
     let mut out = Vec::new();
@@ -162,7 +163,7 @@ fn first_effects(effects: &[&Finding], count: usize, style: Style) -> Vec<String
     out
 }
 
-/// The risk of a remedy; nothing if it has none, or if it does not fit.
+/// Renders the risk of a remedy; no lines if there is none, or if not even its first clause fits.
 fn risk(remedy: &Remedy, max_lines: usize, style: Style) -> Vec<String> {
     let risk = text::sentence(&remedy.risk);
     let is_whole = text::whole_clauses(&risk, body_width(style), max_lines).is_some();
@@ -176,7 +177,7 @@ fn label_text(label: &str) -> String {
     format!("   {label:<6} ")
 }
 
-/// A line with a label before it, and those that continue it.
+/// Renders text with a label before its first line.
 fn labelled(label: &str, words: &str, max_lines: usize, style: Style) -> Vec<String> {
     let lines = text::clauses(&text::sentence(words), body_width(style), max_lines);
     let line = |(index, line): (usize, String)| match index {
@@ -186,7 +187,7 @@ fn labelled(label: &str, words: &str, max_lines: usize, style: Style) -> Vec<Str
     lines.into_iter().enumerate().map(line).collect()
 }
 
-/// A line with the finding's code at the right margin.
+/// Renders a line with the finding's code at the right margin.
 fn coded(label: &str, words: &str, finding: &Finding, is_bold: bool, style: Style) -> String {
     let space = title_width(style).saturating_sub(text::width(words));
     let words = if is_bold { style.bold(words) } else { words.to_owned() };
@@ -209,7 +210,7 @@ fn body_width(style: Style) -> usize {
     style.width.saturating_sub(INDENT).max(40)
 }
 
-/// What to type, and where.
+/// Returns what to type, and where.
 fn change(period: &Period, remedy: &Remedy) -> String {
     let product = period.facts.get(facts::PRODUCT);
     let variable =
@@ -228,7 +229,7 @@ fn change(period: &Period, remedy: &Remedy) -> String {
     format!("{}{place}", remedy.change)
 }
 
-/// With all evidence and the level of its chain; `is_advised` also with remedies.
+/// Renders a finding with all evidence, under the given level; with remedies if `is_advised` is set.
 pub(super) fn full(
     period: &Period,
     finding: &Finding,
@@ -282,14 +283,14 @@ fn confidence(confidence: Confidence) -> &'static str {
     }
 }
 
-/// A table: what was measured, and its value with the threshold.
+/// Renders evidence as a table: what was measured, and its value with the threshold.
 fn evidence(evidence: &[Evidence], style: Style) -> String {
     let names: Vec<_> = evidence.iter().map(|one| text::sentence(&one.what)).collect();
     let width = names.iter().map(|name| text::width(name)).max().unwrap_or(0).min(50);
     let column = INDENT + 2 + width + 2;
     let mut out = String::new();
     for (name, one) in names.iter().zip(evidence) {
-        // A name that is wider than its column has a line of its own.
+        // A name that is wider than its column gets its own line.
         let value_width = style.width.saturating_sub(column).max(30);
         let values = text::lines(&value(one), value_width, usize::MAX);
         let mut values = values.iter();
@@ -313,7 +314,7 @@ fn value(evidence: &Evidence) -> String {
     parts.join("  ")
 }
 
-/// What is at stake. It is an estimate.
+/// Formats the cost of a finding, which is an estimate.
 fn cost(cost: Cost) -> String {
     match cost {
         Cost::CpuCores(cores) => format!("costs {cores:.2} cores"),

@@ -1,20 +1,20 @@
-//! The node: name, product, release, schedulers, and how long it was sampled.
+//! The heading of a page: node name, product, release, schedulers, and how long the node was sampled.
 
 use beamtune_model::units::SECOND_NS;
 use beamtune_model::{Period, facts, metrics};
 
 use crate::text::{self, Style};
 
-/// One line, and more only for remarks on the recording that are needed to read the page.
+/// Renders the heading: one line, plus remarks on the recording that are needed to understand the page.
 pub fn heading(period: &Period, style: Style) -> String {
     heading_at(period, None, style)
 }
 
-/// The same, with the time at which a recording was made.
+/// Like [`heading`], with the time at which a recording was made.
 pub(super) fn heading_at(period: &Period, recorded_at: Option<&str>, style: Style) -> String {
     let facts = &period.facts;
     let mut first = vec![text::clean(node_title(period))];
-    // A release or product; the first words of a command line say nothing that the name does not.
+    // The name of a release or product. A value that is only the beginning of a command line (`erl …`) is skipped.
     first.extend(facts.get(facts::PRODUCT).filter(|product| !product.starts_with("erl ")).map(text::clean));
     if let Some(otp) = facts.get(facts::OTP_VERSION).or(facts.get(facts::OTP_RELEASE)) {
         let flavor = facts.get(facts::EMU_FLAVOR).filter(|flavor| *flavor != "jit");
@@ -70,7 +70,7 @@ pub(super) fn heading_at(period: &Period, recorded_at: Option<&str>, style: Styl
     lines.into_iter().map(|line| format!("{line}\n")).collect()
 }
 
-/// How long it was sampled, or what the text was imported from.
+/// Returns how long the node was sampled, or the source of an import.
 pub fn extent(period: &Period) -> String {
     match period.facts.get(facts::IMPORTED_FROM) {
         Some(facts::CRASH_DUMP) => match period.facts.get(facts::CRASH_TIME) {
@@ -86,7 +86,7 @@ pub fn extent(period: &Period) -> String {
     }
 }
 
-/// A clock that is wrong by a second misleads those who compare logs.
+/// Returns a remark if the node's clock is wrong by a second or more, which misleads people who compare logs.
 fn clock_difference(period: &Period) -> Option<String> {
     let ahead = period.host_wall_ahead()?;
     let seconds = ahead.unsigned_abs() as f64 / SECOND_NS as f64;
@@ -96,7 +96,7 @@ fn clock_difference(period: &Period) -> Option<String> {
     })
 }
 
-/// Node name, or what else is known of a VM without one.
+/// Returns the node name, or a substitute for a VM without a name.
 pub fn node_title(period: &Period) -> &str {
     let named = period.incarnation.as_ref().map(|inc| inc.node.as_str()).filter(|node| !node.is_empty());
     let imported = period.facts.get(facts::IMPORTED_FROM).filter(|from| *from != facts::CRASH_DUMP);

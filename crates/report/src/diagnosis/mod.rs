@@ -1,7 +1,7 @@
-//! A diagnosis as text: the node, findings worst first, the CPU account, how many checks passed, and what to type next.
+//! A diagnosis as text: the node, the findings with the worst first, the CPU account, how many checks passed, and what to type next.
 //!
-//! [`Verbosity::Brief`] fits on one screen: at most [`MAX_LINES`], and what does not fit is counted. Everything else needs `-v`, `-vv` or
-//! `beamtune explain`.
+//! A page with [`Verbosity::Brief`] fits on one screen of [`MAX_LINES`]; findings that do not fit are counted. `-v`, `-vv` and
+//! `beamtune explain` show everything else.
 
 mod checks;
 mod finding;
@@ -17,22 +17,22 @@ use crate::kinds;
 use crate::text::{self, Style};
 pub use heading::{extent, heading, node_title};
 
-/// Lines of a brief page.
+/// Maximum number of lines of a brief page.
 pub const MAX_LINES: usize = 60;
-/// Lines of a brief page without findings above notice.
+/// Maximum number of lines of a brief page without a warning or a critical finding.
 pub const MAX_HEALTHY_LINES: usize = 24;
-/// Lines that a brief page keeps for what is not a finding: the heading, CPU, checks, known defects, and what to type next.
+/// Lines of a brief page reserved for everything except findings: heading, CPU, checks, known defects, and what to type next.
 const OTHER_LINES: usize = 16;
-/// Lines of the first finding.
+/// Maximum number of lines of the first finding.
 pub const FIRST_LINES: usize = 10;
-/// Lines of each other finding that is at least a warning.
+/// Maximum number of lines of each further finding that is at least a warning.
 pub const FURTHER_LINES: usize = 6;
 
-/// Lines of the first notice where nothing is worse, and of all notices then.
+/// If all findings are notices: maximum number of lines of the first one, and of all together.
 const LEAD_LINES: usize = 6;
 const NOTICE_LINES: usize = 9;
 
-/// How much is shown.
+/// How much detail a page has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Verbosity {
     /// One screen.
@@ -40,12 +40,12 @@ pub enum Verbosity {
     Brief,
     /// `-v`: all evidence, counter-evidence, remedies and risks.
     Evidence,
-    /// `-vv`: each check that passed, with its numbers, and each one that was not possible.
+    /// `-vv`: also each check that passed, with its numbers, and each check that was not possible.
     Checks,
 }
 
 impl Verbosity {
-    /// From how often `-v` was given.
+    /// Returns the verbosity for a number of `-v` options.
     pub fn of(count: u8) -> Self {
         match count {
             0 => Verbosity::Brief,
@@ -60,15 +60,15 @@ impl Verbosity {
 pub struct View<'a> {
     /// Colours and width.
     pub style: Style,
-    /// How much.
+    /// Amount of detail.
     pub verbosity: Verbosity,
-    /// With it, the page says what to type next.
+    /// The command that was run; if set, the page says what to type next.
     pub invocation: Option<Invocation<'a>>,
-    /// When a recording was made, for the heading: `2026-11-20 02:50 (+01:00)`.
+    /// For a recording: when it was made, for the heading, `2026-11-20 02:50 (+01:00)`.
     pub recorded_at: Option<&'a str>,
 }
 
-/// What shows this page: `beamtune doctor shop@web1`.
+/// The command that shows this page: `beamtune doctor shop@web1`.
 #[derive(Debug, Clone, Copy)]
 pub struct Invocation<'a> {
     /// `doctor` or `diagnose`.
@@ -78,7 +78,7 @@ pub struct Invocation<'a> {
 }
 
 impl View<'_> {
-    /// One screen without colours, and without what to type next.
+    /// One screen, without colours and without a next command.
     pub const PLAIN: View<'static> =
         View { style: Style::PLAIN, verbosity: Verbosity::Brief, invocation: None, recorded_at: None };
 
@@ -87,9 +87,9 @@ impl View<'_> {
     }
 }
 
-/// The page of `doctor` and `diagnose`.
+/// Renders the page of `doctor` and `diagnose`.
 pub fn render(period: &Period, diagnosis: &Diagnosis, view: &View<'_>) -> String {
-    // A node's memory is better described by `beamtune memory`.
+    // Only for imported text: for a node or a crash dump, `beamtune memory` shows more.
     let is_text = period.is_imported() && !period.is_crash_dump();
     let kinds = Some(kinds::render(period, view.style)).filter(|kinds| is_text && !kinds.is_empty());
     let kinds = kinds.map_or(String::new(), |kinds| format!("{kinds}\n"));
@@ -102,7 +102,7 @@ pub fn render(period: &Period, diagnosis: &Diagnosis, view: &View<'_>) -> String
     )
 }
 
-/// Findings, the CPU account, and how many checks passed.
+/// Renders the findings, the CPU account, and how many checks passed.
 pub fn verdicts(period: &Period, diagnosis: &Diagnosis, view: &View<'_>) -> String {
     let chains = diagnosis.chains();
     let shown: Vec<&Chain<'_>> = chains
@@ -128,7 +128,7 @@ pub fn verdicts(period: &Period, diagnosis: &Diagnosis, view: &View<'_>) -> Stri
     format!("{}\n", out.trim_end())
 }
 
-/// Why CPU is idle, if a finding says nothing else.
+/// Returns the reason for unused CPU if the finding reports one.
 fn idle_for(finding: &Finding) -> Option<Use> {
     finding.signals.iter().find_map(|signal| match signal {
         Signal::Unused(why) => Some(*why),
@@ -136,7 +136,7 @@ fn idle_for(finding: &Finding) -> Option<Use> {
     })
 }
 
-/// The single process that keeps a node from using its other CPUs.
+/// Returns the name of the single busy process if it keeps the node from using its other CPUs.
 fn alone(chains: &[Chain<'_>]) -> Option<String> {
     let finding = chains
         .iter()
@@ -149,7 +149,8 @@ fn alone(chains: &[Chain<'_>]) -> Option<String> {
     }
 }
 
-/// Whether something may be wrong, though nothing is certain: a notice may be large and uncertain, or say what keeps a node from working.
+/// Whether a notice may point to a problem. It does if its severity is that of a warning, though uncertain, or if it says why the node
+/// cannot use idle CPU.
 fn has_lead(chains: &[Chain<'_>]) -> bool {
     let is_lead = |finding: &Finding| {
         finding.severity >= WARNING || idle_for(finding).is_some_and(|why| why != Use::Nothing)
@@ -157,8 +158,8 @@ fn has_lead(chains: &[Chain<'_>]) -> bool {
     chains.iter().any(|chain| is_lead(chain.cause))
 }
 
-/// Whether a notice says no more than the CPU account below it, and something else is wrong, or names the same process. A node with nothing
-/// to do is not even worth a notice.
+/// Whether a notice only repeats the CPU account, and another finding is worse or has the same subject. A notice about a node without
+/// work is always redundant.
 fn is_said_by_account(chain: &Chain<'_>, chains: &[Chain<'_>], diagnosis: &Diagnosis) -> bool {
     let Some(why) = idle_for(chain.cause).filter(|_| chain.level() == Level::Notice) else { return false };
     let is_in_account =
@@ -170,7 +171,7 @@ fn is_said_by_account(chain: &Chain<'_>, chains: &[Chain<'_>], diagnosis: &Diagn
     is_in_account && (why == Use::Nothing || chains.iter().any(is_other))
 }
 
-/// The outcome of one rule, with all evidence.
+/// Renders the outcome of one rule, with all evidence.
 pub fn of_rule(period: &Period, diagnosis: &Diagnosis, code: &str, style: Style) -> String {
     let verdict = diagnosis.verdicts.iter().find(|verdict| verdict.code.0 == code);
     let line = |words: String| format!("{}\n", text::wrap(&words, style.width, "  "));
@@ -187,7 +188,7 @@ pub fn of_rule(period: &Period, diagnosis: &Diagnosis, code: &str, style: Style)
     format!("{}\n{said}", heading(period, style))
 }
 
-/// The beginning of a page without findings above notice; `None` if there is one.
+/// Returns the first line of a page without warnings and critical findings; `None` for other pages.
 fn summary(chains: &[&Chain<'_>], has_lead: bool, diagnosis: &Diagnosis, style: Style) -> Option<String> {
     if chains.iter().any(|chain| chain.level() > Level::Notice) {
         return None;
@@ -204,7 +205,7 @@ fn summary(chains: &[&Chain<'_>], has_lead: bool, diagnosis: &Diagnosis, style: 
     })
 }
 
-/// Whether the remedies of a finding are shown: not if its cause has the same or a worse level, and is to be removed first.
+/// Whether the remedies of a finding are shown. They are not if its cause has the same or a worse level and should be fixed first.
 fn is_advised(finding: &Finding, chain: &Chain<'_>) -> bool {
     let follows = finding.follows.as_ref();
     let cause = follows.and_then(|follows| chain.findings().find(|one| one.code == follows.code));
@@ -220,7 +221,7 @@ fn full_chain(period: &Period, chain: &Chain<'_>, style: Style) -> String {
     format!("{cause}\n{effects}")
 }
 
-/// Findings until the page is full; consequences are in the lines of their cause.
+/// Renders findings until the page is full; consequences are part of the lines of their cause.
 fn brief_findings(period: &Period, chains: &[&Chain<'_>], has_lead: bool, view: &View<'_>) -> String {
     let is_healthy = chains.iter().all(|chain| chain.level() == Level::Notice);
     let (mut left, first_lines) = match is_healthy {
@@ -229,7 +230,7 @@ fn brief_findings(period: &Period, chains: &[&Chain<'_>], has_lead: bool, view: 
     };
     let mut out = String::new();
     let mut shown = 0;
-    // A notice takes one line, unless it is the best lead that there is.
+    // A notice takes one line, unless it comes first and may point to a problem.
     let is_line = |index: usize, chain: &Chain<'_>| {
         let is_lead =
             has_lead && index == 0 && !(chain.cause.remedies.is_empty() && chain.effects.is_empty());
@@ -241,7 +242,7 @@ fn brief_findings(period: &Period, chains: &[&Chain<'_>], has_lead: bool, view: 
             0 => finding::brief(period, chain, first_lines, view),
             _ => finding::brief(period, chain, FURTHER_LINES, view),
         };
-        // A blank line separates blocks; notices follow each other.
+        // A blank line separates blocks, but not consecutive notices.
         let is_last_line =
             chains.get(index + 1).is_none_or(|next| !is_line(index, chain) || !is_line(index + 1, next));
         let block = if is_last_line { format!("{text}\n") } else { text };
@@ -259,10 +260,10 @@ fn brief_findings(period: &Period, chains: &[&Chain<'_>], has_lead: bool, view: 
     }
 }
 
-/// A period shorter than this shows no slow growth (judgement: a leak of some kB per second needs minutes to stand out).
+/// Shorter periods do not show slow growth (judgement: a leak of some kB per second becomes visible after minutes).
 const SHORT_SECONDS: f64 = 60.0;
 
-/// What to type for more, and where nothing was found in a short time, what to type for that.
+/// Renders the commands to type next: for more detail, and for a longer recording if nothing was found in a short one.
 fn next(period: &Period, diagnosis: &Diagnosis, view: &View<'_>) -> String {
     let Some(Invocation { command, target }) = view.invocation else { return String::new() };
     let more = match view.verbosity {
@@ -276,7 +277,7 @@ fn next(period: &Period, diagnosis: &Diagnosis, view: &View<'_>) -> String {
     let longer = is_short.then(|| ("--for 5m", format!("slow growth does not show in {seconds:.0} s")));
     let line = |(label, (option, what)): (&str, (&str, String))| {
         let command = text::clean_words(&format!("beamtune {command} {target} {option}"));
-        // A line that wraps could not be copied.
+        // A command that wraps could not be copied, so the description is left out if both do not fit on a line.
         let fits = format!("{label}{command}    {what}").chars().count() <= view.style.width;
         let what = if fits { format!("    {what}") } else { String::new() };
         format!("{label}{}{what}\n", view.style.bold(&command))

@@ -87,7 +87,7 @@ fn a_short_time_without_findings_calls_for_a_longer_one() {
       beamtune doctor shop@web1 --for 5m    slow growth does not show in 0 s
 ";
     assert_eq!(next("doctor", vec![]).as_deref(), Some(longer));
-    // A recording has the length that it has; and what was found comes first.
+    // Not for a recording, which cannot become longer, and not if there is a finding.
     assert_eq!(
         next("diagnose", vec![]).as_deref(),
         Some("beamtune diagnose shop@web1 -v    all evidence and remedies\n")
@@ -148,7 +148,7 @@ Not evaluated
     assert!(one.ends_with("BT001 passed: busy wait uses 0 cores\n"), "{one}");
 }
 
-/// What follows from the growing queue.
+/// A consequence of the growing queue.
 fn symptom(code: &'static str, title: &str, severity: f64) -> Finding {
     Finding {
         title: title.to_owned(),
@@ -173,7 +173,7 @@ fn consequences_are_lines_of_their_cause_which_takes_the_worst_level() {
     let page = render(&Period::default(), &worse, &View::PLAIN);
     assert!(page.contains("CRITICAL  Message queue") && page.contains(&line), "{page}");
     assert!(!page.contains("WARNING"), "{page}");
-    // With all evidence each has its own entry, and a worse one its own remedies.
+    // With all evidence, each consequence has its own entry, and one that is worse than its cause has its own remedies.
     let view = View { verbosity: Verbosity::Evidence, ..View::PLAIN };
     let page = render(&Period::default(), &worse, &view);
     assert!(page.contains("CRITICAL  Message queue") && page.contains("CRITICAL  GC takes 57 %"), "{page}");
@@ -207,7 +207,7 @@ fn idle_cpu_is_no_effect_and_no_notice_where_the_account_shows_it() {
     assert!(!page(vec![queue(), idle(Use::Turns)], Use::Turns).contains(reason));
     let effect = Finding { follows: symptom("BT015", "", 0.0).follows, ..idle(Use::Turns) };
     assert!(!page(vec![queue(), effect], Use::Turns).contains("effect"));
-    // A node that could do more than it does is not healthy, one with nothing to do is.
+    // A node that cannot use its idle CPU is not healthy; a node without work is.
     let turns = page(vec![idle(Use::Turns)], Use::Turns);
     assert!(turns.contains("No certain problem found. Worth a look:\n\nnotice    1.2 of 2.0"), "{turns}");
     let nothing = page(vec![idle(Use::Nothing)], Use::Nothing);
@@ -303,7 +303,7 @@ fn notices_take_a_line_each() {
     let notices: Vec<&str> = page.lines().filter(|line| line.starts_with("notice")).collect();
     assert_eq!(notices.len(), 2, "{page}");
     assert!(notices.iter().all(|line| line.chars().count() == 100), "{page}");
-    // The first one is a lead, if it says what to do.
+    // The first notice has several lines if it may point to a problem and has a remedy.
     let lead = Finding { level: Level::Notice, ..queue() };
     let page = render(
         &Period::default(),

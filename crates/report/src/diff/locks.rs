@@ -1,7 +1,7 @@
-//! Changes between two sessions of lock counting: less waiting for one lock, more for another.
+//! Changes between two sessions of lock counting: for which locks threads wait less, and for which more.
 //!
 //! Two sessions rarely have the same length and the same load. So wait time is reported per million reductions, the VM's own measure of
-//! work; without reductions, as a share of the duration.
+//! work. If reductions are unknown, it is reported as a share of the duration.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,48 +12,48 @@ use crate::locks::{By, Line, View, lines};
 use crate::table::{Align::*, Table};
 use crate::text::{self, Style};
 
-/// A change of less than this share of all wait time in either session is not shown.
+/// Smaller changes are not shown, as a share of the total wait time of the session that waited longer.
 const MIN_CHANGE: f64 = 0.005;
-/// Rows of a comparison.
+/// Maximum number of rows of a comparison.
 const ROWS: usize = 20;
-/// Wait time is reported per this many reductions.
+/// Wait time is reported per this number of reductions.
 const WORK: f64 = 1e6;
 
 /// The measure by which two sessions are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Measure {
-    /// Microseconds waited per million reductions.
+    /// Wait time in microseconds per million reductions.
     Reductions,
     /// Wait time in percent of the duration.
     Duration,
 }
 
-/// A lock class, or a lock, in both sessions.
+/// Wait time of a lock class, or of a single lock, in two sessions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Moved {
     /// The class.
     pub class: String,
     /// The lock; `None` for a whole class.
     pub id: Option<String>,
-    /// Wait time before, in the unit of the measure; `None` if it was not reported.
+    /// Wait time in session A, in the unit of the measure; `None` if not reported.
     pub a: Option<f64>,
-    /// The same after.
+    /// Wait time in session B.
     pub b: Option<f64>,
-    /// Collisions in percent of the tries, before.
+    /// Collisions in percent of the tries, in session A.
     pub collisions_a: Option<f64>,
-    /// The same after.
+    /// Collisions in percent of the tries, in session B.
     pub collisions_b: Option<f64>,
 }
 
 impl Moved {
-    /// The change of wait time; a time that was not reported counts as 0.
+    /// The change of wait time from A to B; a time that was not reported is taken as 0.
     fn change(&self) -> f64 {
         self.b.unwrap_or(0.0) - self.a.unwrap_or(0.0)
     }
 }
 
-/// The changes: the class with the largest change first, and after each class its locks in the same order; `None` if locks were not counted
-/// in both, or neither work nor duration is known.
+/// Returns the changes: the class with the largest change first, and after each class its locks in the same order. `None` if locks were
+/// not counted in both periods, or if neither work nor duration is known.
 pub fn moved(a: &Period, b: &Period) -> Option<(Measure, Vec<Moved>)> {
     let (one, other) = (a.lock_session.as_ref()?, b.lock_session.as_ref()?);
     let (measure, unit_a, unit_b) = units(one, other)?;
@@ -75,7 +75,7 @@ pub fn moved(a: &Period, b: &Period) -> Option<(Measure, Vec<Moved>)> {
     let mut classes: Vec<(f64, Vec<Moved>)> = classes
         .into_values()
         .map(|mut rows| {
-            // A sort that keeps the order of names among equals.
+            // The sort is stable, so equal changes stay in the order of their names.
             rows.sort_by(|x, y| {
                 let locks_behind = x.id.is_some().cmp(&y.id.is_some());
                 locks_behind.then_with(|| y.change().abs().total_cmp(&x.change().abs()))
@@ -88,7 +88,7 @@ pub fn moved(a: &Period, b: &Period) -> Option<(Measure, Vec<Moved>)> {
     Some((measure, classes.into_iter().flat_map(|(_, rows)| rows).collect()))
 }
 
-/// Nanoseconds per unit of the measure, in each session.
+/// Chooses the measure, and returns the nanoseconds per unit of it in each session.
 fn units(a: &LockSession, b: &LockSession) -> Option<(Measure, f64, f64)> {
     let work = |session: &LockSession| {
         session
@@ -103,11 +103,11 @@ fn units(a: &LockSession, b: &LockSession) -> Option<(Measure, f64, f64)> {
     Some((Measure::Duration, length(a)?, length(b)?))
 }
 
-/// The class, and the lock.
+/// Class and lock; `None` for the whole class.
 type Name = (String, Option<String>);
 
-/// One line for each lock class and for each single lock. Locks that only have a number are left out, since they are interchangeable, and
-/// so are classes of which only some locks are known.
+/// Returns one line per lock class and per single lock. Leaves out locks that have only a number, since they are interchangeable, and
+/// classes of which only some locks are known.
 fn gathered(period: &Period) -> BTreeMap<Name, Line> {
     let mut all: BTreeMap<Name, Line> = BTreeMap::new();
     let lines = [By::Class, By::Lock].into_iter().flat_map(|by| lines(period, &View::all(by)));
@@ -128,7 +128,8 @@ fn gathered(period: &Period) -> BTreeMap<Name, Line> {
     all
 }
 
-/// Categories that were counted in one session only: their locks may look new because they were not counted before.
+/// Returns a remark on categories that were counted in only one session. Their locks may only look new, because the other session did not
+/// count them.
 fn other_categories(a: &LockSession, b: &LockSession) -> Option<String> {
     let only = |one: &LockSession, other: &LockSession| {
         let left = one.categories.iter().filter(|name| !other.categories.contains(name));
@@ -146,7 +147,7 @@ fn other_categories(a: &LockSession, b: &LockSession) -> Option<String> {
         .then(|| format!("Not the same categories of locks were counted: {}.\n", said.join("; ")))
 }
 
-/// The change of wait time, in words.
+/// Formats the change of wait time.
 fn change(a: Option<f64>, b: Option<f64>) -> String {
     match (a, b) {
         (Some(a), Some(b)) if a > 0.0 && b < 2.0 * a => format!("{:+.0} %", (b / a - 1.0) * 100.0),
@@ -156,7 +157,7 @@ fn change(a: Option<f64>, b: Option<f64>) -> String {
     }
 }
 
-/// The comparison as text; empty if locks were counted in neither.
+/// Renders the comparison as text; empty if locks were counted in neither period.
 pub fn render(a: &Period, b: &Period, style: Style) -> String {
     let Some((measure, all)) = moved(a, b) else {
         return match (&a.lock_session, &b.lock_session) {
@@ -263,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_are_compared_for_the_same_work() {
+    fn waits_are_compared_per_unit_of_work() {
         let before = period(
             Some(10_000_000),
             10,
@@ -280,10 +281,10 @@ mod tests {
             let moved = all
                 .iter()
                 .find(|moved| moved.class == class && moved.id.as_deref() == id)
-                .expect("it is there");
+                .expect("a row of this lock");
             (moved.a, moved.b)
         };
-        // 50 ms for 10 million, 20 ms for 40 million.
+        // 50 ms for 10 million reductions, 20 ms for 40 million.
         assert_eq!(of("db_tab", None), (Some(5_000.0), Some(500.0)));
         assert_eq!(of("db_tab", Some("carts")), (Some(4_000.0), Some(100.0)));
         assert_eq!(of("run_queue", None), (Some(100.0), Some(100.0)));
@@ -302,7 +303,7 @@ They were counted for 10.0 s in A, 20.0 s in B.
     }
 
     #[test]
-    fn without_work_the_duration_counts_and_without_that_nothing() {
+    fn without_reductions_the_duration_is_the_measure() {
         let before = period(None, 10, &[("db_tab", None, 5_000)]);
         let after = period(Some(5), 20, &[("db_tab", None, 20_000)]);
         let (measure, all) = moved(&before, &after).expect("both were counted");
@@ -352,7 +353,7 @@ They were counted for 10.0 s in A, 20.0 s in B.
     }
 
     #[test]
-    fn categories_of_one_session_only_are_reported() {
+    fn categories_counted_in_only_one_session_are_reported() {
         let with = |categories: &[&str]| {
             let mut period = period(None, 10, &[("db_tab", None, 900)]);
             let names = categories.iter().map(|name| (*name).to_owned()).collect();

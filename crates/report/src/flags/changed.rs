@@ -1,4 +1,4 @@
-//! What an upgrade of OTP changes, the most important first.
+//! Changes of flags and settings by an OTP upgrade, the most important ones first.
 
 use beamtune_flags::{Change, OtpVersion, What, changes, entry};
 use serde_json::{Value, json};
@@ -11,12 +11,12 @@ use crate::text::wrap;
 /// A group of changes.
 struct Group {
     name: &'static str,
-    /// What it means for an upgrade.
+    /// What these changes mean for an upgrade.
     title: &'static str,
     holds: fn(&What) -> bool,
 }
 
-/// First what stops a VM, then what changes its behaviour, then information.
+/// The groups in order: first changes that stop a VM from starting, then changes of its behaviour, then information.
 const GROUPS: [Group; 7] = [
     Group {
         name: "removed",
@@ -47,7 +47,7 @@ const GROUPS: [Group; 7] = [
     Group { name: "new", title: "New", holds: |what| matches!(what, What::New) },
 ];
 
-/// The changes from one version to a later one as text.
+/// Renders the changes from one version to a later one as text.
 pub fn changed(from: &OtpVersion, to: &OtpVersion, style: Style) -> String {
     let all = changes(from.clone(), to.clone());
     if all.is_empty() {
@@ -81,7 +81,7 @@ fn says(change: &Change) -> String {
     }
 }
 
-/// The same as JSON: a list in the same order.
+/// Renders the changes as JSON: a list in the same order.
 pub fn changed_json(from: &OtpVersion, to: &OtpVersion) -> String {
     let all = changes(from.clone(), to.clone());
     let mut list = Vec::new();
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn upgrade_without_changes_is_reported_in_words() {
+    fn upgrade_without_changes_is_reported() {
         assert!(changed(&version("27"), &version("27"), Style::PLAIN).starts_with("Nothing"));
     }
 }

@@ -1,7 +1,8 @@
-//! Finds what a user means: by a name in any spelling, or by words.
+//! Finds topics of the reference by name or by words.
 //!
-//! A flag is found with or without its sign, with any allocator's letter (`+MBas`), with a value in the same word, by an alias and by a
-//! former spelling. Words are searched for in names first, then in the texts about each thing; common words for a thing are mapped to ours.
+//! A flag is found with or without its sign, with any allocator's letter (`+MBas`), and with a value in the same word. Aliases and former
+//! spellings are found, too. A search for words looks in names first, then in descriptions; common synonyms are mapped to the words
+//! used there.
 
 use beamtune_flags::{
     Allocator, Altered, Entry, Form, Kind, LockClass, Microstate, ThreadType, Verdict, allocator, allocators,
@@ -10,19 +11,19 @@ use beamtune_flags::{
 
 use super::{RELEASES, first_sentence};
 
-/// Something that has a page.
+/// A topic of the reference, which has a page.
 #[derive(Debug, Clone)]
 pub enum Topic {
     /// A flag or another setting.
     Setting {
-        /// What is known of it.
+        /// The entry of the setting.
         entry: &'static Entry,
-        /// The flag as the user wrote it, if the entry stands for several: `+MBas` of `+M<S>as`.
+        /// The flag as the user wrote it, if the entry covers several flags: `+MBas` for `+M<S>as`.
         flag: Option<String>,
     },
     /// A class of locks.
     Lock(&'static LockClass),
-    /// What threads do.
+    /// A microstate of threads.
     State(&'static Microstate),
     /// A type of threads.
     Thread(&'static ThreadType),
@@ -31,7 +32,7 @@ pub enum Topic {
 }
 
 impl Topic {
-    /// Its name, for [`named`].
+    /// The name by which [`named`] finds the topic.
     pub fn name(&self) -> &str {
         match self {
             Topic::Setting { entry, flag } => flag.as_deref().unwrap_or(&entry.id),
@@ -42,7 +43,7 @@ impl Topic {
         }
     }
 
-    /// What kind of thing it is.
+    /// The kind of topic.
     pub fn kind(&self) -> &'static str {
         match self {
             Topic::Setting { entry, .. } => super::kind_name(entry.kind),
@@ -53,7 +54,7 @@ impl Topic {
         }
     }
 
-    /// What it is or does.
+    /// The description.
     pub fn about(&self) -> &str {
         match self {
             Topic::Setting { entry, .. } => &entry.does,
@@ -73,7 +74,7 @@ impl Topic {
             .chain(allocators().iter().map(Topic::Allocator))
     }
 
-    /// All its names.
+    /// All names, aliases and former spellings.
     fn names(&self) -> Vec<&str> {
         match self {
             Topic::Setting { entry, .. } => {
@@ -86,7 +87,7 @@ impl Topic {
         }
     }
 
-    /// All texts about it, except [`about`](Self::about).
+    /// All texts about the topic, except [`about`](Self::about).
     fn more(&self) -> Vec<&str> {
         match self {
             Topic::Setting { entry, .. } => {
@@ -108,7 +109,7 @@ impl Topic {
         }
     }
 
-    /// Settings that it names.
+    /// Settings that the topic refers to.
     fn settings(&self) -> &[String] {
         match self {
             Topic::Lock(class) => &class.settings,
@@ -119,7 +120,7 @@ impl Topic {
     }
 }
 
-/// The topics of this name; several if a lock and a microstate share it.
+/// Returns the topics of this name. There are several if, for example, a lock and a microstate have the same name.
 pub fn named(name: &str) -> Vec<Topic> {
     let name = name.trim();
     let bare = name.trim_start_matches(['+', '-']);
@@ -131,7 +132,7 @@ pub fn named(name: &str) -> Vec<Topic> {
     if is_bare {
         writings.extend([format!("+{name}"), format!("-{name}")]);
     } else if name.starts_with('-') {
-        // As the emulator's own arguments have them.
+        // The emulator's own argument list has `-` in place of `+`.
         writings.push(format!("+{bare}"));
     }
     let mut found: Vec<Topic> = Vec::new();
@@ -147,7 +148,7 @@ pub fn named(name: &str) -> Vec<Topic> {
     if is_bare && let Some(class) = lock_class(name) {
         found.push(Topic::Lock(class));
     }
-    // A single letter is a flag before it is an allocator.
+    // A single letter is the letter of an allocator only if there is no such flag.
     if is_bare && found.is_empty() {
         found.extend(allocator(name).map(Topic::Allocator));
     }
@@ -165,7 +166,7 @@ pub fn named(name: &str) -> Vec<Topic> {
     found
 }
 
-/// `+MBas`.
+/// Finds the flag of one allocator: `+MBas`.
 fn of_allocator(name: &str) -> Option<Topic> {
     let letters: Vec<char> =
         allocators().iter().filter(|known| known.carriers).map(|known| known.letter).chain(['u']).collect();
@@ -179,11 +180,11 @@ fn with_value(word: &str) -> Option<Topic> {
     let settings = parse_emu_args(&[word.to_owned()]);
     let setting = settings.first()?;
     let entry = setting.entry?;
-    // A flag with the same beginning is not meant: some release must take the value.
+    // The word may only begin like a flag, so at least one release must accept the rest as a value.
     let value = setting.value.as_deref()?;
     let is_taken = |otp| match entry.check(Some(value), otp) {
         Verdict::Refused { .. } => false,
-        // `-eval` is another flag, and not +e with a value that counts as 0; nor is `-version` +v, which takes anything.
+        // `-eval` is another flag, not +e with a value that is read as 0. Likewise, `-version` is not +v, which accepts any value.
         Verdict::Accepted { altered, .. } => {
             let anything = entry.takes_in(otp).is_some_and(|takes| takes.form == Some(Form::Any));
             !altered.contains(&Altered::NotANumber) && (!anything || matches!(value, "true" | "false"))
@@ -197,29 +198,31 @@ fn with_value(word: &str) -> Option<Topic> {
     Some(Topic::Setting { entry, flag })
 }
 
-/// Something found by words.
+/// A hit of a search for words.
 #[derive(Debug, Clone)]
 pub struct Hit {
-    /// What.
+    /// The topic.
     pub topic: Topic,
-    /// How well it fits; only good for comparing.
+    /// How well it matches; only meaningful in comparison with other hits.
     pub score: u32,
 }
 
-/// A word in a name counts more than in any number of texts.
+/// Score if a part of a name begins with the word; more than texts can add.
 const IN_NAME: u32 = 1000;
-/// The word is a whole part of the name.
+/// Additional score if the word is a whole part of the name.
 const WHOLE_PART: u32 = 500;
-/// It is the name.
+/// Additional score if the word is the whole name.
 const WHOLE_NAME: u32 = 1000;
-/// Something of that name says that this setting helps.
+/// Score of a setting that is recommended on the page of a lock or a state with this name.
 const BY_REFERENCE: u32 = 300;
+/// Score if the word is in the description.
 const IN_ABOUT: u32 = 100;
+/// Score if the word is in another text.
 const IN_MORE: u32 = 20;
-/// A synonym counts this many times less than the user's own word.
+/// The score of a synonym is divided by this.
 const BY_SYNONYM: u32 = 2;
 
-/// Topics that contain all of the words, best first.
+/// Returns the topics that contain all words, the best match first.
 pub fn search(query: &str) -> Vec<Hit> {
     let words = words_of(query);
     if words.is_empty() {
@@ -231,7 +234,7 @@ pub fn search(query: &str) -> Vec<Hit> {
             Some(Hit { score: scores?.iter().sum(), topic })
         })
         .collect();
-    // Settings that help with a lock or a state of exactly this name belong to it, whatever their own words are.
+    // Settings that help with a lock or a state of exactly this name are hits, too, even if their texts do not contain the words.
     let named: Vec<&Hit> = hits.iter().filter(|hit| hit.score >= IN_NAME + WHOLE_PART).collect();
     let referred: Vec<&String> = named.iter().flat_map(|hit| hit.topic.settings()).collect();
     let mut more = Vec::new();
@@ -244,7 +247,7 @@ pub fn search(query: &str) -> Vec<Hit> {
             None => hits.push(hit),
         }
     }
-    // Of equals, flags come first: most searches are for flags. Then the order of the catalogue decides.
+    // With equal scores, flags come first, since most searches are for flags; then the order of the catalogue.
     hits.sort_by_key(|hit| (std::cmp::Reverse(hit.score), !is_flag(&hit.topic)));
     hits
 }
@@ -257,13 +260,13 @@ fn is_flag(topic: &Topic) -> bool {
     matches!(topic, Topic::Setting { entry, .. } if entry.kind == Kind::EmulatorFlag)
 }
 
-/// A word of the query, and our words for it.
+/// A word of the query, and its synonyms.
 struct Wanted {
     stem: String,
     synonyms: &'static [&'static str],
 }
 
-/// Common words, and the words of the texts. An entry of several common words is searched for as one.
+/// Common words, and the words that the texts use instead. Several common words of an entry are searched for as one.
 const SYNONYMS: &[(&[&str], &[&str])] = &[
     (&["busy", "wait"], &["spin", "busy_wait"]),
     (&["fragment"], &["carrier", "multiblock"]),
@@ -314,7 +317,7 @@ fn words_of(query: &str) -> Vec<Wanted> {
     wanted
 }
 
-/// Without the endings of English: so `schedulers` finds `scheduler`, and `waiting` finds `wait`.
+/// Removes English endings, so that `schedulers` finds `scheduler`, and `waiting` finds `wait`.
 fn stem(word: &str) -> String {
     for ending in ["ation", "ing", "ed", "es", "s"] {
         if let Some(stem) = word.strip_suffix(ending)
@@ -326,7 +329,7 @@ fn stem(word: &str) -> String {
     word.to_owned()
 }
 
-/// How well a word fits; `None` if it does not occur.
+/// Returns the score of a topic for a word; `None` if neither the word nor a synonym occurs.
 fn score(topic: &Topic, word: &Wanted) -> Option<u32> {
     let own = score_of(topic, &word.stem);
     let others = word.synonyms.iter().filter_map(|synonym| score_of(topic, synonym));
@@ -352,7 +355,7 @@ fn score_of(topic: &Topic, stem: &str) -> Option<u32> {
         }
     });
     total += in_names.max().unwrap_or(0);
-    // The names of flags are abbreviations; the first sentence about a flag has its name in words.
+    // The names of flags are abbreviations; the first sentence of the description contains the meaning of the name.
     if total == 0 && is_flag(topic) && begins_a_word(&first_sentence(topic.about()).to_lowercase(), stem) {
         total += IN_NAME;
     }
@@ -365,29 +368,29 @@ fn score_of(topic: &Topic, stem: &str) -> Option<u32> {
     (total > 0).then_some(total)
 }
 
-/// Whether a word of the text begins with the stem. `_` joins and separates words, so that `wait` is found in `busy_wait`.
+/// Whether a word of the text begins with the stem. `_` also separates words, so that `wait` is found in `busy_wait`.
 fn begins_a_word(text: &str, stem: &str) -> bool {
     text.match_indices(stem).any(|(at, _)| {
         text.get(..at).and_then(|before| before.chars().next_back()).is_none_or(|c| !c.is_alphanumeric())
     })
 }
 
-/// The most similar names, the closest first; at most three.
+/// Returns the most similar names, the closest first; at most three.
 pub fn nearest(name: &str) -> Vec<String> {
     let wanted = name.trim().trim_start_matches(['+', '-']).to_lowercase();
-    // More differences than this and it is another word.
+    // With more differences, it is another word.
     let most = (wanted.chars().count() / 3).clamp(1, 3);
     let letters = |text: &str| {
         let mut letters: Vec<char> = text.chars().collect();
         letters.sort_unstable();
         letters
     };
-    // Of names at the same distance, one of the same letters is the likeliest: two of them were swapped.
+    // Among names at the same distance, one that has the same letters is the most likely: two letters were swapped.
     let mut near: Vec<(usize, bool, String)> = Vec::new();
     for topic in Topic::all() {
         for known in topic.names() {
             let bare = known.trim_start_matches(['+', '-']).to_lowercase();
-            // A swap of two neighbours is one change.
+            // In this distance, a swap of two adjacent letters is a single change.
             let distance = strsim::osa_distance(&wanted, &bare);
             if distance <= most {
                 near.push((distance, letters(&wanted) != letters(&bare), known.to_owned()));
@@ -408,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_found_in_all_its_writings() {
+    fn a_name_is_found_in_all_spellings() {
         let check = |name: &str, expect: &[&str]| assert_eq!(names(&named(name)), expect, "{name}");
         for writing in ["+sbwt", "sbwt", "-sbwt", " +sbwt ", "+sbwtnone"] {
             check(writing, &["emulator flag: +sbwt"]);
@@ -491,7 +494,7 @@ mod tests {
         }
         check("+zzz", &[]);
         check("+sbtw", &[]);
-        // Flags of others, which begin with letters of ours.
+        // Flags of other programs, which begin like emulator flags.
         check("-enable-feature", &[]);
         check("-erl_epmd_port", &[]);
         check("", &[]);
@@ -516,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn people_find_what_they_mean() {
+    fn common_searches_find_the_expected_topic() {
         let check = |query: &str, within: usize, expect: &str| {
             let found = first(query, within);
             assert!(found.iter().any(|name| name == expect), "{query}: {found:?}");
@@ -535,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn names_come_before_texts() {
+    fn matches_in_names_come_before_matches_in_texts() {
         let hits = search("scheduler");
         let scores: Vec<u32> = hits.iter().map(|hit| hit.score).collect();
         assert!(scores.windows(2).all(|pair| pair[0] >= pair[1]), "{scores:?}");
@@ -544,7 +547,7 @@ mod tests {
     }
 
     #[test]
-    fn every_word_has_to_occur() {
+    fn all_words_of_a_search_must_occur() {
         assert!(search("scheduler xyzzy").is_empty());
         assert!(search("").is_empty());
         assert!(search("...").iter().all(|hit| hit.score > 0));

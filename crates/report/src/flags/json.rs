@@ -1,4 +1,4 @@
-//! Pages and lists as JSON. Fields are only ever added.
+//! Pages and lists as JSON. Fields may be added, but are never changed or removed.
 
 use beamtune_flags::{
     Allocator, Entry, Evidence, LockClass, LockKind, Microstate, OtpVersion, Takes, ThreadType, WhereAbsent,
@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 use super::{Hit, Topic, kind_name};
 use crate::json::pretty;
 
-/// Pages, as a list; with a release, what holds there.
+/// Renders a list of pages; with a release, each page also has the values of this release.
 pub fn pages_json(topics: &[Topic], otp: Option<u32>) -> String {
     let pages: Vec<Value> = topics.iter().map(|topic| page(topic, otp)).collect();
     pretty(&pages)
 }
 
-/// What was found by words (`Some`) or everything (`None`): name, kind and one text of each.
+/// Lists the hits of a search (`Some`) or all settings (`None`): name, kind and description of each.
 pub fn list_json(hits: Option<&[Hit]>, otp: Option<u32>) -> String {
     let line = |topic: &Topic| json!({ "name": topic.name(), "kind": topic.kind(), "does": topic.about() });
     let list: Vec<Value> = match hits {

@@ -1,4 +1,4 @@
-//! Tables of many things: everything known, and the hits of a search.
+//! Tables of the reference: all pages, and the hits of a search.
 
 use beamtune_flags::{Kind, allocators, entries, lock_classes, microstates, thread_types};
 
@@ -7,7 +7,7 @@ use crate::Style;
 use crate::table::{Align::Left, Table};
 use crate::text::wrap;
 
-/// The kinds in the order in which they are listed.
+/// The kinds of settings, in the order in which they are listed.
 const KINDS: [Kind; 11] = [
     Kind::EmulatorFlag,
     Kind::InitFlag,
@@ -22,7 +22,7 @@ const KINDS: [Kind; 11] = [
     Kind::CodeChange,
 ];
 
-/// Everything that has a page, by kind; with a release, only what exists there, with the defaults there.
+/// Lists all pages by kind. With a release, lists only settings that exist in it, with their defaults in it.
 pub fn everything(otp: Option<u32>, style: Style) -> String {
     let mut out = String::new();
     for kind in KINDS {
@@ -60,7 +60,7 @@ pub fn everything(otp: Option<u32>, style: Style) -> String {
     out
 }
 
-/// The hits of a search, at most `most` rows.
+/// Lists the hits of a search, at most `most` rows.
 pub fn hits(hits: &[Hit], most: usize, style: Style) -> String {
     let mut table = Table::new(&[("name", Left), ("kind", Left), ("what it does", Left)]);
     for hit in hits.iter().take(most) {
@@ -78,9 +78,9 @@ pub fn hits(hits: &[Hit], most: usize, style: Style) -> String {
     out
 }
 
-/// The table with its lines cut to the width; the last column is text that the pages show in full.
+/// Renders the table with its lines cut to the terminal width, since pages show the text of the last column in full.
 fn rows(table: &Table, style: Style) -> String {
-    // The heading may have colours; only plain text can be cut. Rows are cut, not wrapped.
+    // Rendered without colours and without a limit, since wrapped or coloured text cannot be cut.
     let text = table.render(Style { colour: false, width: usize::MAX });
     let mut out = String::new();
     for (index, line) in text.lines().enumerate() {
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_release_shows_its_own() {
+    fn list_of_a_release_has_only_settings_of_this_release() {
         let (old, new) = (everything(Some(23), Style::PLAIN), everything(Some(27), Style::PLAIN));
         let has = |text: &str, name: &str| text.lines().any(|line| line.split(' ').next() == Some(name));
         assert!(has(&old, "+Mit") && !has(&new, "+Mit"));
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_hits_the_first_are_shown() {
+    fn number_of_hits_is_limited() {
         let found = search("scheduler");
         let text = hits(&found, 3, Style::PLAIN);
         assert_eq!(text.lines().count(), 1 + 3 + 1, "{text}");

@@ -1,4 +1,4 @@
-//! The page of one thing.
+//! The page of one topic of the reference.
 
 use beamtune_flags::{
     Allocator, Argument, DefaultFrom, Entry, Evidence, Fatal, Kind, LockClass, LockKind, Microstate,
@@ -12,7 +12,7 @@ use crate::text::{clean, wrap};
 /// Width of the labels.
 const LABEL: usize = 12;
 
-/// The page; with a release, what holds in it comes first.
+/// Renders the page of a topic; with a release, the values in this release come first.
 pub fn page(topic: &Topic, otp: Option<u32>, style: Style) -> String {
     let mut page = Page { out: String::new(), style };
     match topic {
@@ -40,7 +40,7 @@ impl Page {
         self.out.push_str(&format!("  {wrapped}\n\n"));
     }
 
-    /// One fact; no line for an empty text.
+    /// Adds a labelled text; no line if the text is empty.
     fn row(&mut self, label: &str, text: &str) {
         if text.is_empty() {
             return;
@@ -50,7 +50,7 @@ impl Page {
         self.out.push_str(&format!("  {}{wrapped}\n", self.style.dim(&format!("{label:<LABEL$}"))));
     }
 
-    /// One fact of several lines; the label comes before the first.
+    /// Adds several texts under one label.
     fn rows(&mut self, label: &str, texts: impl IntoIterator<Item = String>) {
         for (index, text) in texts.into_iter().enumerate() {
             self.row(if index == 0 { label } else { "" }, &text);
@@ -180,7 +180,7 @@ impl Page {
         );
         self.row("removed in", &allocator.removed_in.as_ref().map(ToString::to_string).unwrap_or_default());
         let release = otp.unwrap_or(*RELEASES.end());
-        // Some defaults are divided by the number of schedulers: that of one is the whole.
+        // Some defaults are divided by the number of schedulers, so those for one scheduler are the totals.
         let options: Vec<String> = allocator
             .default_options(release, 1)
             .into_iter()
@@ -199,7 +199,7 @@ impl Page {
     }
 }
 
-/// What holds in one release, in a line.
+/// Returns the values in one release, in a line.
 pub(super) fn in_release(entry: &Entry, letter: Option<char>, otp: u32) -> String {
     if !entry.exists_in(otp) {
         return format!("it does not exist; {}", where_absent(entry));
@@ -217,7 +217,7 @@ pub(super) fn in_release(entry: &Entry, letter: Option<char>, otp: u32) -> Strin
     if parts.is_empty() { "it exists".to_owned() } else { parts.join("; ") }
 }
 
-/// A line for each step of the values.
+/// Returns the accepted values: one line per version that changed them.
 fn values(entry: &Entry, letter: Option<char>) -> Vec<String> {
     let steps: Vec<&Takes> = entry
         .takes
@@ -241,7 +241,7 @@ fn values(entry: &Entry, letter: Option<char>) -> Vec<String> {
             (format!("{}{letters}", from_version(step.from.as_ref())), text)
         })
         .collect();
-    // Steps may differ only in data that this page does not show.
+    // Two versions may differ only in data that this page does not show.
     described.dedup_by(|a, b| a.1 == b.1);
     match described.as_slice() {
         [(_, text)] => vec![text.clone()],
@@ -277,7 +277,7 @@ fn fatal(fatal: &Fatal) -> String {
     format!("{}{when}: {}", which.join(", "), fatal.why)
 }
 
-/// How it is written on a command line.
+/// Returns how the setting is written on a command line.
 fn given_as(entry: &Entry) -> String {
     let (Some(argument), Some(example)) = (entry.argument, entry.example.as_deref()) else {
         return String::new();
@@ -293,7 +293,7 @@ fn given_as(entry: &Entry) -> String {
     }
 }
 
-/// What releases without it do.
+/// Returns how releases without this setting react to it.
 fn where_absent(entry: &Entry) -> String {
     if entry.releases(None) == "all" {
         return String::new();
@@ -332,7 +332,7 @@ fn evidence(entry: &Entry) -> String {
     texts.join(", ")
 }
 
-/// Locks and microstates for which this setting may help.
+/// Returns the locks, microstates and threads for which this setting may help.
 fn helps(id: &str) -> String {
     let has = |settings: &[String]| settings.iter().any(|setting| setting == id);
     let locks = lock_classes()
@@ -417,7 +417,7 @@ mod tests {
                 let text = page(&topic, otp, Style::PLAIN);
                 assert!(text.lines().count() > 3, "{text}");
                 for line in text.lines() {
-                    // A word that is longer than the line is alone on it.
+                    // A word that is longer than a line has its own line.
                     let words = line.trim().split(' ').count();
                     assert!(line.chars().count() <= Style::PLAIN.width || words == 1, "{line}");
                 }
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn no_page_gives_an_example_that_stops_a_vm() {
+    fn no_example_stops_a_vm() {
         for entry in entries().iter().filter(|entry| entry.example.is_some()) {
             for otp in RELEASES.filter(|otp| entry.exists_in(*otp)) {
                 let verdict = entry.check(entry.example.as_deref(), otp);
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn what_helps_is_named_on_both_pages() {
+    fn page_of_a_setting_names_the_state_for_which_it_helps() {
         let state =
             microstates().iter().find(|state| !state.settings.is_empty()).expect("a state with settings");
         let setting = entry(&state.settings[0]).expect("its entry");

@@ -1,13 +1,13 @@
-//! Findings as commands of a GitHub workflow, which shows them beside the lines of a change.
+//! Findings as GitHub workflow commands; GitHub shows them next to the changed lines.
 //!
-//! One line each: `::error file=…,line=…::…`. Characters with a meaning in such a line are escaped as in a URL; otherwise a file could put
-//! commands of its own into the log (docs.github.com, "Workflow commands for GitHub Actions").
+//! A finding is one line: `::error file=…,line=…::…`. Characters that have a meaning in such a line are escaped as in a URL; otherwise
+//! the content of a file could inject commands into the log (docs.github.com, "Workflow commands for GitHub Actions").
 
 use beamtune_flags::lint::Level;
 
 use super::{Report, Told, message, rule_of};
 
-/// A line for each finding and for each file that could not be read.
+/// Renders one line per finding and per file that could not be read.
 pub fn render(report: &Report<'_>) -> String {
     let told = Told::of(report);
     let mut out = String::new();
@@ -21,7 +21,7 @@ pub fn render(report: &Report<'_>) -> String {
         };
         let rule = rule_of(finding).map(|rule| format!(" {}", rule.name)).unwrap_or_default();
         let mut properties = Vec::new();
-        // Without a file there is no line either.
+        // A line number is meaningless without a file.
         if is_file {
             properties.push(format!("file={}", property(place.name.trim_start_matches("./"))));
             properties.push(format!("line={}", place.begin.line));
@@ -52,12 +52,12 @@ pub fn render(report: &Report<'_>) -> String {
     out
 }
 
-/// A message.
+/// Escapes a message.
 fn data(text: &str) -> String {
     text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
 }
 
-/// A property's value.
+/// Escapes the value of a property.
 fn property(text: &str) -> String {
     data(text).replace(':', "%3A").replace(',', "%2C")
 }
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_in_a_text_ends_the_command_or_begins_another() {
+    fn a_text_cannot_end_the_command_or_begin_another() {
         assert_eq!(data("a%b\r\n::error::x"), "a%25b%0D%0A::error::x");
         assert_eq!(property("a,line=1::x\n"), "a%2Cline=1%3A%3Ax%0A");
     }

@@ -1,4 +1,4 @@
-//! Findings as JSON. `docs/lint-output.schema.json` defines the form; fields are only ever added.
+//! Findings as JSON. `docs/lint-output.schema.json` defines the format. New fields may be added within a version.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{Report, Told, Unread, level_name, rule_of};
 use crate::json::pretty;
 
-/// Version of the form; increases when a field changes its meaning or is removed.
+/// Version of the format; increased when a field changes its meaning or is removed.
 pub const VERSION: u32 = 1;
 
 #[derive(Serialize)]
@@ -47,7 +47,7 @@ struct FindingDocument<'a> {
     related: Vec<Related<'a>>,
 }
 
-/// Lines and columns from 1, columns in characters; the end is after the last character. Offsets in bytes, from 0.
+/// Lines and columns count from 1, columns in characters; the end is after the last character. Offsets are in bytes and count from 0.
 #[derive(Serialize)]
 struct PlaceDocument<'a> {
     file: &'a str,
@@ -88,7 +88,7 @@ struct UnreadDocument<'a> {
     message: &'a str,
 }
 
-/// The findings as a JSON document, indented, with a newline at its end.
+/// Renders the findings as a JSON document, indented, with a final newline.
 pub fn render(report: &Report<'_>) -> String {
     let (count, told) = (report.count(), Told::of(report));
     let document = Document {

@@ -1,8 +1,8 @@
 //! Findings as SARIF 2.1.0 (OASIS, "Static Analysis Results Interchange Format"), which code hosts and editors read.
 //!
-//! Paths are given as URIs relative to where beamtune was started, which in CI is the root of the repository. A page of a rule has
-//! no address of its own on the web, so its help text names the page in the repository; `helpUri` is the page's
-//! address where the package says where its repository is.
+//! Paths are written as URIs relative to the directory in which beamtune was started; in CI, this is the root of the repository. The help
+//! text of a rule contains the path of its page in beamtune's repository. If the package metadata has the repository's address, `helpUri`
+//! is the address of the page.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ use crate::json::pretty;
 
 const SCHEMA: &str = "https://json.schemastore.org/sarif-2.1.0.json";
 
-/// The findings as one run.
+/// Renders the findings as a SARIF log with one run.
 pub fn render(report: &Report<'_>) -> String {
     let descriptors: Vec<Value> = rules().iter().map(descriptor).collect();
     let notifications: Vec<Value> = report
@@ -73,7 +73,7 @@ struct Run<'a> {
     tool: Value,
 }
 
-/// The findings, each made when it is written: together, those of a large file would take gigabytes.
+/// The results, each created when it is written: for a large file, all results together would take gigabytes.
 struct Results<'a>(Told<'a>);
 
 impl Serialize for Results<'_> {
@@ -129,7 +129,7 @@ fn result(told: &Told<'_>, finding: &Finding) -> Option<Value> {
         result["relatedLocations"] = json!(related);
     }
     let linted = report.linted.get(finding.file)?;
-    // Programs that show fixes apply them at a click: only those that are safe, and in files.
+    // Programs that show fixes apply them at a click, so the log contains only safe fixes of files.
     if let Some(fix) = finding.fix.as_ref().filter(|fix| fix.safe && linted.is_file) {
         let replacements: Option<Vec<Value>> = fix
             .edits
@@ -155,7 +155,7 @@ fn result(told: &Told<'_>, finding: &Finding) -> Option<Value> {
 fn location(told: &Told<'_>, file: usize, span: &Range<usize>) -> Option<Value> {
     let linted = told.report.linted.get(file)?;
     if !linted.is_file {
-        // A node's arguments are in no file.
+        // The arguments of a node are not in a file.
         return Some(json!({ "logicalLocations": [{ "fullyQualifiedName": linted.name }] }));
     }
     Some(json!({
@@ -186,7 +186,7 @@ fn level(level: Level) -> &'static str {
     }
 }
 
-/// A path as a URI (RFC 3986): relative paths stay relative.
+/// Converts a path to a URI (RFC 3986); relative paths stay relative.
 fn uri(path: &str) -> String {
     let mut written = String::new();
     if path.starts_with('/') {

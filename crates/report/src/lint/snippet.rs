@@ -1,8 +1,8 @@
 //! The line of a file that a finding is about, with a mark below it.
 //!
-//! Terminals show characters of zero, one and two columns, and files contain tabs and characters that must not reach a terminal; the marks
-//! are counted in columns as displayed. A line that is too long is cut around the mark. Cookies and passwords are not shown: readers of a
-//! CI log may not be allowed to read the file.
+//! Characters take zero, one or two columns on a terminal, and files contain tabs and characters that must not reach a terminal. So
+//! marks are positioned in displayed columns. A line that is too long is cut around the mark. Cookies and passwords are not shown,
+//! because readers of a CI log may not be allowed to read the file.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -12,26 +12,26 @@ use unicode_width::UnicodeWidthChar;
 
 use crate::text::clean;
 
-/// What a tab is shown as. Its width in the file depends on the user's editor.
+/// Replacement of a tab, whose width depends on the user's editor.
 const TAB: &str = "    ";
-/// In place of what is cut off.
+/// Replacement of text that is cut off.
 const CUT: &str = "…";
-/// In place of a secret.
+/// Replacement of a secret.
 const HIDDEN: &str = "*";
-/// Bytes on either side that may take no column, such as those of a secret.
+/// Additional bytes to read on either side of the mark, because some bytes take no column, such as those of a secret.
 const LOOK: usize = 1024;
-/// Maximum number of bytes per column, marks above letters excepted.
+/// Maximum number of bytes per column, not counting combining marks.
 const COLUMN_BYTES: usize = 4;
 
 /// A line to show.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Snippet {
     pub(super) line: String,
-    /// Spaces and marks below it.
+    /// Spaces and marks to show below the line.
     pub(super) marks: String,
 }
 
-/// A character as it is shown.
+/// A character as it is displayed.
 struct Cell {
     shown: Shown,
     columns: usize,
@@ -44,16 +44,16 @@ enum Shown {
     Text(Cow<'static, str>),
 }
 
-/// A text that snippets are taken of.
+/// A text from which snippets are taken.
 #[derive(Clone, Copy)]
 pub(super) struct Source<'a> {
     pub(super) text: &'a str,
     pub(super) lines: &'a Lines<'a>,
-    /// Its secrets, in rising order.
+    /// Spans of secrets in the text, in ascending order.
     pub(super) hidden: &'a [Range<usize>],
 }
 
-/// The first line of a span, in at most `width` columns.
+/// Returns the first line of a span with its mark, in at most `width` columns.
 pub(super) fn snippet(source: &Source<'_>, span: &Range<usize>, width: usize) -> Snippet {
     let Source { text, lines, hidden } = *source;
     let begin = floor(text, span.start);
@@ -74,14 +74,14 @@ pub(super) fn snippet(source: &Source<'_>, span: &Range<usize>, width: usize) ->
     let (marked, after) = (cells(begin..end), cells(end..line_end.min(looked_at.end)));
 
     let room = width.saturating_sub(2).max(1);
-    // One column more than there is room for shows that something is cut off.
+    // Takes more columns than fit, to detect whether something is cut off.
     let marked = Cells::take(marked, room);
     let mut before_all = Cells::take(before.rev(), room + 2);
     let mut after_all = Cells::take(after, room + 2);
     let whole = !(before_all.is_cut || marked.is_cut || after_all.is_cut);
     if !whole || before_all.columns + marked.columns.max(1) + after_all.columns > width {
         let free = room - marked.columns.max(1).min(room);
-        // A side that does not need its half leaves it to the other side.
+        // Each side gets half of the free columns, plus those that the other side does not need.
         let left = (free / 2).max(free.saturating_sub(after_all.columns)).min(before_all.columns);
         before_all.cut(left);
         after_all.cut(free - left.min(free));
@@ -108,7 +108,7 @@ pub(super) fn snippet(source: &Source<'_>, span: &Range<usize>, width: usize) ->
     Snippet { line, marks: format!("{}{}", " ".repeat(indent), "^".repeat(marked.columns.max(1))) }
 }
 
-/// Characters from one end of a text on.
+/// Characters on one side of the mark, or in it.
 struct Cells {
     cells: Vec<Cell>,
     columns: usize,
@@ -116,7 +116,7 @@ struct Cells {
 }
 
 impl Cells {
-    /// As many as fit. Of a long line, no more is read than can be shown.
+    /// Takes as many characters as fit. Of a long line, no more characters are read than can be shown.
     fn take(cells: impl Iterator<Item = Cell>, room: usize) -> Cells {
         let mut taken = Cells { cells: Vec::new(), columns: 0, is_cut: false };
         for cell in cells {
@@ -140,7 +140,7 @@ impl Cells {
 }
 
 impl Cell {
-    /// The character that begins at this byte.
+    /// Creates the cell of the character that begins at this byte.
     fn of(at: usize, c: char, hidden: &[Range<usize>]) -> Cell {
         if let Some(secret) = hidden.iter().find(|secret| secret.contains(&at)) {
             let shown = if at == secret.start { HIDDEN } else { "" };
@@ -156,7 +156,7 @@ impl Cell {
         if shown.starts_with(c) && shown.len() == c.len_utf8() {
             return Cell { shown: Shown::Same(c), columns: c.width().unwrap_or(0) };
         }
-        // An escape, which is ASCII.
+        // An escape sequence, which is ASCII.
         Cell { columns: shown.len(), shown: Shown::Text(shown.into()) }
     }
 }
@@ -170,7 +170,7 @@ impl Shown {
     }
 }
 
-/// The character that a byte belongs to begins here.
+/// Returns the beginning of the character that contains a byte.
 fn floor(text: &str, at: usize) -> usize {
     let mut at = at.min(text.len());
     while !text.is_char_boundary(at) {
@@ -191,9 +191,9 @@ mod tests {
         snippet(&Source { text, lines: &Lines::of(text), hidden: &secrets(text) }, span, width)
     }
 
-    /// The snippet about the first `marked` of a text, as two lines.
+    /// Returns the snippet for the first occurrence of `marked` in a text, as two lines.
     fn shown(text: &str, marked: &str, width: usize) -> String {
-        let begin = text.find(marked).expect("it is there");
+        let begin = text.find(marked).expect("an occurrence");
         let snippet = of(text, &(begin..begin + marked.len()), width);
         format!("{}\n{}", snippet.line, snippet.marks)
     }
@@ -238,17 +238,17 @@ mod tests {
     }
 
     #[test]
-    fn a_span_beyond_the_text_is_no_trouble() {
+    fn invalid_spans_do_not_panic() {
         assert_eq!(of("ab", &(7..9), 20).line, "ab");
         assert_eq!(of("é", &(1..2), 20), Snippet { line: "é".to_owned(), marks: "^".to_owned() });
-        #[expect(clippy::reversed_empty_ranges, reason = "a span that is none")]
+        #[expect(clippy::reversed_empty_ranges, reason = "an invalid span")]
         let reversed = of("abc", &(2..1), 20);
         assert_eq!(reversed.marks, "  ^");
     }
 
     proptest! {
         #[test]
-        fn no_snippet_is_wider_than_asked_for(text in "[a-z日é\t\u{1b}\n ]{0,120}", a in 0..130_usize, b in 0..130_usize, width in 20..60_usize) {
+        fn no_snippet_exceeds_the_width(text in "[a-z日é\t\u{1b}\n ]{0,120}", a in 0..130_usize, b in 0..130_usize, width in 20..60_usize) {
             let snippet = of(&text, &(a.min(b)..a.max(b)), width);
             prop_assert!(snippet.line.width() <= width, "{snippet:?}");
             prop_assert!(snippet.marks.len() <= width, "{snippet:?}");

@@ -1,4 +1,4 @@
-//! Findings as text: the place first, so that editors and terminals can jump there.
+//! Findings as text. Each begins with its place, so that editors and terminals can jump to it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,8 +10,8 @@ use super::{Count, Report, Told, counted, level_name, message, releases, rule_of
 use crate::Style;
 use crate::text::{clean_path, clean_words, wrap};
 
-/// The findings in the order in which they were given, then a summary in one line. Files that could not be read are not among them: they
-/// belong on standard error.
+/// Renders the findings in the given order, then a summary in one line. Does not list files that could not be read: the caller reports
+/// them on standard error.
 pub fn render(report: &Report<'_>, style: Style) -> String {
     let told = Told::of(report);
     let mut hidden: BTreeMap<usize, Vec<Range<usize>>> = BTreeMap::new();
@@ -84,7 +84,7 @@ fn one(out: &mut String, told: &Told<'_>, hidden: &[Range<usize>], finding: &Fin
     out.push('\n');
 }
 
-/// `2 errors, 1 warning in 1 of 5 files, for OTP 23 to 29; --fix takes 1 of them away`.
+/// Returns the summary: `2 errors, 1 warning in 1 of 5 files, for OTP 23 to 29; --fix takes 1 of them away`.
 fn summary(report: &Report<'_>) -> String {
     let Count { errors, warnings, notes, fixable } = report.count();
     let mut with_findings: Vec<usize> = report.findings.iter().map(|finding| finding.file).collect();

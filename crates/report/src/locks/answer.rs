@@ -1,4 +1,4 @@
-//! The brief page: whether there is lock contention, for which locks, and what would remain without the first of them.
+//! The brief page: whether there is lock contention, for which locks, and which waits would remain without the most contended lock.
 
 use beamtune_model::units::seconds;
 use beamtune_model::{Diagnosis, Outcome, Period};
@@ -9,7 +9,7 @@ use super::{Page, length, of_duration};
 use crate::table::{Align::*, Table};
 use crate::text::{self, Style};
 
-/// Maximum number of rows of a brief page, and the minimum share of the waits for one (judgement).
+/// Maximum number of rows of a brief page, and minimum share of the waits for a row (judgement).
 const MAX_ROWS: usize = 8;
 const MIN_SHARE: f64 = 0.01;
 
@@ -26,11 +26,11 @@ pub struct Contended {
     pub operation: String,
 }
 
-/// `is_verbose`: the verdicts, which follow, say what was not evaluated.
+/// Renders the page. With `is_verbose`, the outcomes of rules follow on the page, so reasons for a missing evaluation are left out here.
 pub fn render(period: &Period, page: &Page<'_>, is_verbose: bool, style: Style) -> String {
     let waits = share_of_waits(period, page);
     let remark = period.lock_session.as_ref().map_or("", |session| &session.remark);
-    // Remarks say more exactly what is missing.
+    // Remarks are more precise about what is missing.
     let has_remarks = page.look.is_some_and(|look| !look.remarks.is_empty());
     let is_unknown = waits.is_none() && page.contended.is_empty() && !has_remarks;
     let paragraphs = [
@@ -50,7 +50,7 @@ pub fn render(period: &Period, page: &Page<'_>, is_verbose: bool, style: Style) 
     paragraphs.join("\n")
 }
 
-/// How long threads waited, for a sentence: 16 % of what.
+/// How long threads waited: the parts of a sentence.
 #[derive(Debug, Clone, Copy)]
 struct Waits {
     threads: &'static str,
@@ -93,7 +93,7 @@ fn answer(look: Option<&Look>, waits: Option<Waits>, style: Style) -> String {
         Some(Answer::Yes) => "Lock contention: yes.",
         Some(Answer::No) => "Lock contention: no.",
         Some(Answer::NotSure) => "Lock contention: not sure.",
-        // Imported counts: how many schedulers there are is unknown.
+        // Imported counts: the number of schedulers is unknown.
         None => "",
     };
     let reason = match (waits, look.and_then(reason)) {
@@ -114,14 +114,14 @@ fn answer(look: Option<&Look>, waits: Option<Waits>, style: Style) -> String {
     };
     let text = text::wrap(format!("{words} {reason}").trim(), style.width, "");
     match text.strip_prefix(words) {
-        // The answer is shorter than any line.
+        // The answer is never wrapped, because it is shorter than any line.
         Some(reason) if !words.is_empty() => format!("{}{reason}\n", style.bold(words)),
         _ if text.is_empty() => String::new(),
         _ => format!("{text}\n"),
     }
 }
 
-/// The reason for an answer without waits: how the schedulers spent their time.
+/// Returns the reason for an answer if waits are unknown: how threads spent their time.
 fn reason(look: &Look) -> Option<String> {
     let kind = look.kinds.iter().find(|kind| kind.answer == look.answer).or(look.kinds.first())?;
     let threads = text::clean(&kind.kind.replace('_', " "));
@@ -143,7 +143,7 @@ fn rows(contended: &[Contended], style: Style) -> String {
     table.render(style)
 }
 
-/// The waits that would remain without the first row.
+/// Renders the waits that would remain without the lock of the first row.
 fn without(contended: &[Contended], waits: Option<Waits>, style: Style) -> String {
     let (Some(first), Some(waits)) = (contended.first(), waits) else { return String::new() };
     let left = waits.share * (1.0 - first.share);
@@ -177,7 +177,7 @@ fn not_judged(verdicts: &Diagnosis, style: Style) -> String {
     verdicts.verdicts.iter().filter_map(|verdict| line(&verdict.outcome)).collect()
 }
 
-/// A remark as a sentence of its own.
+/// Renders a remark as a separate sentence.
 fn note(remark: &str, style: Style) -> String {
     let mut letters = remark.chars();
     let Some(first) = letters.next() else { return String::new() };
@@ -185,7 +185,7 @@ fn note(remark: &str, style: Style) -> String {
     format!("{}\n", text::wrap(&text::sentence(&remark), style.width, ""))
 }
 
-/// A share in percent, with two digits: `4.7`, `16`.
+/// Formats a share in percent, with two digits: `4.7`, `16`.
 fn number(share: f64) -> String {
     let percent = share * 100.0;
     if percent < 9.95 { format!("{percent:.1}") } else { format!("{percent:.0}") }

@@ -1,4 +1,4 @@
-//! The page as JSON. `docs/schema/locks.schema.json` defines the form; fields are only ever added.
+//! The page as JSON. `docs/schema/locks.schema.json` defines the format. New fields may be added within a version.
 
 use beamtune_model::units::seconds;
 use beamtune_model::{LockSession, Nanos, Period, WaitRow};
@@ -9,7 +9,7 @@ use super::look::{Blocked, Look};
 use super::{Page, Remains, length, of_duration};
 use crate::json::{self, Judged, Node, Span};
 
-/// Version of the form; increases when a field changes its meaning or is removed.
+/// Version of the format; increased when a field changes its meaning or is removed.
 pub const VERSION: u32 = 3;
 
 #[derive(Serialize)]
@@ -176,7 +176,7 @@ fn remains(rest: &Remains, length: Option<Nanos>) -> RemainsDocument<'_> {
     }
 }
 
-/// The page as a JSON document, indented, with a newline at its end. It contains everything reported, whatever the views leave out.
+/// Renders the page as a JSON document, indented, with a final newline. It contains all counts, including those that the views leave out.
 pub fn render(period: &Period, page: &Page<'_>) -> String {
     let length = length(period);
     let all = |by| lines(period, &View::all(by)).into_iter().map(|line| document(line, length)).collect();

@@ -1,4 +1,4 @@
-//! Lock counts grouped by class, by single lock or by place, with a sort order and a filter.
+//! Lock counts, grouped by class, by single lock or by place, sorted and filtered.
 
 use std::collections::BTreeMap;
 
@@ -11,24 +11,24 @@ use super::of_duration;
 pub enum By {
     /// All locks of a class together.
     Class,
-    /// Each reported lock, or all of one name.
+    /// Each reported lock; locks of the same name may be grouped.
     Lock,
-    /// Each place in the emulator's source, of a class.
+    /// Each place in the emulator's source at which locks of a class are taken.
     Place,
 }
 
-/// The sort order: largest first, but names alphabetically.
+/// The sort order: numbers in descending order, names in alphabetical order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sort {
     /// Wait time.
     Waited,
-    /// Attempts to take it.
+    /// Attempts to take the lock.
     Tries,
-    /// Attempts that failed because another thread held it.
+    /// Attempts that failed because another thread held the lock.
     Collisions,
     /// Collisions as a share of the attempts.
     CollisionShare,
-    /// The name of the class, then of the lock.
+    /// The name of the class, then that of the lock.
     Name,
 }
 
@@ -43,25 +43,25 @@ impl Sort {
     ];
 }
 
-/// What is left out; nothing by default.
+/// A filter of lines; the default passes all of them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Filter {
-    /// Only these classes; empty: all.
+    /// Only these classes; all classes if empty.
     pub classes: Vec<String>,
-    /// Only locks whose name or entity contains this.
+    /// Only locks whose class, name or entity contains this text.
     pub name: Option<String>,
-    /// Only with more tries than this.
+    /// Only lines with more tries.
     pub tries_above: Option<i64>,
-    /// Only with more collisions than this.
+    /// Only lines with more collisions.
     pub collisions_above: Option<i64>,
-    /// Only with a longer wait time than this.
+    /// Only lines with a longer wait time.
     pub waited_above: Option<Nanos>,
 }
 
 /// A table of counts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct View {
-    /// How they are grouped.
+    /// How counts are grouped.
     pub by: By,
     /// The sort order.
     pub sort: Sort,
@@ -69,14 +69,14 @@ pub struct View {
     pub reverse: bool,
     /// Maximum number of lines.
     pub most: usize,
-    /// What is left out.
+    /// The filter.
     pub filter: Filter,
-    /// Whether to show waits by their length, too.
+    /// Whether to show a histogram of waits by length, too.
     pub histogram: bool,
 }
 
 impl View {
-    /// As `lcnt` shows them: 20 lines, the longest waits first, and only those with collisions and waits.
+    /// Creates a view like that of `lcnt`: 20 lines, the longest waits first, and only lines with collisions and waits.
     pub fn new(by: By) -> View {
         let filter = Filter {
             tries_above: Some(0),
@@ -87,43 +87,43 @@ impl View {
         View { by, sort: Sort::Waited, reverse: false, most: 20, filter, histogram: by != By::Class }
     }
 
-    /// All lines.
+    /// Creates a view of all lines.
     pub fn all(by: By) -> View {
         View { filter: Filter::default(), most: usize::MAX, ..View::new(by) }
     }
 }
 
-/// A line: of a class, a lock or a place.
+/// A line of a table: a class, a lock or a place.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Line {
     /// The class.
     pub class: String,
-    /// Its kind; empty if unknown.
+    /// Kind of lock; empty if unknown.
     pub kind: String,
-    /// The lock, as lock counting names it; `None` for a class.
+    /// The lock, as named by lock counting; `None` for a class.
     pub id: Option<String>,
     /// What the lock belongs to, if reported.
     pub entity: Option<String>,
     /// Number of locks; 0 if unknown.
     pub locks: i64,
-    /// Whether these are all counts of the class or the lock. An imported table of single locks does not cover the whole class.
+    /// Whether the line covers the whole class or lock. An imported table of single locks does not cover the whole class.
     pub is_whole: bool,
-    /// File and line in the emulator's source; `None` for all places together, or if lock counting does not report it.
+    /// File and line in the emulator's source; `None` for all places together, or if lock counting does not report the place.
     pub place: Option<(String, i64)>,
-    /// Attempts to take it.
+    /// Attempts to take the lock.
     pub tries: i64,
-    /// Attempts that failed because another thread held it.
+    /// Attempts that failed because another thread held the lock.
     pub collisions: i64,
     /// Wait time, summed over all threads.
     pub waited: Nanos,
-    /// Waits that were timed.
+    /// Number of timed waits.
     pub waits: i64,
-    /// Waits by their length: the entry *n* counts those of 2^*n* ns and more. Empty if unknown.
+    /// Waits by length: entry *n* counts waits from 2^*n* ns up to 2^(*n*+1) ns. Empty if unknown.
     pub histogram: Vec<i64>,
 }
 
 impl Line {
-    /// Collisions in percent of the tries, 0 without any.
+    /// Collisions in percent of the tries; 0 if there are no tries.
     pub fn collision_pct(&self) -> f64 {
         if self.tries == 0 { 0.0 } else { self.collisions as f64 / self.tries as f64 * 100.0 }
     }
@@ -158,7 +158,7 @@ impl Line {
     }
 }
 
-/// The lines of a table.
+/// Returns the lines of a view.
 pub fn lines(period: &Period, view: &View) -> Vec<Line> {
     let mut lines = match view.by {
         By::Class => classes(&period.locks, |_| None),
@@ -177,7 +177,7 @@ pub fn lines(period: &Period, view: &View) -> Vec<Line> {
         };
         order.then_with(names)
     });
-    // The shown lines in reverse order, not the last lines of all: as `lcnt` does it.
+    // Like `lcnt`, reverses the lines that are shown, rather than showing the last ones of all.
     lines.truncate(view.most);
     if view.reverse {
         lines.reverse();
@@ -200,7 +200,7 @@ fn passes(line: &Line, filter: &Filter) -> bool {
         && above(line.waited, filter.waited_above)
 }
 
-/// Whole classes or their places, if known; otherwise the sums of their single locks.
+/// Returns lines of classes, or of their places. If a class has no counts of its own, the counts of its single locks are added up.
 fn classes(rows: &[LockRow], key: impl Fn(&LockRow) -> Option<(Option<String>, Option<i64>)>) -> Vec<Line> {
     let whole: std::collections::HashSet<&str> =
         rows.iter().filter(|row| row.id.is_none()).map(|row| row.class.as_str()).collect();
@@ -225,8 +225,8 @@ fn classes(rows: &[LockRow], key: impl Fn(&LockRow) -> Option<(Option<String>, O
     lines.into_values().collect()
 }
 
-/// Single locks. Several may have the same name, such as the slots of a table: without places, each row is one of them; with places, rows
-/// of one name are merged, because a lock has several.
+/// Returns lines of single locks. Several locks may have the same name, such as the slots of a table. In rows without places, each row is a
+/// separate lock. In rows with places, a lock has several rows, so rows of the same name are merged.
 fn locks(rows: &[LockRow]) -> Vec<Line> {
     let mut names: BTreeMap<(&str, &str), Vec<&LockRow>> = BTreeMap::new();
     for row in rows {

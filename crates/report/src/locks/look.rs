@@ -1,4 +1,4 @@
-//! Whether there is lock contention, and how threads spent their time.
+//! The answer to the question whether there is lock contention, and how threads spent their time.
 
 use beamtune_model::Nanos;
 
@@ -17,7 +17,7 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// As in JSON.
+    /// The text in output and JSON.
     pub fn text(self) -> &'static str {
         match self {
             Answer::Yes => "yes",
@@ -30,17 +30,17 @@ impl Answer {
 /// How the threads of a kind spent their time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Blocked {
-    /// The kind: `scheduler`, `dirty_cpu_scheduler` …
+    /// Kind of thread: `scheduler`, `dirty_cpu_scheduler` …
     pub kind: String,
     /// Number of threads.
     pub threads: usize,
-    /// Share of the time in which they were not asleep for lack of work; `None` if unknown.
+    /// Share of the time in which the threads were awake, i.e. not asleep for lack of work; `None` if unknown.
     pub awake_share: Option<f64>,
-    /// Share of that in which they were blocked: neither on a CPU nor runnable; `None` if unknown.
+    /// Share of the awake time in which they were blocked, i.e. neither on a CPU nor runnable; `None` if unknown.
     pub blocked_share: Option<f64>,
-    /// Sleeps of one thread per second of being awake; `None` if unknown.
+    /// Number of sleeps of one thread per second of awake time; `None` if unknown.
     pub sleeps_per_second: Option<f64>,
-    /// Whether they are blocked.
+    /// Whether the threads wait for locks.
     pub answer: Answer,
     /// The reason for the answer, a sentence without a full stop.
     pub why: String,
@@ -49,19 +49,19 @@ pub struct Blocked {
 /// How long threads waited for locks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WaitShare {
-    /// Of the schedulers' time if counted, of their busy time if sampled; 0 to 1.
+    /// Share of the schedulers' time if counted, or of their busy time if sampled; 0 to 1.
     pub share: f64,
-    /// Its 95 % interval, from the number of samples; `None` of counts.
+    /// The 95 % interval, from the number of samples; `None` if counted.
     pub interval: Option<(f64, f64)>,
-    /// Whether waits were missed.
+    /// Whether some waits were missed.
     pub is_lower_bound: bool,
-    /// Counted by the VM, or sampled.
+    /// Whether the VM counted the waits; otherwise they were sampled.
     pub is_counted: bool,
     /// How long waits were counted or sampled.
     pub length: Nanos,
 }
 
-/// What is known of the waits of a VM.
+/// All information about the lock waits of a VM.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Look {
     /// Whether there is lock contention.
@@ -70,15 +70,15 @@ pub struct Look {
     pub length: Nanos,
     /// Lock waits; `None` if they were neither counted nor sampled.
     pub share: Option<WaitShare>,
-    /// By kinds of threads.
+    /// Times of threads, by kind of thread.
     pub kinds: Vec<Blocked>,
-    /// What is missing or inexact, a sentence each.
+    /// Missing or inexact data, one sentence each.
     pub remarks: Vec<String>,
-    /// How the answer was found: shares, remarks and cost, a sentence each.
+    /// How the answer was determined: shares, remarks and cost, one sentence each.
     pub means: Vec<String>,
 }
 
-/// The times of threads, and how they were measured.
+/// Renders the times of threads, and how they were measured.
 pub(super) fn render(look: &Look, style: Style) -> String {
     let mut table = Table::new(&[
         ("threads", Left),

@@ -8,12 +8,12 @@ use super::lines::{By, Line, View, lines};
 use crate::table::{Align::*, Table};
 use crate::text::{self, Style};
 
-/// Rows of sampled waits.
+/// Maximum number of rows of sampled waits.
 const MAX_WAITS: usize = 15;
-/// Functions of a stack, the innermost ones.
+/// Maximum number of functions of a stack that are shown, from the innermost one.
 const MAX_FUNCTIONS: usize = 4;
 
-/// What was counted.
+/// Renders what was counted, and at which cost.
 pub fn session(period: &Period, style: Style) -> String {
     let Some(session) = &period.lock_session else { return String::new() };
     let number = |count: i64| text::decimal(count as f64);
@@ -38,7 +38,7 @@ pub fn session(period: &Period, style: Style) -> String {
     format!("{}\n", text::wrap(&text::sentence(&words.join(" ")), style.width, ""))
 }
 
-/// The counts of a view, and how many rows it leaves out.
+/// Renders the counts of a view, and how many lines it leaves out.
 pub fn counted(period: &Period, view: &View, style: Style) -> String {
     if period.lock_session.is_none() && period.locks.is_empty() {
         return String::new();
@@ -119,7 +119,7 @@ fn cells(line: &Line, view: &View, length: Option<Nanos>) -> Vec<String> {
     cells
 }
 
-/// A lock with what it belongs to.
+/// Formats the name of a lock, with the entity that it belongs to.
 fn which(line: &Line) -> String {
     let id = line.id.as_deref().unwrap_or_default();
     match line.entity.as_deref().filter(|entity| *entity != id) {
@@ -128,7 +128,7 @@ fn which(line: &Line) -> String {
     }
 }
 
-/// A histogram: a mark for each doubling, higher for more waits of that length. The lowest mark is at least one wait.
+/// Renders a histogram: one mark per doubling of the length, higher for more waits. The lowest mark means at least one wait.
 pub fn bars(histogram: &[i64]) -> String {
     const MARKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let most = histogram.iter().copied().max().unwrap_or(0);
@@ -142,7 +142,7 @@ pub fn bars(histogram: &[i64]) -> String {
     histogram.iter().map(mark).collect::<String>().trim_end().to_owned()
 }
 
-/// Sampled waits of a VM that does not count locks.
+/// Renders the sampled waits of a VM that does not count locks.
 pub fn waits(period: &Period, style: Style) -> String {
     let length = period.watched().unwrap_or(0);
     if period.waits.is_empty() {

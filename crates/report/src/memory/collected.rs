@@ -1,4 +1,4 @@
-//! Measured by option: which processes refer to binaries, and what garbage collections free.
+//! Data requested by options: processes that refer to binaries, and memory freed by garbage collections.
 
 use beamtune_model::memory::{Estimate, Returns};
 use beamtune_model::{CollectionRow, Period, metrics};
@@ -6,7 +6,7 @@ use beamtune_model::{CollectionRow, Period, metrics};
 use crate::table::{Align::*, Table};
 use crate::text::{self, Style};
 
-/// A smaller share of what a process refers to is negligible.
+/// If a garbage collection frees a smaller share of the memory, almost none of it was garbage.
 const LITTLE: f64 = 0.05;
 
 pub fn render(period: &Period, returns: Option<Returns>, max_rows: usize, style: Style) -> String {
@@ -112,7 +112,7 @@ fn collections(period: &Period, max_rows: usize, style: Style) -> String {
     out
 }
 
-/// Items requested by name, as sources of gaps name them.
+/// Items that are read only if requested by an option: source name in gaps, and name for output.
 const ASKED: [(&str, &str); 5] = [
     ("vm.carriers", "Carriers"),
     ("vm.allocations", "Tagged blocks"),
@@ -121,7 +121,7 @@ const ASKED: [(&str, &str); 5] = [
     ("vm.collect", "What a GC frees"),
 ];
 
-/// These are requested by name only, so a missing answer is worth a line.
+/// Reports which requested items were not read, and why.
 fn unanswered(period: &Period, style: Style) -> String {
     let mut out = String::new();
     for (source, what) in ASKED {

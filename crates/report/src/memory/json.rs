@@ -1,4 +1,4 @@
-//! The page as JSON. `docs/schema/memory.schema.json` defines the form; fields are only ever added.
+//! The page as JSON. `docs/schema/memory.schema.json` defines the format. New fields may be added within a version.
 
 mod asked;
 
@@ -10,7 +10,7 @@ use self::asked::{CollectedDocument, CollectionDocument, HolderDocument, Returns
 use super::owners::{self, Kind};
 use crate::json::{self, Judged, Node, Span};
 
-/// Version of the form; increases when a field changes its meaning or is removed.
+/// Version of the format; increased when a field changes its meaning or is removed.
 pub const VERSION: u32 = 3;
 
 #[derive(Serialize)]
@@ -28,11 +28,11 @@ struct Document<'a> {
     allocators: Vec<AllocatorDocument<'a>>,
     kinds: Vec<KindDocument<'a>>,
     holders: Vec<HolderDocument<'a>>,
-    /// What these hold together, each binary counted once.
+    /// Total size of the binaries that the holders refer to, each binary counted once.
     held_bytes: Option<i64>,
     collections: Vec<CollectionDocument<'a>>,
     collected: Vec<CollectedDocument<'a>>,
-    /// What follows from the last sample of collections.
+    /// Estimate of the memory that a garbage collection of all processes would free.
     returns: Option<ReturnsDocument>,
     movements: Vec<MovementDocument<'a>>,
     #[serde(flatten)]
@@ -224,7 +224,7 @@ impl<'a> From<&'a Movement> for MovementDocument<'a> {
     }
 }
 
-/// The page as a JSON document, indented, with a newline at its end.
+/// Renders the page as a JSON document, indented, with a final newline.
 pub fn render(
     period: &Period,
     movements: &[Movement],

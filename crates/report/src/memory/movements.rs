@@ -1,4 +1,4 @@
-//! Memory over time, a line for each kind that moved.
+//! Changes of memory over time, one line per kind of memory that changed.
 
 use beamtune_model::memory::Movement;
 use beamtune_model::{Nanos, Period};
@@ -6,13 +6,13 @@ use beamtune_model::{Nanos, Period};
 use crate::table::{Align::*, Table};
 use crate::text::{self, Style};
 
-/// Shorter recordings show no trend (judgement).
+/// Minimum length of a period for a trend, in seconds (judgement).
 const LONG_ENOUGH_S: f64 = 60.0;
 
-/// Movements of a brief page.
+/// Maximum number of lines in a brief page.
 const MAX_BRIEF: usize = 4;
 
-/// What grows or shrinks, a line each.
+/// Renders kinds of memory that grow or shrink significantly, one line each.
 pub fn brief(period: &Period, movements: &[Movement], style: Style) -> String {
     if period.seconds() < LONG_ENOUGH_S {
         return String::new();
@@ -41,7 +41,7 @@ fn signed(bytes: f64) -> String {
     format!("{sign}{}", text::bytes(bytes))
 }
 
-/// All that moved, with changes of level and daily cycles.
+/// Renders all kinds of memory that changed, with sudden changes of level and daily cycles.
 pub fn render(period: &Period, movements: &[Movement], style: Style) -> String {
     if period.seconds() < LONG_ENOUGH_S {
         return String::new();

@@ -5,39 +5,39 @@ use beamtune_model::{Group, Period, Rank, metrics};
 use crate::table::{Align::*, Table};
 use crate::text::{self, Style};
 
-/// Named owners of a kind.
+/// Maximum number of owners named per kind.
 const MAX_OWNERS: usize = 3;
 
-/// A kind of memory, as the VM counts it.
+/// A kind of memory, as counted by the VM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kind {
-    /// `processes`, `binary`, `ets`, `code`, `atom`, or `other`: the rest of `system`.
+    /// `processes`, `binary`, `ets`, `code`, `atom`, or `other`, which is the rest of `system`.
     pub name: String,
-    /// In bytes.
+    /// Size in bytes.
     pub bytes: i64,
     /// The largest known owners, the largest first.
     pub owners: Vec<Owner>,
 }
 
-/// An owner of a part of it.
+/// An owner of memory of one kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owner {
-    /// Registered name, table or initial call; else the pid.
+    /// Registered name, label, initial call or table name; otherwise the pid.
     pub name: String,
-    /// The pid, or the table's owner.
+    /// The pid; for a table, its owner.
     pub pid: String,
-    /// In bytes. Of binaries: those that it refers to, which others may refer to as well.
+    /// Size in bytes. For binaries: the size of those that it refers to; other processes may refer to the same ones.
     pub bytes: i64,
 }
 
-/// The kinds with their owners, the largest first; empty if the VM did not report them.
+/// Returns the kinds with their owners, the largest first; empty if the VM did not report them.
 pub fn kinds(period: &Period) -> Vec<Kind> {
     let value = |name: &str| period.find(Group::Memory, "", name).map(|stat| stat.last.value.max(0));
     let Some(system) = value("system") else { return Vec::new() };
     let mut parts = Vec::new();
     let mut named: i64 = 0;
     for (name, stat) in period.family(&metrics::MEMORY, "") {
-        // The others are sums of these, or parts of them.
+        // The excluded kinds are sums or parts of others.
         if !matches!(name, "total" | "system" | "processes_used" | "atom_used") {
             let bytes = stat.last.value.max(0);
             if name != "processes" {
@@ -105,7 +105,7 @@ pub fn render(period: &Period, style: Style) -> String {
     if table.is_empty() { missing(period, style) } else { table.render(style) }
 }
 
-/// Why there are no kinds; empty if there are some, or if the VM was not asked.
+/// Renders why there are no kinds; empty if there are some, or if the VM was not read.
 pub fn missing(period: &Period, style: Style) -> String {
     if period.vm_ticks == 0 || !kinds(period).is_empty() {
         return String::new();

@@ -1,7 +1,7 @@
-//! What resident memory is used for, the largest use first, with its largest owners. All rows add up to what is resident.
+//! What resident memory is used for: the largest use first, each with its largest owners. The rows add up to resident memory.
 //!
-//! Blocks in use count for their allocator's use (erts_alloc(3)), not by `erlang:memory/0`: its kinds leave out what carriers keep free, and
-//! count the process table as processes.
+//! The use of blocks is determined by their allocator (erts_alloc(3)), not by `erlang:memory/0`. The kinds of the latter do not include
+//! free memory in carriers, and its `processes` includes the process table.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,11 +12,11 @@ use super::owners::{self, Owner};
 use crate::table::{Align::*, Table, fitting};
 use crate::text::{self, Style};
 
-/// Processes that are named before all others are summed up.
+/// Number of processes that are named; all others are summed up.
 const MAX_PROCESSES: usize = 2;
-/// Columns for title, size and share, with what separates them.
+/// Width of the columns for title, size and share, with separators.
 const NUMBERS_WIDTH: usize = 39;
-/// Memory that is not explained has a row from this share of resident memory on (judgement); the headline names it in any case.
+/// Minimum share of resident memory for a row of unexplained memory (judgement); the headline always contains this memory.
 const MIN_UNEXPLAINED_SHARE: f64 = 0.005;
 
 /// A use of memory.
@@ -57,7 +57,7 @@ impl Use {
         }
     }
 
-    /// The use of an allocator's blocks.
+    /// Returns the use of an allocator's blocks.
     fn of_allocator(name: &str) -> Use {
         match name {
             "eheap_alloc" => Use::Heaps,
@@ -68,7 +68,7 @@ impl Use {
         }
     }
 
-    /// The use of a kind of `erlang:memory/0`.
+    /// Returns the use of a kind of `erlang:memory/0`.
     fn of_kind(name: &str) -> Use {
         match name {
             "processes" => Use::Heaps,
@@ -89,7 +89,7 @@ struct Part {
     bytes: i64,
 }
 
-/// The rows; empty where nothing is known.
+/// Renders the rows; empty if nothing is known.
 pub fn render(period: &Period, bridge: &Bridge, allocators: &[Allocator], style: Style) -> String {
     let parts = parts(period, bridge, allocators);
     let whole = bridge.resident.unwrap_or(0).max(sum(parts.iter())).max(1);
@@ -127,7 +127,7 @@ fn sum<'p>(parts: impl Iterator<Item = &'p Part>) -> i64 {
     parts.fold(0, |sum, part| sum.saturating_add(part.bytes))
 }
 
-/// What resident memory consists of. Without the pages it is what the VM counts.
+/// Returns the parts of resident memory. If the pages were not scanned, these are the sizes that the VM counts.
 fn parts(period: &Period, bridge: &Bridge, allocators: &[Allocator]) -> Vec<Part> {
     let mut parts = Vec::new();
     let mut add = |what: Use, name: &str, bytes: i64, remark: String| {
@@ -150,7 +150,8 @@ fn parts(period: &Period, bridge: &Bridge, allocators: &[Allocator]) -> Vec<Part
             true => bridge.resident_of(&format!("{}/{name}", content::CARRIERS)),
             false => reported.map_or(0, |carriers| carriers.size),
         };
-        // Without the VM's counts, all of a carrier may be in use. Blocks can be in pages that are not resident.
+        // Without counts from the VM, carriers are assumed to be in use entirely. Blocks can be in pages that are not resident, so their
+        // size is limited.
         let used = reported.map_or(size, |carriers| carriers.blocks_size.min(size));
         add(Use::of_allocator(name), name, used, String::new());
         let utilization = format!("{:.0} % used", used as f64 / size.max(1) as f64 * 100.0);
@@ -169,7 +170,7 @@ fn parts(period: &Period, bridge: &Bridge, allocators: &[Allocator]) -> Vec<Part
     parts
 }
 
-/// Use and name of what is in no carrier.
+/// Returns use and name of a content outside carriers.
 fn outside(entity: &str) -> (Use, &str) {
     match entity {
         content::MSEG_CACHE => (Use::Free, "segment cache"),
@@ -183,7 +184,7 @@ fn outside(entity: &str) -> (Use, &str) {
     }
 }
 
-/// Parts of a use, those of one name together, the largest first.
+/// Formats the parts of a use, the largest first; parts of the same name are added up.
 fn named(parts: &[Part], what: Use) -> Vec<String> {
     let mut sums: BTreeMap<(&str, &str), i64> = BTreeMap::new();
     for part in parts.iter().filter(|part| part.what == what && !part.name.is_empty()) {
@@ -195,7 +196,7 @@ fn named(parts: &[Part], what: Use) -> Vec<String> {
     sums.into_iter().map(|((name, remark), bytes)| item(name, bytes, remark)).collect()
 }
 
-/// `sessions 98 MB (session_store)`.
+/// Formats an item: `sessions 98 MB (session_store)`.
 fn item(name: &str, bytes: i64, remark: &str) -> String {
     let remark = if remark.is_empty() { String::new() } else { format!(" ({})", text::sentence(remark)) };
     format!("{} {}{remark}", text::sentence(name), text::bytes(bytes as f64))
@@ -205,7 +206,7 @@ fn tables(owners: &[Owner]) -> Vec<String> {
     owners.iter().map(|owner| item(&owner.name, owner.bytes, &owner.pid)).collect()
 }
 
-/// The largest processes, and what is left for all others: fewer are named if that does not fit.
+/// Formats the largest processes, and the rest for all others. Names fewer processes if the line would be too long.
 fn processes(owners: &[Owner], bytes: i64, period: &Period, room: usize) -> Vec<String> {
     let count = period.stat(&metrics::PROCESS_COUNT, "").map_or(0, |stat| stat.last.value);
     let items = |named: &[Owner]| {
@@ -224,7 +225,7 @@ fn processes(owners: &[Owner], bytes: i64, period: &Period, room: usize) -> Vec<
     }
 }
 
-/// Processes by the binaries that they refer to: several may refer to the same one.
+/// Formats processes with the size of the binaries that they refer to. Several processes may refer to the same binary.
 fn binaries(owners: &[Owner], period: &Period) -> Vec<String> {
     let references = |pid: &str| {
         let holder = period.holders.iter().find(|holder| holder.pid == pid && holder.skipped.is_none())?;

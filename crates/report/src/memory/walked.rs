@@ -1,11 +1,11 @@
-//! Measured by option: carriers by size and utilization, tagged blocks, code by application.
+//! Data requested by options: carriers by size and utilization, tagged blocks, code by application.
 
 use beamtune_model::{CarrierRow, Metric, Period, metrics};
 
 use crate::table::{Align::*, Table};
 use crate::text::{self, Style};
 
-/// Classes of carrier utilization: the last tenth of each, and its title.
+/// Classes of carrier utilization: upper limit in tenths, and title.
 const CLASSES: [(i64, &str); 4] = [(0, "<10 %"), (4, "<50 %"), (8, "<90 %"), (10, "90+ %")];
 
 pub fn render(period: &Period, max_rows: usize, style: Style) -> String {
@@ -23,7 +23,7 @@ fn carriers(period: &Period, max_rows: usize, style: Style) -> String {
     columns.extend(CLASSES.iter().map(|(_, title)| (*title, Right)));
     columns.extend([("blocks", Right), ("largest hole", Right)]);
     let mut table = Table::new(&columns);
-    // One row for an allocator, a set and a size, whatever the utilization.
+    // Merges rows of the same allocator, set and size that differ only in utilization.
     let mut lines: Vec<(&CarrierRow, Vec<&CarrierRow>)> = Vec::new();
     for row in period.carriers.iter().filter(|row| row.skipped.is_none()) {
         let key = |row: &CarrierRow| (row.allocator.clone(), row.in_pool, row.single, row.size_log2);

@@ -8,10 +8,10 @@ use beamtune_model::{Group, Period, metrics};
 use crate::table::{Align::*, Table};
 use crate::text::{self, Style};
 
-/// Parts below this share of what is resident are added up.
+/// Parts with a smaller share of resident memory are added up.
 const WORTH_A_LINE: f64 = 0.005;
 
-/// A line of the waterfall; sizes in bytes.
+/// A line of the breakdown; sizes in bytes.
 #[derive(Debug, Clone, Default)]
 struct Line {
     name: String,
@@ -51,7 +51,7 @@ fn plus(a: Option<i64>, b: Option<i64>) -> Option<i64> {
     }
 }
 
-/// All parts of resident memory: how much is mapped, and how much of that is in use.
+/// Renders all parts of resident memory, with the sizes that are mapped and in use.
 pub fn render(bridge: &Bridge, allocators: &[Allocator], style: Style) -> String {
     let mut table = Table::new(&[
         ("part", Left),
@@ -86,7 +86,7 @@ pub fn render(bridge: &Bridge, allocators: &[Allocator], style: Style) -> String
             continue;
         }
         row(1, allocator);
-        // A single set would have the same numbers as its allocator.
+        // If there is only one set, it has the same numbers as its allocator.
         for set in sets.iter().filter(|set| sets.len() > 1 && set.weight() >= worth) {
             row(2, set);
         }
@@ -104,7 +104,7 @@ pub fn render(bridge: &Bridge, allocators: &[Allocator], style: Style) -> String
         }
     }
     if rest.weight() > 0 {
-        // Parts of different kinds: neither their number nor their use means anything.
+        // These parts are of different kinds, so their total number and the size in use are meaningless.
         row(0, &Line { in_use: None, count: 0, ..rest });
     }
     if let Some(unexplained) = bridge.unexplained() {
@@ -116,7 +116,7 @@ pub fn render(bridge: &Bridge, allocators: &[Allocator], style: Style) -> String
             mapped: if resident == unknown { mapped } else { 0 },
             ..Line::default()
         };
-        // The kernel's sums and the pages are read one after the other.
+        // The kernel's sums and the pages are read one after the other, so memory may have changed in between.
         let moved = unexplained.saturating_sub(unknown);
         if moved.saturating_abs() > worth {
             row(0, &line("not explained", unknown));
@@ -132,14 +132,14 @@ pub fn render(bridge: &Bridge, allocators: &[Allocator], style: Style) -> String
     table.render(style)
 }
 
-/// How the numbers were measured, and why columns differ.
+/// Renders how the numbers were measured, and why columns differ.
 pub fn sources(period: &Period, bridge: &Bridge, allocators: &[Allocator], style: Style) -> String {
     let line = |note: String| format!("{}\n", style.dim(&text::wrap(&note, style.width, "  ")));
     notes(period, bridge, allocators).into_iter().map(line).collect()
 }
 
-/// All carriers, and each allocator's with its sets. Resident and mapped sizes are from the pages, if these were scanned; sizes in use are
-/// from the VM.
+/// Returns a line for all carriers, and a line per allocator with those of its sets. Resident and mapped sizes come from the pages, if
+/// these were scanned; sizes in use come from the VM.
 fn carriers(bridge: &Bridge, allocators: &[Allocator]) -> (Line, Vec<(Line, Vec<Line>)>) {
     let mut found: BTreeMap<&str, BTreeMap<&str, &Part>> = BTreeMap::new();
     for part in &bridge.parts {
@@ -193,7 +193,7 @@ fn one_set(title: &str, part: Option<&Part>, told: Option<Carriers>, looked: boo
     line
 }
 
-/// The name of a part.
+/// Returns the name of a part for output.
 fn described(part: &Part) -> String {
     let (kind, of) = part.entity.split_once('/').unwrap_or((&part.entity, ""));
     match part.entity.as_str() {
@@ -214,7 +214,7 @@ fn described(part: &Part) -> String {
     }
 }
 
-/// What explains differences between the columns.
+/// Returns remarks that explain differences between the columns.
 fn notes(period: &Period, bridge: &Bridge, allocators: &[Allocator]) -> Vec<String> {
     let mut notes = vec![
         "Resident: pages, counted (/proc/PID/pagemap). Mapped: address space. In use: blocks (system_info({allocator, A}))."
@@ -268,7 +268,7 @@ fn notes(period: &Period, bridge: &Bridge, allocators: &[Allocator]) -> Vec<Stri
     notes
 }
 
-/// What the kernel counts, by kind of mapping.
+/// Renders the kernel's sizes by kind of mapping.
 pub fn mappings(bridge: &Bridge, style: Style) -> String {
     let mut table = Table::new(&[
         ("mappings", Left),

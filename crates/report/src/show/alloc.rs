@@ -1,4 +1,4 @@
-//! Allocators: as a whole, and instance by instance.
+//! Allocators: in total, and per instance.
 
 use beamtune_model::memory::{self, Carriers};
 use beamtune_model::{Group, Metric, Period, facts, metrics};
@@ -6,7 +6,7 @@ use beamtune_model::{Group, Metric, Period, facts, metrics};
 use crate::table::{Align::*, Table};
 use crate::text::{self, Style};
 
-/// Each allocator, its instances added up, and the cache of segments.
+/// Renders one row per allocator, summed over its instances, and the hit rate of the mseg segment cache.
 pub fn allocators(period: &Period, style: Style) -> String {
     let mut table = Table::new(&[
         ("allocator", Left),
@@ -68,7 +68,7 @@ pub fn allocators(period: &Period, style: Style) -> String {
     out
 }
 
-/// Each instance: current values, and maxima in this recording and since the VM was started.
+/// Renders one row per allocator instance: current values, maxima in this recording, and maxima since the VM was started.
 pub fn instances(period: &Period, style: Style) -> String {
     let mut table = Table::new(&[
         ("instance", Left),
@@ -118,7 +118,7 @@ fn size(bytes: i64) -> String {
     if bytes > 0 { text::bytes(bytes as f64) } else { String::new() }
 }
 
-/// The size from which on a block of the allocator has a carrier of its own: by its own flag, the flag for all, or the default.
+/// Returns the singleblock carrier threshold of an allocator: from its own flag, from the flag for all allocators, or the default.
 fn threshold(period: &Period, allocator: &str) -> Option<String> {
     let known = beamtune_flags::allocator(allocator)?;
     let args = period.facts.list(facts::EMU_ARGS)?;
@@ -128,7 +128,7 @@ fn threshold(period: &Period, allocator: &str) -> Option<String> {
     }
     let schedulers = period.facts.number(facts::SCHEDULERS_ONLINE).and_then(|n| u64::try_from(n).ok());
     let defaults = known.default_options(period.facts.otp_release()?, schedulers.unwrap_or(1));
-    // An allocator without a threshold has the largest possible number.
+    // The largest possible number means that there is no threshold.
     let bytes = defaults.get("sbct")?.parse::<f64>().ok()?;
     Some(if bytes < 1e15 { text::bytes(bytes) } else { "none".to_owned() })
 }

@@ -1,10 +1,10 @@
-//! A recording session on a virtual clock, which moves only during sleeps and while a source takes its time.
+//! A recording session with a virtual clock and scripted sources.
 
 use std::cell::{Cell, RefCell};
 
 use super::*;
 
-/// A clock that is moved explicitly.
+/// A clock that moves only by [`VirtualClock::pass`], and during sleeps.
 #[derive(Default)]
 pub(super) struct VirtualClock {
     now: Cell<Nanos>,
@@ -45,7 +45,7 @@ impl Clock for VirtualClock {
     }
 }
 
-/// Reaction of a source to `collect`: it may pass time, add to the sample, or fail.
+/// What a source does in `collect`: it may let time pass, add to the sample, or fail.
 pub(super) type Script<'a> = Box<dyn FnMut(Ask, &mut SampleBuilder<'_>) -> Result<(), Trouble> + 'a>;
 
 pub(super) struct Scripted<'a> {
@@ -100,7 +100,7 @@ impl Source for Scripted<'_> {
     }
 }
 
-/// A recording session on virtual time.
+/// A recording session with a virtual clock.
 pub(super) struct Bench {
     pub(super) clock: VirtualClock,
     pub(super) plan: Plan,
@@ -114,7 +114,7 @@ impl Bench {
         Bench { clock: VirtualClock::default(), plan, stop: Stop::default(), requests: RefCell::default() }
     }
 
-    /// Ends by Ctrl-C rather than by plan.
+    /// Creates a session that ends by Ctrl-C at an instant, rather than as planned.
     pub(super) fn interrupted(at: Nanos) -> Self {
         let mut bench = Bench::new(0);
         bench.plan.length = None;

@@ -1,4 +1,4 @@
-//! The VM's own locks.
+//! Locks of the VM.
 
 /// Classes of locks in OTP 23 to 29, as named by lock counting.
 pub(in crate::redact) const LOCKS: &[&str] = &[

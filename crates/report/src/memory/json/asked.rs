@@ -1,4 +1,4 @@
-//! Holders of binaries and collections, as JSON.
+//! Data requested by options as JSON: holders of binaries, and garbage collections.
 
 use beamtune_model::memory::{Estimate, Returns};
 use beamtune_model::{CollectRow, CollectionRow, HolderRow};
