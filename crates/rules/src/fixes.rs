@@ -380,7 +380,7 @@ mod tests {
 
     #[test]
     fn a_patch_of_an_older_branch_has_the_fix_too() {
-        let fix = FIXES.iter().find(|fix| fix.id.starts_with("OTP-19154")).expect("it");
+        let fix = FIXES.iter().find(|fix| fix.id.starts_with("OTP-19154")).expect("the bug");
         let check = |erts: &str, expect| assert_eq!(fix.fixed_in(&version(erts)), expect, "{erts}");
         check("13.1.5", Some("13.2.2.10"));
         check("13.2.2.10", None);

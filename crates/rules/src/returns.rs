@@ -46,7 +46,7 @@ fn of(row: &CollectionRow) -> Option<Returns> {
 
 /// Estimates the bytes of binaries. A GC counts references; only the VM as a whole knows what binaries really take. If other processes also
 /// refer to some of the dropped binaries, less is freed than dropped. Those processes may drop them as well, so the upper end of the
-/// interval stays.
+/// interval is not reduced.
 fn binaries(row: &CollectionRow, counted: Estimate) -> Estimate {
     let Some((before, after)) = row.memory_binary_before.zip(row.memory_binary_after) else { return counted };
     let let_go = row.binary_before.saturating_sub(row.binary_after) as f64;
@@ -64,7 +64,7 @@ fn binaries(row: &CollectionRow, counted: Estimate) -> Estimate {
 mod tests {
     use super::*;
 
-    /// GC of 1,000 out of 5,000 processes: each freed 100 KiB of heap and 10 KiB of binaries; the 250 largest freed 1 MiB of heap.
+    /// GC of 1,000 out of 5,000 processes: each freed 100 KiB of heap and 10 KiB of binaries; the 250 largest freed 1 MiB of heap each.
     fn row() -> CollectionRow {
         CollectionRow {
             how: "sample".to_owned(),

@@ -73,7 +73,8 @@ fn split(name: &'static str) -> (&'static str, &'static str) {
 /// Parses a file. A value equal to the default is not a change.
 ///
 /// # Errors
-/// If the text is not TOML, has an unknown name, a value that is not a number, or levels that do not get worse from notice to critical.
+/// If the text is not TOML, or has an unknown name or a value that is not a number. Also if levels do not get worse from notice to
+/// critical.
 pub fn parse(file: &str, text: &str) -> Result<Thresholds, Invalid> {
     let mut reading = Reading { text, faults: Vec::new(), changed: Thresholds::of_file(file) };
     let (document, errors) = DeTable::parse_recoverable(text);

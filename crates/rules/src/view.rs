@@ -53,8 +53,8 @@ pub fn activity(period: &Period, kind: &str) -> Result<Activity, Missing> {
     Ok(Activity { shares })
 }
 
-/// Processes started per second. The VM's counter also includes slots of the process table that it skips because they are in use. In a
-/// half-full table, half of the count is skipped slots.
+/// Processes started per second. The VM's counter also includes slots of the process table that it skips because they are in use. If the
+/// table is half full, these are half of the count.
 pub fn spawn_rate(period: &Period) -> Result<f64, Missing> {
     let counted = period.rate(&metrics::SPAWNED, "")?;
     let alive = period.stat(&metrics::PROCESS_COUNT, "")?.mean();
@@ -251,8 +251,9 @@ pub fn quota_cores(period: &Period) -> Option<f64> {
     period.stat(&metrics::CGROUP_QUOTA, "cpu").ok().map(|stat| stat.mean() / 1_000.0)
 }
 
-/// Number of schedulers for a limit in cores. Rounded down if the VM does not use more than that; otherwise it would lose the fraction of
-/// the last CPU. With a quota of 1.9 and 1.8 cores in use, one scheduler is little more than half.
+/// Number of schedulers that suits a limit in cores. The limit is rounded down if the VM does not use more than the result. Otherwise it is
+/// rounded up, so that the fraction of the last CPU is not lost. With a quota of 1.9 and 1.8 cores in use, one scheduler would be little
+/// more than half.
 pub fn schedulers_that_fit(period: &Period, limit: f64) -> i64 {
     let suffices = process_cores(period).is_ok_and(|used| used <= limit.floor());
     let fit = if suffices { limit.floor() } else { limit.ceil() };
@@ -311,7 +312,7 @@ pub fn quota_used_up(period: &Period) -> bool {
         || used.is_some_and(|(used, quota)| used >= 0.9 * quota)
 }
 
-/// A control group that uses this share of its memory limit is short of memory (judgement): the rest lasts for seconds.
+/// A control group that uses this share of its memory limit is short of memory (judgement): the rest is used up within seconds.
 pub const NEARLY_FULL: f64 = 0.9;
 
 /// Maximum used share of the memory limit of the VM's control group; `None` without a limit. It includes the group's kernel caches, which
@@ -341,8 +342,8 @@ const QUEUE_TOLD_SECONDS: f64 = 15.0;
 /// With a longer sampling interval, it may be missing from this many samples.
 const QUEUE_TOLD_TICKS: f64 = 3.0;
 
-/// Queue length of a process at the end; `None` if the process is no longer listed. Its last reading is compared with the last scan and not
-/// with the end of the period, because the queues of an unresponsive node are not empty.
+/// Queue length of a process at the end; `None` if the process is no longer listed. Its last reading is compared with the last scan, not
+/// with the end of the period: the queues of an unresponsive node are not empty.
 pub fn queue_now(period: &Period, process: &ProcessUse) -> Option<f64> {
     let (told, queue) = process.queue_last;
     let looked = period.stat(&metrics::SCAN_LONGEST_QUEUE, "").map_or(period.end, |stat| stat.last.t);
@@ -351,11 +352,11 @@ pub fn queue_now(period: &Period, process: &ProcessUse) -> Option<f64> {
     (looked.saturating_sub(told) as f64 <= most * SECOND_NS as f64).then_some(queue as f64)
 }
 
-/// If a queue of fewer messages is emptied, that does not show that its process keeps up (judgement).
+/// Emptying a shorter queue does not show that its process keeps up (judgement).
 const MIN_EMPTIED: i64 = 20;
 /// A queue below this share of its previous length was emptied, or is being emptied (judgement).
 const EMPTIED: f64 = 0.5;
-/// This many times in a period rule out chance (judgement).
+/// This many times in a period is no coincidence (judgement).
 const EMPTIED_TIMES: usize = 2;
 
 /// Whether a process repeatedly takes all of its messages. Such a process is not behind, however many messages wait in between.

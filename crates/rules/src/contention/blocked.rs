@@ -112,8 +112,8 @@ pub enum Why {
     /// The blocked share of the awake time.
     Share(f64),
     /// Sleeps per second of a thread that worked nearly all the time and was rarely blocked. It waits for something, but for how long is
-    /// unknown, since it spins and yields before it sleeps. Measured: 240 to 7,000 for schedulers that waited for their run queues for 4 to
-    /// 32 % of the time (messages sent back and forth), 715 for schedulers that contended for a table.
+    /// unknown, since it spins and yields before it sleeps. Schedulers that waited for their run queues for 4 to 32 % of the time (messages
+    /// sent back and forth) slept 240 to 7,000 times. Schedulers that contended for a table slept 715 times (measured).
     Sleeps(f64),
     /// The threads were hardly awake; the value is their awake share.
     Idle(f64),

@@ -22,8 +22,8 @@ const MAX_NEGLIGIBLE_CORES: f64 = 0.02;
 const MAX_IDLE_CORES: f64 = 0.2;
 /// Threads that have no CPU for a larger share of their runnable time lose it while they hold locks (judgement).
 const MIN_STARVED_SHARE: f64 = 0.2;
-/// Threads that contend for a lock sleep more often per second than this. Measured: 10 for threads that send messages on a starved host,
-/// where lock holders had no CPU, and 700 to 30,000 for threads that contend for a table.
+/// Threads that contend for a lock sleep more often per second than this. Threads that send messages on a starved host, where lock holders
+/// had no CPU, slept 10 times. Threads that contend for a table sleep 700 to 30,000 times (measured).
 const MIN_SLEEPS_PER_S: f64 = 50.0;
 /// If the schedulers together ran for less than this, their share of waits means nothing.
 const MIN_BUSY: Nanos = SECOND_NS / 100;

@@ -65,8 +65,7 @@ const MIN_SAMPLES: u32 = 5;
 /// Minimum number of samples in which connections wait.
 const MIN_NONEMPTY_SAMPLES: usize = 3;
 
-/// If the limit of a queue is this many times lower than those of all other programs in the network namespace, it is this queue that
-/// overflows (judgement).
+/// A queue overflows before those of all other programs in the network namespace if its limit is this many times lower (judgement).
 const SHORTER_FACTOR: i64 = 4;
 
 /// Fewer open connections may be those that the acceptors serve themselves (judgement: acceptor pools have about ten processes).

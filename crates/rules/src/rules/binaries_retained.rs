@@ -123,7 +123,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 
 /// The holder of binaries that no process refers to.
 enum OtherHolder {
-    /// These binaries are few.
+    /// There are few such binaries.
     Negligible,
     /// The holder needs the binaries; the text names it.
     Healthy(String),

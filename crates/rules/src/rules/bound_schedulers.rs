@@ -71,7 +71,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .severity(share)
         .filter(|_| avoidable >= MIN_CORES && !is_waking_up && !view::quota_used_up(period));
     let severity = match by_waiting {
-        // If the VM may not run on all CPUs, the idle CPUs may be those that it may not use.
+        // The idle CPUs may be ones that the VM may not use, if it is restricted to some of the host's CPUs.
         Some(severity) if avoidable < MIN_WARNING_CORES || is_restricted => severity.min(MINOR),
         Some(severity) => severity,
         None if quota.is_some() || is_restricted => AT_RISK,

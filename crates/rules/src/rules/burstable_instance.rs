@@ -37,7 +37,8 @@ const SPENT: Threshold = Threshold::new(
 
 /// With at least this steal, as a share of all CPUs, the credits are probably spent, if the instance also uses its baseline.
 const MIN_STEAL_SHARE: f64 = 0.05;
-/// The instance uses its baseline from this share. It keeps the baseline without credits, so steal below it is for other guests.
+/// Minimum share of the baseline for that conclusion. The instance gets its baseline even without credits, so steal below it is for other
+/// guests.
 const MIN_BASELINE_SHARE: f64 = 0.95;
 /// Credits are kept for a day. A shorter recording shows how fast they are spent, not how many are left.
 const MIN_SECONDS: f64 = 3_600.0;

@@ -49,7 +49,7 @@ const MIN_STALL: Nanos = 5 * SECOND_NS;
 const STALLED: f64 = 80.0;
 /// Severity if a few samples have the same queue length. Data may have been sent meanwhile: equal messages may leave equal remainders.
 const POSSIBLY_STALLED: f64 = 40.0;
-/// In this many samples, equal queue lengths are no chance.
+/// In this many samples, equal queue lengths are no coincidence.
 const MIN_SAMPLES: u32 = 4;
 /// Severity of a process that is nearly always suspended although messages wait for it. It blocks its callers, however few events it
 /// causes.

@@ -30,14 +30,14 @@ const SHARE: Threshold = Threshold::new(
     Scale {
         notice: 0.30,
         warning: 0.50,
-        // Busy wait alone never hurts a node that has its CPUs for itself.
+        // Busy wait alone never hurts a node whose CPUs nothing else uses.
         critical: 2.0,
         source: "judgement; a passive TCP server at 2,500 requests/s busy-waits 90 % of its CPU time",
     },
 );
 
-/// Busy wait does harm if other threads want the CPU, or if it uses up a quota: time in which threads of the VM were runnable and off-CPU,
-/// per core of busy wait.
+/// Time in which threads of the VM were runnable and off-CPU, per core of busy wait. Busy wait does harm if other threads want the CPU, or
+/// if it uses up a quota.
 const DELAY: Threshold = Threshold::new(
     "busy-waiting.delayed_per_spun",
     "seconds in which threads of the VM were throttled or waited for a CPU, for each second of busy wait",
@@ -52,7 +52,8 @@ const DELAY: Threshold = Threshold::new(
 /// Minimum busy wait that is reported, in cores.
 const MIN_CORES: f64 = 0.10;
 
-/// Busy wait below this share of what the node may use is a notice: 0.1 cores are a lot of two, and nothing of sixty-four (judgement).
+/// Busy wait below this share of what the node may use is a notice (judgement: 0.1 cores is a lot out of two, and nothing out of
+/// sixty-four).
 const MINOR_SHARE: f64 = 0.05;
 
 /// Without a quota, less busy wait than this is a notice (judgement: it costs power, but nothing waits for the CPU). So is any busy wait

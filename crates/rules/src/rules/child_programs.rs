@@ -54,7 +54,7 @@ const RATE: Threshold = Threshold::new(
 
 /// Programs that use less CPU than this are at most a notice, whatever their number.
 const MIN_CORES: f64 = 0.05;
-/// Programs that use less CPU are never critical.
+/// Programs that use less CPU than this are never critical.
 const MIN_CRITICAL_CORES: f64 = 0.25;
 /// If a program uses less CPU than this, starting it is a large part of its cost (judgement; a start takes 1 to 2 ms).
 const SHORT_MSEC: f64 = 20.0;
@@ -277,7 +277,7 @@ fn busiest<'a, 'n>(names: &'a [Named<'n>]) -> Option<&'a Named<'n>> {
 /// Maximum number of programs that a title names.
 const MAX_IN_TITLE: usize = 2;
 
-/// A program with less CPU is listed without its CPU, in cores.
+/// Minimum CPU of a program that is listed with its CPU, in cores.
 const MIN_NAMED_CORES: f64 = 0.005;
 
 /// Lists the programs with the most CPU: `ffmpeg 1.40, sh 0.02`.

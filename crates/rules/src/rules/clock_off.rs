@@ -1,7 +1,7 @@
 //! BT021: the VM's clock and the host's disagree.
 //!
-//! After a step of the host's time, a VM that may not warp runs its clock, and all timers, up to 1 % fast or slow until the two agree. That
-//! takes 100 seconds for each second. Without time correction, the VM's clock jumps with the host's.
+//! The host's time may be stepped. A VM that may not warp then runs its clock, and all timers, up to 1 % fast or slow until the two agree.
+//! Correcting one second takes 100 seconds. Without time correction, the VM's clock jumps with the host's.
 
 use beamtune_model::units::SECOND_NS;
 use beamtune_model::{

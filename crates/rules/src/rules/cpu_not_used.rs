@@ -279,7 +279,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     Ok(Judgement::found(remedies.into_iter().fold(draft, Draft::fix)))
 }
 
-/// Maximum number of processes that are named of those that take turns.
+/// Maximum number of named processes that take turns.
 const MAX_RUNNING: usize = 3;
 
 /// A process with a smaller share of all reductions is not among those that take turns (judgement).

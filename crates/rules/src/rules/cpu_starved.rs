@@ -77,7 +77,7 @@ const SURELY_THROTTLED: f64 = 0.5;
 enum Cause {
     /// Nothing: a quota throttled the VM.
     Quota,
-    /// The VM's own threads, more than there are CPUs.
+    /// The VM's own threads: more of them were runnable than it has CPUs.
     OwnThreads,
     /// External programs that the VM started.
     Programs,
@@ -186,8 +186,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     ))
 }
 
-/// Run-queue delay of schedulers that had work, in cores: for each, no longer than it was active. Measured: a VM on two CPUs with ten dirty
-/// I/O schedulers that spin after each job had a delay of four cores, and work for half a core.
+/// Run-queue delay of schedulers that had work, in cores: for each, no longer than it was active. Ten dirty I/O schedulers that spin after
+/// each job gave a VM on two CPUs a delay of four cores, with work for half a core (measured).
 fn with_work(period: &Period) -> Option<f64> {
     let threads = cpu::entities_of(period, metrics::THREAD_WAIT.group, kind::SCHEDULERS).into_iter();
     let each = threads.map(|entity| {

@@ -55,8 +55,8 @@ impl Dirty {
     /// not help.
     ///
     /// By default, as many of them are online as normal schedulers, so both together may want twice the quota. Measured on OTP 25 with a
-    /// quota of 1.35 cores and two normal schedulers: with two dirty ones, the group was throttled in 49 to 75 % of the periods, and
-    /// requests on normal schedulers waited for up to 128 ms. With one, it was never throttled, requests waited for up to 4 ms, and as much
+    /// quota of 1.35 cores and two normal schedulers: two dirty ones had the group throttled in 49 to 75 % of the periods. Requests on
+    /// normal schedulers then waited for up to 128 ms. With one, the group was never throttled, requests waited for up to 4 ms, and as much
     /// work was done.
     fn of(period: &Period, quota: f64) -> Option<Dirty> {
         let cores = view::thread_cores(period, &metrics::THREAD_CPU, &[kind::DIRTY_CPU]).ok()?;

@@ -1,9 +1,9 @@
 //! BT063: processes crash repeatedly, and are restarted.
 //!
-//! The agent's exit monitor sees some of the exits: those of children of busy supervisors, of processes that newly hold a registered name,
-//! and of sampled new processes. A normal exit (`normal`, `shutdown`, `{shutdown, _}`) is not a crash, however frequent. But a supervisor
-//! that restarts several children when one fails (`rest_for_one`, `one_for_all`) ends the others with `shutdown`. Their exits show how
-//! often the failing child exits, which may happen before it is monitored.
+//! The agent's exit monitor sees some of the exits. It monitors children of busy supervisors, new processes with registered names, and
+//! sampled new processes. A normal exit (`normal`, `shutdown`, `{shutdown, _}`) is not a crash, however frequent. But a supervisor that
+//! restarts several children when one fails (`rest_for_one`, `one_for_all`) ends the others with `shutdown`. Their exits show how often the
+//! failing child exits, which may happen before it is monitored.
 
 use std::collections::BTreeSet;
 
@@ -53,7 +53,7 @@ const MIN_SIBLINGS: usize = 2;
 /// If crashes are a smaller share of the exits of processes without a name, most of the work is done (judgement).
 const MIN_CRASH_SHARE: f64 = 0.1;
 
-/// More exits per second than this with the application's own reason are not intended (judgement).
+/// At a higher rate, exits with the application's own reason are not intended (judgement).
 const MAX_INTENDED_PER_S: f64 = 2.0;
 
 /// Maximum number of loops that are reported, most frequent first.

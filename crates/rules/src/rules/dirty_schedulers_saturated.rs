@@ -48,14 +48,15 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         let name = if io { "dirty I/O schedulers" } else { "dirty CPU schedulers" };
         healthy.push(format!("{name} busy {:.0} %", activity.mean() * 100.0));
         let Some(severity) = USE.of(period).severity(activity.mean()) else { continue };
-        // Busy threads without waiting jobs are fully used, but not too few.
+        // If no jobs wait, busy threads are fully used, but there are enough of them.
         let has_queue = waiting.is_some_and(|waiting| waiting >= 0.5);
         drafts.push(describe(period, severity, name, &activity, waiting, io).minor_if(!has_queue));
     }
     Ok(Judgement::found_or_healthy(drafts, healthy.join(", ")))
 }
 
-/// A thread that sleeps less often per second does not wait for a disk: each such read is a sleep, and the agent causes fewer (judgement).
+/// A thread that sleeps less often per second does not wait for a disk: each disk access is a sleep, and the agent causes fewer
+/// (judgement).
 const MIN_SLEEPS_PER_S: f64 = 0.2;
 
 /// A thread that uses less CPU does no work (judgement), in cores.

@@ -1,7 +1,7 @@
 //! BT074: processes wait in short steps outside the node: name resolution, connecting, a handshake, a sync to disk.
 //!
-//! A healthy step takes milliseconds, so a sample hardly ever finds a process in it. There are three findings: many processes in a step; a
-//! process that is nearly always in a step while its message queue is not empty; and a shared process of OTP or a library (`net_kernel`,
+//! A healthy step takes milliseconds, so a sample hardly ever finds a process in it. Many processes in a step are a finding. So is a single
+//! process that is nearly always in a step while its message queue is not empty. So is a shared process of OTP or a library (`net_kernel`,
 //! the code server, a logger handler) that is often in a step, because its callers wait as long.
 
 use beamtune_model::{
@@ -47,10 +47,10 @@ const QUEUED: Threshold = Threshold::new(
     },
 );
 
-/// A process is nearly always in a step if this share of its samples is, idle ones left out (judgement).
+/// A process is nearly always in a step if at least this share of its samples shows it there, idle samples left out (judgement).
 const MIN_SHARE: f64 = 0.8;
 
-/// A shared process is reported if at least this share of the samples is in a step (judgement).
+/// A shared process is reported if at least this share of the samples shows it in a step (judgement).
 const MIN_SHARED_SHARE: f64 = 0.2;
 
 /// Minimum growth of a queue within the period, in messages (judgement).

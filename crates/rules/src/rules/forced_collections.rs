@@ -1,8 +1,8 @@
 //! BT032: a job repeatedly forces a GC of every process, as outdated advice recommends.
 //!
 //! Such a job works in rounds: the GC counter jumps by the number of processes from one sample to the next, and rises little between two
-//! jumps. Without a pause between rounds there are no jumps. Then a process must be sampled in `erlang:garbage_collect/1,2` while every
-//! process is collected at least once a second on average.
+//! jumps. Without a pause between rounds there are no jumps. In that case a process must be sampled in `erlang:garbage_collect/1,2` while
+//! every process is collected at least once a second on average.
 
 use beamtune_model::{
     Account, Code, Confidence, Cost, Evidence, Group, Missing, Period, ProcessUse, Scale, Signal, Threshold,

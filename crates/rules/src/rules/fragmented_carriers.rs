@@ -41,12 +41,12 @@ const SHARE: Threshold = Threshold::new(
     },
 );
 
-/// Carriers with at least this utilization are used as well as in any allocator.
+/// Carriers with this utilization or above are not reported: no allocator uses them much better.
 const GOOD_UTILIZATION: f64 = 0.75;
 
-/// Less free memory is not worth a change.
+/// Minimum free memory that is reported.
 const MIN_FREE_BYTES: f64 = 32e6;
-/// Less free memory is a notice (judgement).
+/// Minimum free memory for a warning (judgement).
 const MIN_WARNING_BYTES: f64 = 100e6;
 
 /// At this utilization or above, a finding is a notice: the VM itself regards such carriers as used. It begins to share carriers of heaps
@@ -55,7 +55,7 @@ const HALF_USED: f64 = 0.5;
 /// More free memory than this is a warning at any utilization (judgement).
 const MAX_NOTICE_BYTES: f64 = 1e9;
 
-/// Blocks filled the carriers once if their peak was at least this share of the peak of the carriers.
+/// Blocks once filled the carriers if their peak was at least this share of the peak of the carriers.
 const PEAK_UTILIZATION: f64 = 0.70;
 /// The peak is over if the blocks are at most this share of it now.
 const AFTER_PEAK_SHARE: f64 = 0.60;
@@ -65,16 +65,16 @@ const MOSTLY_LAZY_FREE: f64 = 0.5;
 /// Minimum share of memory freed with MADV_FREE that is mentioned.
 const MIN_LAZY_FREE: f64 = 0.1;
 
-/// The smallest largest-multiblock-carrier size that is worth the mapping calls (`+M<S>lmbcs`, in kB).
+/// Smallest maximum size of multiblock carriers that is worth the mapping calls (`+M<S>lmbcs`, in kB).
 const SMALL_CARRIER_KB: f64 = 256.0;
 
-/// Threshold below which blocks of up to 2 MB share carriers (`+M<S>sbct`, in kB).
+/// Singleblock threshold with which blocks of up to 2 MB share carriers (`+M<S>sbct`, in kB).
 const SHARING_SBCT_KB: f64 = 2_048.0;
 
 /// Maximum and default number of singleblock carriers that an instance may map as mseg segments (`+M<S>mmsbc`); others come from malloc.
 const MAX_SINGLEBLOCK: usize = 8_192;
 const DEFAULT_SINGLEBLOCK: usize = 256;
-/// Each of these is a mapping, of which a process has at most 65,530 (vm.max_map_count). About half of these are for one allocator.
+/// Each of these carriers is a mapping. A process has at most 65,530 mappings (vm.max_map_count); one allocator may use about half of them.
 const MAX_MAPPINGS: usize = 30_000;
 
 /// Utilization below which all schedulers share a carrier (`+M<S>acul`, in %).
@@ -104,7 +104,7 @@ struct Sparse<'a> {
 }
 
 impl Sparse<'_> {
-    /// Whether blocks filled the carriers once, and most of those blocks are gone.
+    /// Whether blocks once filled the carriers, and most of those blocks are gone.
     fn after_peak(&self) -> bool {
         let (carriers, blocks) = self.allocator.mbcs_largest;
         let now = self.allocator.multiblock().blocks_size as f64;

@@ -44,7 +44,7 @@ const SHARE: Threshold = Threshold::new(
     },
 );
 
-/// Less GC is not worth a change.
+/// Minimum GC that is reported, in cores.
 const MIN_CORES: f64 = 0.10;
 
 /// Advised first heap as a multiple of the heap that a process has: room to grow before the next GC.
@@ -52,11 +52,11 @@ const HEAP_ROOM: f64 = 1.5;
 
 /// GCs may contend for the shared allocator if they take at least this share of the time of dirty CPU schedulers.
 const MIN_DIRTY_SHARE: f64 = 0.13;
-/// Minimum mean number of dirty CPU schedulers in GC at the same time. (A node hung with 13–36 % of many of them, and one allocator.)
+/// Minimum mean number of dirty CPU schedulers in GC at the same time. (A node with many of them and one allocator hung at 13–36 % GC.)
 const MIN_DIRTY_CORES: f64 = 1.0;
 
-/// Largest first heap advised for all processes of a kind, in words. Beyond it live data are the cost, and small processes would take as
-/// much.
+/// Largest first heap advised for all processes of a kind, in words. With larger heaps, live data are the cost, and small processes would
+/// take as much memory.
 const MAX_KIND_HEAP_WORDS: i64 = memory::LARGE_HEAP_WORDS;
 
 /// Largest first heap advised for a single process, in words: 64 MB. The young heap is allocated in addition to the old one (judgement).
@@ -93,7 +93,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     }
     let Some(severity) = SHARE.of(period).severity(share) else { return Ok(Judgement::Healthy(sentence)) };
     let culprit = Culprit::of(period);
-    // Processes at priority low use spare CPU time.
+    // Processes at priority low use only spare CPU time.
     let small = view::is_little_cpu(period, gc) || culprit.is_of_low_priority();
 
     let forced = Forced::of(period);

@@ -41,7 +41,7 @@ const RISE: Threshold = Threshold::new(
 /// A process with at least this share of all reductions dominates the node (judgement).
 const MIN_SHARE: f64 = 0.25;
 
-/// Less work does no harm yet (judgement), in cores.
+/// Minimum work of the process, in cores: less does no harm yet (judgement).
 const MIN_CORES: f64 = 0.1;
 
 /// Minimum of the slope's lower bound, as a share of the slope. A wider interval is noise (judgement).

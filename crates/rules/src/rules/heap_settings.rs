@@ -44,10 +44,10 @@ const FIRST_HEAPS: Threshold = Threshold::new(
     Scale { notice: 0.10, warning: 0.30, critical: 0.80, source: "judgement: less would hardly be missed" },
 );
 
-/// A fullsweep of a smaller heap costs next to nothing (judgement: 0.5 MB are copied in about 100 µs).
+/// A fullsweep of a smaller heap costs next to nothing (judgement: copying 0.5 MB takes about 100 µs).
 const MIN_SWEPT_WORDS: i64 = 65_536;
 
-/// Less memory in minimum heaps is not worth a finding (judgement).
+/// Minimum memory in minimum heaps that is reported (judgement).
 const MIN_BYTES: f64 = 100e6;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
@@ -115,13 +115,13 @@ fn full_sweeps(period: &Period, after: i64) -> Option<Draft> {
 const MIN_KIND_ROWS: usize = 10;
 const MIN_KIND_SHARE: f64 = 0.5;
 
-/// A first heap is set intentionally if it is at least this multiple of the VM's default, and at least this many words, or 32 kB
+/// A first heap is regarded as intentional if it is at least this multiple of the VM's default, and at least [`MIN_FIRST_WORDS`]
 /// (judgement).
 const MIN_KIND_FACTOR: i64 = 10;
 const MIN_FIRST_WORDS: i64 = 4_096;
 
-/// Young and old heap together may reach this multiple of the first heap without having grown, because a GC copies into a second heap of
-/// the same size (judgement).
+/// Young and old heap together may reach this multiple of the first heap without having grown (judgement). A GC copies into a second heap
+/// of the same size.
 const MAX_UNGROWN: i64 = 4;
 
 /// Drafts a finding about a large min_heap_size with which processes of one kind are started.

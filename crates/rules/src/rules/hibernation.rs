@@ -40,7 +40,7 @@ const SHARE: Threshold = Threshold::new(
     },
 );
 
-/// Less GC is not worth a change (judgement, as in gc-share), in cores.
+/// Minimum GC that is reported, in cores (judgement, as in gc-share).
 const MIN_CORES: f64 = 0.10;
 
 /// Maximum number of kinds of processes that a finding names.

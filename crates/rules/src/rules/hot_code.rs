@@ -30,16 +30,17 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// A smaller share of the CPU that the node may use passes, unless it is at least [`MAX_PASSED_CORES`] (judgement).
+/// Code with a smaller share of the CPU that the node may use is not reported, unless it uses at least [`MAX_PASSED_CORES`] (judgement).
 const MIN_SHARE: f64 = 0.15;
 
-/// About the CPU that one process can use (judgement).
+/// CPU use that is always reported: about what one process can use (judgement).
 const MAX_PASSED_CORES: f64 = 0.7;
 
-/// Less CPU passes on any node (judgement), in cores.
+/// Minimum CPU use that is reported on any node, in cores (judgement).
 const MIN_CORES: f64 = 0.1;
 
-/// If run-queue delay has at least this share, the available CPU is what schedulers used and waited for (judgement, as in cpu-starved).
+/// If run-queue delay has at least this share, the CPU that schedulers used and waited for is taken as the CPU of the node (judgement, as
+/// in cpu-starved).
 const STARVED_SHARE: f64 = 0.15;
 
 /// Kinds of processes with a smaller share of the samples are not named (judgement).

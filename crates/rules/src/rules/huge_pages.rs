@@ -35,7 +35,7 @@ const UNUSED: Threshold = Threshold::new(
     },
 );
 
-/// Less unused memory is not worth a change of the host.
+/// Minimum unused memory that is worth a change of the host.
 const MIN_BYTES: f64 = 256.0 * (1 << 20) as f64;
 
 /// Minimum memory in huge pages, as a share of the unused memory that is attributed to them.
