@@ -103,6 +103,7 @@ pub fn length(period: &Period) -> Option<Nanos> {
     period.lock_session.as_ref().map(|session| session.length).filter(|length| *length > 0)
 }
 
+/// Describes a class by its rows: those of the whole class, and those of single locks.
 fn contender(period: &Period, class: &str, rows: &[&LockRow], length: Option<Nanos>) -> Contender {
     let (whole, single): (Vec<_>, Vec<_>) = rows.iter().copied().partition(|row| row.id.is_none());
     let is_whole = !whole.is_empty();
@@ -142,6 +143,7 @@ fn share(waited: Nanos, length: Option<Nanos>) -> Option<f64> {
     length.map(|length| waited as f64 / length as f64)
 }
 
+/// The place in the source with the longest wait, and its share of the wait.
 fn place(rows: &[&LockRow], waited: Nanos) -> Option<(String, i64, f64)> {
     let mut places: HashMap<(&str, i64), Nanos> = HashMap::new();
     for row in rows {

@@ -32,10 +32,12 @@ pub(crate) struct Sign {
     pub shown: bool,
 }
 
+/// A condition for the bug, if it holds.
 fn needs(holds: bool, seen: impl Into<String>) -> Option<Sign> {
     holds.then(|| Sign { seen: seen.into(), shown: false })
 }
 
+/// An effect of the bug, if it shows.
 fn shows(holds: bool, seen: impl Into<String>) -> Option<Sign> {
     holds.then(|| Sign { seen: seen.into(), shown: true })
 }
@@ -320,6 +322,7 @@ fn rows(period: &Period) -> impl Iterator<Item = &ProcessRow> {
     period.processes.iter().filter_map(|process| process.row.as_ref())
 }
 
+/// A condition: a process keeps its messages off the heap, by its own setting or by the node's default.
 fn off_heap(period: &Period) -> Option<Sign> {
     let default = period.facts.get(facts::MESSAGE_QUEUE_DATA) == Some("off_heap");
     // OTP's own processes exist on every node, so they are no sign.
@@ -340,6 +343,7 @@ fn off_heap(period: &Period) -> Option<Sign> {
     }
 }
 
+/// Whether the node has distribution connections.
 fn distributed(period: &Period) -> bool {
     !period.entities(Group::Dist).is_empty()
 }

@@ -24,6 +24,7 @@ pub(crate) fn join(verdicts: &mut [Verdict], period: &Period) {
     }
 }
 
+/// Groups findings by kind and unit, and joins each group.
 fn by_kind(found: Vec<Finding>, period: &Period) -> Vec<Finding> {
     let mut groups: Vec<(Option<Kind>, Vec<Finding>)> = Vec::new();
     for mut finding in found {
@@ -46,11 +47,13 @@ fn by_kind(found: Vec<Finding>, period: &Period) -> Vec<Finding> {
 /// Unit of the first number, and the claim. Findings of one rule that differ in these are not joined.
 type Measured = (Option<Unit>, Option<(Account, Option<Use>, Discriminant<Cost>)>);
 
+/// Findings with the same value may be joined.
 fn measured(finding: &Finding) -> Measured {
     let unit = finding.evidence.first().map(|evidence| evidence.unit);
     (unit, finding.claim.map(|claim| (claim.account, claim.part, discriminant(&claim.cost))))
 }
 
+/// Joins the findings of a group into one, which is about their kind of processes.
 fn joined(kind: Option<Kind>, mut group: Vec<Finding>) -> Vec<Finding> {
     let Some(kind) = kind.filter(|_| group.len() > 1) else { return group };
     let cost = |finding: &Finding| finding.claim.map_or(0.0, |claim| claim.cost.value());

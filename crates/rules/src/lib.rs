@@ -67,6 +67,7 @@ pub fn is_for_memory(code: &str) -> bool {
     rule(code).is_some_and(|rule| rule.topics.contains(&Topic::Memory))
 }
 
+/// Evaluates some of the rules for a period, and relates their findings to each other.
 fn by(rules: impl Iterator<Item = &'static Rule>, period: &Arc<Period>, limit: Duration) -> Diagnosis {
     let rules: Vec<&'static Rule> = rules.collect();
     let (totals, judged) = (guarded(period, totals), Arc::clone(period));
@@ -111,6 +112,7 @@ fn faulty(rule: &Rule, fault: Fault) -> Outcome {
     }
 }
 
+/// Evaluates one rule. Missing data become "not judged".
 fn judge(rule: &Rule, period: &Period, totals: &Totals) -> Outcome {
     if period.is_crash_dump() && !rule.judges_dumps {
         return Outcome::NotJudged {

@@ -121,6 +121,7 @@ fn relations() -> impl Iterator<Item = &'static Relation> {
     cpu::FIRST.iter().chain(table::relations()).chain(cpu::LAST)
 }
 
+/// Finds the cause in the table of pairs of rules.
 fn by_pairs(verdicts: &[Verdict], effect: &Finding) -> Option<Follows> {
     relations().filter(|relation| relation.effects.contains(&effect.code.0)).find_map(|relation| {
         let is_cause = |cause: &&Finding| {

@@ -320,6 +320,7 @@ impl Draft {
         if applies { self.fix(remedy()) } else { self }
     }
 
+    /// Turns the draft into a finding: adds code, name, level and share.
     pub(crate) fn finish(self, rule: &Rule, totals: &Totals) -> Finding {
         let share = self.share.or_else(|| totals.share(self.cost?));
         let confidence = self.confidence.unwrap_or(rule.confidence).max(rule.confidence);

@@ -95,6 +95,7 @@ pub fn parse(file: &str, text: &str) -> Result<Thresholds, Invalid> {
     }
 }
 
+/// State of the parser: the text, the errors so far, and the changed thresholds.
 struct Reading<'t> {
     text: &'t str,
     /// Line numbers, from 1, and what is wrong there.
@@ -108,6 +109,7 @@ impl Reading<'_> {
         self.faults.push((before.matches('\n').count() + 1, message.into()));
     }
 
+    /// Parses all sections of a file.
     fn sections(&mut self, document: &DeTable<'_>) {
         let mut known: BTreeMap<&str, Vec<&'static Threshold>> = BTreeMap::new();
         for (threshold, _) in all() {
@@ -124,6 +126,7 @@ impl Reading<'_> {
         }
     }
 
+    /// Parses the thresholds of a section.
     fn section(&mut self, thresholds: &[&'static Threshold], table: &DeTable<'_>) {
         let names: Vec<&str> = thresholds.iter().map(|threshold| split(threshold.name).1).collect();
         for (key, value) in table {
@@ -139,6 +142,7 @@ impl Reading<'_> {
         }
     }
 
+    /// Parses the levels of a threshold.
     fn levels(&mut self, threshold: &'static Threshold, levels: &DeTable<'_>, at: Range<usize>) {
         let usual = threshold.usual();
         let mut set = Scale { source: CHANGED, ..usual };
@@ -180,6 +184,7 @@ impl Reading<'_> {
     }
 }
 
+/// A number that is not negative; `None` for any other value.
 fn number(value: &Spanned<DeValue<'_>>) -> Option<f64> {
     let number = match value.get_ref() {
         DeValue::Integer(whole) => i64::from_str_radix(whole.as_str(), whole.radix()).ok()? as f64,

@@ -63,6 +63,7 @@ fn series(period: &Period) -> Vec<(String, Vec<(f64, f64)>)> {
     all
 }
 
+/// Metrics that add up to the size of an allocator's carriers, and of its blocks.
 const CARRIERS: [&Metric; 3] =
     [&metrics::MBCS_CARRIERS_SIZE, &metrics::POOL_CARRIERS_SIZE, &metrics::SBCS_CARRIERS_SIZE];
 const BLOCKS: [&Metric; 3] =
@@ -93,6 +94,7 @@ fn by_allocator<'p>(period: &'p Period, sum: [&Metric; 3]) -> BTreeMap<&'p str, 
     sums.into_iter().map(|(allocator, sums)| (allocator, whole(sums))).collect()
 }
 
+/// Describes how a series changed; `None` without readings.
 fn movement(period: &Period, what: String, points: &[(f64, f64)]) -> Option<Movement> {
     let (&(_, first), &(_, last)) = (points.first()?, points.last()?);
     let values = || points.iter().map(|point| point.1);
@@ -131,6 +133,7 @@ fn happened(period: &Period, at: Nanos, points: &[(f64, f64)]) -> Option<String>
     Some(format!("{} {}{detail}", event.kind, event.subject))
 }
 
+/// Finds a daily pattern, if there is one.
 fn daily(period: &Period, points: &[(f64, f64)]) -> Option<Daily> {
     let life = period.incarnation.as_ref()?;
     // In wall-clock time, so that hours are hours of the day.

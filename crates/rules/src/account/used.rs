@@ -86,6 +86,7 @@ impl Shares {
         }
     }
 
+    /// Lists the parts of each use as text, largest first.
     fn told(self) -> Vec<Share> {
         let share = |(what, mut parts): (Use, Vec<(String, f64)>)| {
             let cores: f64 = parts.iter().map(|(_, cores)| cores).sum();

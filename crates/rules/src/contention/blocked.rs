@@ -180,6 +180,7 @@ pub fn judge(times: Times) -> Blocked {
     Blocked { times, answer, why }
 }
 
+/// The verdict from the times of threads of one kind, with its reason.
 fn answer(times: &Times) -> (Answer, Why) {
     let sleeps = times.sleeps_per_second();
     let Some(awake) = times.awake_share() else {

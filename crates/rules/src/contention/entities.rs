@@ -91,6 +91,7 @@ pub fn entities(period: &Period, class: &str, rows: &[&LockRow], length: Option<
     entities
 }
 
+/// Describes an owner by the rows of its locks.
 fn entity(period: &Period, class: &str, id: &str, rows: &[&LockRow], length: Option<Nanos>) -> Entity {
     let what = What::of(class, id);
     let mut counts = Counts { locks: locks(rows), ..Counts::default() };

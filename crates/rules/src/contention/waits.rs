@@ -110,6 +110,7 @@ fn built_in(function: &str) -> Option<String> {
     is_arity.then(|| format!("{module}:{}/{arity}", &name[module.len() + 1..]))
 }
 
+/// The lock class by the innermost known function of a stack.
 fn class(stack: &[String]) -> Option<&'static str> {
     let of = |function: &String| {
         PREFIXES.iter().find(|(prefix, _)| function.starts_with(prefix)).map(|(_, class)| *class)

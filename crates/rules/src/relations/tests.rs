@@ -9,6 +9,7 @@ fn finding(code: &'static str, severity: f64, title: &str) -> Finding {
     Finding { subject, ..Finding::bare(Code(code), severity) }
 }
 
+/// Gives a finding this signal and no other.
 fn with(signal: Signal, finding: Finding) -> Finding {
     Finding { signals: vec![signal], ..finding }
 }

@@ -149,6 +149,7 @@ struct Unreferenced<'p> {
     growing_table: Option<&'p TableRow>,
 }
 
+/// Finds out what holds the binaries that no process refers to.
 fn unreferenced(period: &Period, resident: f64) -> OtherHolder {
     let found = |draft: Option<Draft>| {
         draft.map_or(OtherHolder::Negligible, |draft| OtherHolder::Found(Box::new(draft)))
@@ -473,6 +474,7 @@ fn holder_row<'p>(period: &'p Period, process: &ProcessUse) -> Option<&'p Holder
     period.holders.iter().find(|holder| holder.pid == process.pid && holder.skipped.is_none())
 }
 
+/// Drafts a finding about a process that keeps binaries alive.
 fn draft(
     period: &Period,
     severity: f64,

@@ -134,6 +134,7 @@ impl Stall {
     }
 }
 
+/// Drafts a finding about a connection that stalled.
 fn stalled(period: &Period, node: &str, stall: &Stall, rate: Option<f64>) -> Draft {
     let Stall { bytes, samples, .. } = *stall;
     let seconds = stall.length as f64 / SECOND_NS as f64;
@@ -278,6 +279,7 @@ fn suspensions(
     )
 }
 
+/// The limit of the distribution buffer.
 fn limit(period: &Period) -> Option<Evidence> {
     let bytes = period.fact_number(facts::DIST_BUF_BUSY_LIMIT).ok()?;
     Some(Evidence::number("limit (+zdbbl)", bytes as f64, Unit::Bytes))

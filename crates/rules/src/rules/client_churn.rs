@@ -173,6 +173,7 @@ impl Churn {
     }
 }
 
+/// Drafts a finding about churn of connections, channels or queues.
 fn churn(period: &Period, churn: &Churn, (opened, closed): (f64, f64)) -> Option<Draft> {
     let scale = churn.opened_per_s.of(period);
     let severity = scale.severity(opened).filter(|_| closed >= MIN_CLOSED_SHARE * opened)?;
@@ -286,6 +287,7 @@ fn leak(period: &Period) -> Option<Draft> {
     )))
 }
 
+/// Drafts a finding about failed logins.
 fn failed(period: &Period) -> Option<Draft> {
     let failed = broker::total(period, &metrics::BROKER_LOGINS_FAILED)?;
     let severity = FAILED.of(period).severity(failed)?;

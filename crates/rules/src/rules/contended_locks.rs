@@ -61,6 +61,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     })
 }
 
+/// Evaluates lock counts.
 fn by_counts(period: &Period) -> Judgement {
     if period.locks.is_empty() {
         return Judgement::NotJudged {

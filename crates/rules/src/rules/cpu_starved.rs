@@ -354,6 +354,7 @@ fn minor_cores(period: &Period) -> f64 {
     if view::quota_cores(period).is_some() { MIN_CORES } else { MINOR_CORES }
 }
 
+/// Drafts a finding about steal.
 fn steal(period: &Period) -> Option<Draft> {
     let steal = period.cores(&metrics::CPU_STEAL, "").ok()?;
     let busy = period.cores(&metrics::CPU_BUSY, "").ok()?;

@@ -145,6 +145,7 @@ fn has_known_parent(row: &ExitRow) -> bool {
     row.parent_name.is_some() || row.parent_call.is_some()
 }
 
+/// Name and initial call of the parent, which identify it.
 fn parent_of(row: &ExitRow) -> (Option<&str>, Option<&str>) {
     (row.parent_name.as_deref(), row.parent_call.as_deref())
 }
@@ -262,6 +263,7 @@ fn unseen(period: &Period, loops: &[Loop<'_>]) -> Vec<Draft> {
     drafts
 }
 
+/// Drafts a finding about restarts without an observed crash.
 fn describe_unseen(
     period: &Period,
     row: &ExitRow,

@@ -64,6 +64,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     ))
 }
 
+/// The flag as users write it: with a plus sign.
 fn written(word: &str) -> String {
     match word.strip_prefix('-') {
         Some(name) if name.starts_with(|c: char| c.is_ascii_alphabetic()) => format!("+{name}"),

@@ -92,6 +92,7 @@ enum Set {
     SingleBlock,
 }
 
+/// Carriers of one kind of an allocator, with low utilization.
 struct Sparse<'a> {
     allocator: &'a Allocator,
     set: Set,

@@ -101,6 +101,7 @@ fn grows(trend: &Trend, points: &[(f64, f64)]) -> bool {
     trend.p < 0.01 && trend.low > 0.0 && grown >= MIN_GROWTH_MESSAGES.min(MIN_GROWTH * last.1)
 }
 
+/// Drafts a finding about a queue that grows.
 fn growing(period: &Period, process: &ProcessUse, severity: f64, last: f64, trend: &Trend) -> Draft {
     let subject = process.subject();
     let wait = QueueWait::of(period, process);
@@ -219,6 +220,7 @@ fn advise_waiting(draft: Draft, period: &Period, wait: &QueueWait, is_own: bool)
     }
 }
 
+/// Adds remedies for a process that works all the time.
 fn advise_busy(draft: Draft, period: &Period, is_own: bool) -> Draft {
     draft
         .fix(remedy::of(
@@ -239,6 +241,7 @@ fn advise_busy(draft: Draft, period: &Period, is_own: bool) -> Draft {
         })
 }
 
+/// Drafts a finding about a long queue that does not grow.
 fn steady(period: &Period, process: &ProcessUse, severity: f64, last: f64) -> Draft {
     // A queue is recorded only while it is among the longest, and while its process answers.
     let is_known = process.queue.points().len() >= MIN_POINTS;

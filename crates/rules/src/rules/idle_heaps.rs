@@ -216,6 +216,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     ))
 }
 
+/// Whether a process is of the same kind as another one, by its initial call.
 fn is_alike(process: &ProcessUse, row: &ProcessRow) -> bool {
     process
         .row
@@ -223,6 +224,7 @@ fn is_alike(process: &ProcessUse, row: &ProcessRow) -> bool {
         .is_some_and(|other| other.initial_call.is_some() && other.initial_call == row.initial_call)
 }
 
+/// Sum of the memory of processes, in bytes.
 fn bytes_of<'r>(rows: impl Iterator<Item = &'r ProcessRow>) -> f64 {
     rows.fold(0.0, |sum, row| sum + row.memory_bytes as f64)
 }

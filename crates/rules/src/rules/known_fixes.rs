@@ -184,6 +184,7 @@ impl Advice<'_> {
         }
     }
 
+    /// Adds the bugs as evidence, and the upgrade as the remedy.
     fn complete(&self, mut draft: Draft, defects: &[Defect]) -> Draft {
         draft = draft.about(Subject::Emulator { name: format!("ERTS {}", self.erts) });
         for (fix, until, sign) in defects {
