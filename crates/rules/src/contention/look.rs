@@ -120,7 +120,7 @@ impl Waited {
         Some(((self.share * (1.0 - relative)).max(0.0), (self.share * (1.0 + relative)).min(1.0)))
     }
 
-    /// For display.
+    /// The share as a sentence, for display.
     pub fn sentence(&self) -> String {
         format!(
             "schedulers waited for locks {}{:.0} % of their busy time, run-queue delay not included ({:.1} s sampled)",
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn without_samples_the_time_decides() {
+    fn without_samples_the_times_of_threads_decide() {
         assert_eq!(judged(&[schedulers(1.0, 0.2)], None), Answer::Yes);
         // They may have spun for a lock.
         assert_eq!(judged(&[schedulers(1.0, 0.95)], None), Answer::NotSure);
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_starved_host_few_long_sleeps_are_no_contention() {
+    fn on_a_starved_host_few_long_sleeps_are_not_contention() {
         let mut starved = schedulers(1.0, 0.2);
         starved.times.queued = Some(SECOND_NS + SECOND_NS / 2);
         let judged = |kinds: &[Blocked]| look(kinds, how::SLEEP, Some(0.1), false).answer;

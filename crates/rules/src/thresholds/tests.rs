@@ -32,7 +32,7 @@ fn every_threshold_in_the_source_is_listed_once_and_belongs_to_a_rule() {
         assert_eq!(
             bare,
             None,
-            "{}: give it a name (Threshold::new), so that it can be changed",
+            "{}: a threshold needs a name (Threshold::new), so that users can change it",
             path.display()
         );
         for (index, _) in text.match_indices("Threshold::new(") {
@@ -41,7 +41,7 @@ fn every_threshold_in_the_source_is_listed_once_and_belongs_to_a_rule() {
         }
     }
     let listed: Vec<_> = all().iter().map(|(threshold, _)| threshold.name.to_owned()).collect();
-    assert_eq!(listed.iter().cloned().collect::<BTreeSet<_>>(), written, "listed in Rule::thresholds");
+    assert_eq!(listed.iter().cloned().collect::<BTreeSet<_>>(), written, "each is listed in Rule::thresholds");
     assert_eq!(listed.len(), written.len());
 }
 
