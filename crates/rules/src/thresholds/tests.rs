@@ -165,7 +165,7 @@ fn number(cell: &str) -> Option<f64> {
 }
 
 #[test]
-fn pages_and_code_have_the_same_thresholds() {
+fn the_pages_have_the_thresholds_of_the_code() {
     for (threshold, rules) in all() {
         for rule in rules {
             let path = root().join(format!("../../docs/rules/{}.md", rule.name));
