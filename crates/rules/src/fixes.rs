@@ -18,7 +18,7 @@ pub(crate) struct Fix {
     pub id: &'static str,
     /// The effect of the bug, without a full stop.
     pub what: &'static str,
-    /// The affected versions of ERTS as ascending ranges: from the first version up to the second, which has the fix.
+    /// The affected versions of ERTS as ascending ranges: from the first version up to, but not including, the second, which has the fix.
     pub affected: &'static [(&'static str, &'static str)],
     /// Finds a sign of the bug on this node; `None` if the bug can do no harm here, or nothing shows it.
     pub sign: fn(&Period) -> Option<Sign>,

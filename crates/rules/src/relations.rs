@@ -22,7 +22,7 @@ const OVERLOAD: &str = "BT065";
 /// A cause below this level explains nothing, unless its rule says otherwise.
 const MIN_LEVEL: Level = Level::Warning;
 
-/// Whether a finding may explain another one. A finding that only says where CPU time goes explains notices only, and follows from findings
+/// Whether a finding may explain another one. A finding that only says where CPU time goes explains only notices, and follows from findings
 /// of any level.
 fn explains(cause: &Finding, effect: &Finding) -> bool {
     let is_where_only = |finding: &Finding| finding.has(&Signal::WhereOnly);

@@ -407,8 +407,8 @@ pub fn emulator_flag(facts: &Facts, flag: &str) -> Flag {
     }
 }
 
-/// Initial call of every process that was started with a fun. The agent has such processes, too; if the others exit at once, it sees only
-/// its own.
+/// Initial call of every process that was started with a fun. The agent starts such processes, too. If all others exit immediately, it
+/// samples only its own.
 pub const ANY_FUN: &str = "erlang:apply/2";
 
 /// Mean queue length of a process in the samples that list it.

@@ -287,7 +287,7 @@ impl Unused<'_> {
 fn none_waits_of(period: &Period) -> Option<i64> {
     let waits = |place: &Stand| place.stack.first().is_some_and(|function| !stack::is_accept(function));
     let Stands { sampled, places, .. } = &period.stands;
-    // Processes that ran or were in a send have no stack here, nor have those with the rarest of many stacks.
+    // Processes that ran or were in a send have no stack here. Nor do processes with the rarest of many stacks.
     let told = places.iter().filter(|place| place.pid.is_none());
     let told = told.fold(0, |sum: i64, place| sum.saturating_add(place.count));
     (told > 0 && told >= *sampled && !blocking::waiting(period).any(waits)).then_some(*sampled)

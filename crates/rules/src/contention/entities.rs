@@ -148,8 +148,7 @@ fn title(period: &Period, what: What, id: &str, recorded: Option<&str>) -> Strin
     }
 }
 
-/// Run queues are numbered: those of the schedulers first, then the one of the dirty CPU schedulers, then the one of the dirty I/O
-/// schedulers.
+/// Run queues are numbered: first those of the schedulers, then the dirty CPU run queue, then the dirty I/O run queue.
 fn run_queue(period: &Period, id: &str) -> String {
     let schedulers = period.facts.number(facts::SCHEDULERS);
     match (id.parse::<i64>(), schedulers) {

@@ -1,8 +1,8 @@
 //! BT056: an async thread pool (`+A`) that nothing uses, or one that a driver keeps busy.
 //!
 //! Before OTP 21 these threads read and wrote files. Now dirty I/O schedulers do that, and a pool of 64 or 128 threads is a leftover of an
-//! old configuration. Only linked-in drivers that call `driver_async` use the pool. OTP has one such driver: that of file descriptors, for
-//! standard output that may block.
+//! old configuration. Only linked-in drivers that call `driver_async` use the pool. OTP has one such driver, the one for file descriptors,
+//! for standard output that may block.
 
 use beamtune_model::{
     Account, Code, Evidence, Missing, Period, Scale, Subject, Threshold, Unit, facts, metrics,

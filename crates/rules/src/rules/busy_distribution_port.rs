@@ -121,8 +121,7 @@ impl Stall {
         let since = output.map_or(queue.held_since, |output| queue.held_since.max(output.held_since));
         let samples = output.map_or(queue.held, |output| queue.held.min(output.held));
         let length = queue.last.t.saturating_sub(since);
-        // If many processes are suspended all the time, some connection makes progress. Without its output, none can be reported as
-        // stalled.
+        // If many processes are suspended all the time, some connection makes progress. Without an output counter, it may be this one.
         let may_move =
             output.is_none() && suspended_per_s.is_some_and(|rate| rate >= RATE.of(period).warning);
         (is_recent && bytes > 0 && length >= MIN_STALL && !may_move).then_some(Stall {

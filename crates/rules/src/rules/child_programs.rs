@@ -244,7 +244,7 @@ const MODULES: [(&[&str], &str); 7] = [
     (&["ps", "free", "df", "uptime", "nproc"], "os_mon (cpu_sup, memsup, disksup)"),
 ];
 
-/// What to do in place of starting these programs repeatedly.
+/// What to do instead of starting these programs repeatedly.
 fn in_place_of(names: &[&str]) -> String {
     let known = names.iter().find_map(|name| {
         let (_, module) = MODULES.iter().find(|(programs, _)| programs.contains(name))?;

@@ -35,7 +35,8 @@ const PERIODS: Threshold = Threshold::new(
     },
 );
 
-/// If less was throttled, the share of periods is meaningless: for an idle group, the kernel counts only the few periods in which it runs.
+/// If less time was throttled, the share of periods is meaningless: for an idle group, the kernel counts only the few periods in which it
+/// runs.
 const MIN_CORES: f64 = 0.01;
 
 /// Dirty CPU schedulers that use at least this share of the quota are part of the cause.

@@ -24,7 +24,7 @@ pub const RULE: Rule = Rule {
 };
 
 /// The linter's rule for values with an unexpected effect. Its other rules are about flags without effect, which harm only users who rely
-/// on them.
+/// on these flags.
 const TRAP: &str = "BF015";
 /// The linter's rule for a flag that a later one overrides.
 const OVERRIDDEN: &str = "BF008";

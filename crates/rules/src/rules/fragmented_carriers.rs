@@ -60,7 +60,7 @@ const PEAK_UTILIZATION: f64 = 0.70;
 /// The peak is over if the blocks are at most this share of it now.
 const AFTER_PEAK_SHARE: f64 = 0.60;
 
-/// Never critical if at least this share of the free memory is freed with MADV_FREE: the kernel takes that memory when it needs it.
+/// A finding is never critical if this share of the free memory is freed with MADV_FREE: the kernel takes that memory when it needs it.
 const MOSTLY_LAZY_FREE: f64 = 0.5;
 /// Minimum share of memory freed with MADV_FREE that is mentioned.
 const MIN_LAZY_FREE: f64 = 0.1;

@@ -1,4 +1,4 @@
-//! BT011: GC takes much of the schedulers' work.
+//! BT011: GC takes a large share of the schedulers' work.
 
 use std::collections::HashMap;
 

@@ -151,7 +151,8 @@ fn callers(period: &Period, process: &ProcessUse) -> String {
     })
 }
 
-/// Describes when its messages will have used up the remaining memory, if that is soon. Binaries that they refer to may make it sooner.
+/// Describes when the messages of the process will use up the remaining memory, if that is soon. Binaries that they refer to may make it
+/// sooner.
 fn time_left(period: &Period, process: &ProcessUse, per_second: f64) -> String {
     let weighed = period.messages.to.iter().filter(|(pid, _)| *pid == process.pid);
     let (messages, bytes) = weighed.fold((0, 0), |(messages, bytes), (_, size)| {

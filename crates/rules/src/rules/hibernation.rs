@@ -1,4 +1,4 @@
-//! BT078: processes hibernate too often, and the GC for it takes much of the CPU.
+//! BT078: processes hibernate too often, and the GC that this causes takes much of the CPU.
 //!
 //! Hibernation is a fullsweep into a heap without free space. Processes that stay hibernated are healthy, but hibernating for each message
 //! is expensive.
