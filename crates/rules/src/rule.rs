@@ -119,7 +119,7 @@ impl Judgement {
         Judgement::Found(vec![draft])
     }
 
-    /// Returns the findings, or "healthy" if there are none.
+    /// Returns the findings, or "healthy" with this sentence if the list is empty.
     pub fn found_or_healthy(drafts: Vec<Draft>, sentence: impl Into<String>) -> Self {
         if drafts.is_empty() { Judgement::Healthy(sentence.into()) } else { Judgement::Found(drafts) }
     }

@@ -131,7 +131,7 @@ impl Unused<'_> {
         let steal = period.cores(&metrics::CPU_STEAL, "").unwrap_or(0.0);
 
         // A thread that waits for a process lock is asleep by msacc but active by scheduler wall time. One that waits for a table lock is
-        // awake by both. Msacc is on for a tenth of the time, and by chance may cover far too many bursts of work. Scheduler wall time is
+        // awake by both. Msacc is on for a tenth of the time, and may happen to cover far too many bursts of work. Scheduler wall time is
         // always on; a thread that is awake beyond it only spins or polls.
         let waiting: f64 = WHILE_WAITING.into_iter().map(|state| states.get(state)).sum();
         let awake = states.awake().max(active.cores()).min(active.cores() + waiting);
