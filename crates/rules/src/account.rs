@@ -1,5 +1,5 @@
-//! Where the CPU time that a node could use went: work by kind, busy wait, and why the rest was not used. The parts add up to the whole,
-//! and each is measured on its own.
+//! Accounts for the CPU time that a node could use: work by kind, busy wait, and why the rest was unused. Each part is measured separately,
+//! and the parts add up to the total.
 
 mod unused;
 mod used;
@@ -10,13 +10,13 @@ use beamtune_model::{CpuAccount, Missing, Period, Share, Use, metrics};
 
 use crate::view::{self, Capacity};
 
-/// The account of a period.
+/// Returns the CPU account of a period.
 pub fn account(period: &Period) -> Result<CpuAccount, Missing> {
     let capacity = view::capacity(period)?;
     let shares_used = used::used(period)?;
     let used: f64 = shares_used.iter().map(|share| share.cores).sum();
     let limit = capacity.allowed.min(capacity.quota.unwrap_or(f64::INFINITY));
-    // Clocks of threads and of the quota differ by some per mille.
+    // The clocks of threads and of the quota differ by a few per mille.
     let cores = limit.max(used);
     let unused = Unused::of(period, &capacity, used)?;
     let without_scheduler = (cores - used - unused.cores).max(0.0);
@@ -27,7 +27,7 @@ pub fn account(period: &Period) -> Result<CpuAccount, Missing> {
         cores: without_scheduler,
         how: format!("{:.0} schedulers online, {:.0} CPUs allowed", capacity.online, capacity.allowed),
     });
-    // Processes that ran while the VM had nothing to run did not delay it, but that CPU was not idle either.
+    // OS processes that ran while the VM had nothing to run did not delay it, but that CPU was not idle either.
     for (what, cores) in others(period, &capacity) {
         add_from_idle(&mut shares, what, cores);
     }
@@ -36,8 +36,8 @@ pub fn account(period: &Period) -> Result<CpuAccount, Missing> {
     Ok(CpuAccount { cores, seconds: period.seconds(), shares })
 }
 
-/// CPU used by processes other than the VM, in cores, within what the VM may use: external programs, which share its control group; other
-/// processes only where the VM may use the whole host, since it is not recorded on which CPUs they ran.
+/// CPU used by OS processes other than the VM, in cores, within what the VM may use. External programs share its control group. Other
+/// processes are counted only if the VM may use the whole host, because it is not recorded on which CPUs they ran.
 fn others(period: &Period, capacity: &Capacity) -> Vec<(Use, f64)> {
     let online = period.stat(&metrics::CPUS_ONLINE, "").map_or(f64::INFINITY, |stat| stat.mean());
     let is_whole_host = capacity.allowed >= online && capacity.quota.is_none();
@@ -49,7 +49,7 @@ fn others(period: &Period, capacity: &Capacity) -> Vec<(Use, f64)> {
         .collect()
 }
 
-/// Raises a share to `cores`, as long as idle ones suffice.
+/// Raises a share to `cores`, at the expense of idle shares and only as far as these suffice.
 fn add_from_idle(shares: &mut [Share], what: Use, cores: f64) {
     let known = shares.iter().find(|share| share.what == what).map_or(0.0, |share| share.cores);
     let mut missing = (cores - known).max(0.0);
@@ -66,7 +66,7 @@ fn add_from_idle(shares: &mut [Share], what: Use, cores: f64) {
     }
 }
 
-/// What limits the capacity, in words.
+/// Describes what limits the capacity.
 pub(crate) fn capacity_text(capacity: &Capacity) -> String {
     let quota = capacity.quota.map_or(String::new(), |quota| format!(", quota of {quota:.2} cores"));
     format!("{:.0} schedulers online, {:.0} CPUs allowed{quota}", capacity.online, capacity.allowed)

@@ -1,8 +1,9 @@
-//! Which locks threads wait for, what they belong to, and what helps: from lock counting, or from samples of waiting threads.
+//! Lock contention: which locks threads wait for, what owns these locks, and what helps. The data come from lock counting, or from samples
+//! of waiting threads.
 //!
-//! Lock counting names classes (`db_hash_slot`) and single locks by their owner (a table, a process, an allocator). Wait times are a share of
-//! the duration, summed over all threads, so they may exceed 100 %. What a class protects and what usually helps is data of the `flags` crate;
-//! this module joins it with facts of the node: the options of a table, the flags in effect, the release.
+//! Lock counting reports classes (`db_hash_slot`), and single locks by their owner (a table, a process, an allocator). Wait times are a
+//! share of the duration, summed over all threads, so they may exceed 100 %. What a class protects and what usually helps are data of the
+//! `flags` crate. This module joins them with facts of the node: table options, flags in effect, release.
 
 mod answers;
 pub mod blocked;
@@ -23,16 +24,16 @@ pub use waits::{NAMELESS, Operation, operations};
 pub struct Counts {
     /// Number of locks, a lower bound; 0 if unknown.
     pub locks: i64,
-    /// Attempts to take one.
+    /// Attempts to take a lock.
     pub tries: i64,
-    /// Attempts that found it taken.
+    /// Attempts that found the lock taken.
     pub collisions: i64,
-    /// Wait time of all threads together.
+    /// Wait time, summed over all threads.
     pub waited: Nanos,
 }
 
 impl Counts {
-    /// Adds the counts of a row, but not its number of locks: several rows may be of the same locks.
+    /// Adds the counts of a row, but not its number of locks: several rows may describe the same locks.
     fn add(&mut self, row: &LockRow) {
         self.tries = self.tries.saturating_add(row.tries);
         self.collisions = self.collisions.saturating_add(row.collisions);
@@ -48,11 +49,11 @@ impl Counts {
 /// A class of locks, with the owners of its locks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Contender {
-    /// As lock counting names it.
+    /// Name, as in lock counting.
     pub class: String,
     /// The kind of lock; empty if unknown.
     pub kind: String,
-    /// Of the whole class; if that was not recorded, of its recorded locks.
+    /// Counts of the whole class, or of its recorded locks if the class was not recorded.
     pub counts: Counts,
     /// Whether `counts` cover the whole class.
     pub is_whole: bool,
@@ -60,14 +61,14 @@ pub struct Contender {
     pub share: Option<f64>,
     /// File and line in the emulator's source with the longest wait, and its share of the wait; `None` if not recorded.
     pub place: Option<(String, i64, f64)>,
-    /// The owners of its locks, those with the longest wait first.
+    /// The owners of its locks, longest wait first.
     pub entities: Vec<Entity>,
     /// What it protects, and what helps.
     pub answer: Answer,
 }
 
 impl Contender {
-    /// Counts of the class without those of entities that have remedies of their own.
+    /// Counts of the class without those of owners that have remedies of their own.
     pub fn rest(&self) -> Counts {
         let apart = self.entities.iter().filter(|entity| entity.what.is_apart());
         apart.fold(self.counts, |rest, Entity { counts, .. }| Counts {
@@ -79,7 +80,7 @@ impl Contender {
     }
 }
 
-/// All classes with counts, those with the longest wait first.
+/// Returns all classes with counts, longest wait first.
 pub fn contenders(period: &Period) -> Vec<Contender> {
     let mut classes: HashMap<&str, Vec<&LockRow>> = HashMap::new();
     for row in &period.locks {
@@ -92,7 +93,7 @@ pub fn contenders(period: &Period) -> Vec<Contender> {
     contenders
 }
 
-/// The sort key, largest first.
+/// Sort key; the largest comes first.
 fn order(counts: &Counts) -> (Nanos, i64, i64) {
     (counts.waited, counts.collisions, counts.tries)
 }
@@ -102,6 +103,7 @@ pub fn length(period: &Period) -> Option<Nanos> {
     period.lock_session.as_ref().map(|session| session.length).filter(|length| *length > 0)
 }
 
+/// Describes a class by its rows: those of the whole class, and those of single locks.
 fn contender(period: &Period, class: &str, rows: &[&LockRow], length: Option<Nanos>) -> Contender {
     let (whole, single): (Vec<_>, Vec<_>) = rows.iter().copied().partition(|row| row.id.is_none());
     let is_whole = !whole.is_empty();
@@ -124,7 +126,7 @@ fn contender(period: &Period, class: &str, rows: &[&LockRow], length: Option<Nan
     }
 }
 
-/// The number of locks that the rows describe, a lower bound. A lock has a row for each of its places in the source.
+/// The number of locks that the rows describe, a lower bound. A lock has one row for each place in the source.
 fn locks(rows: &[&LockRow]) -> i64 {
     if rows.iter().all(|row| row.id.is_none()) {
         return rows.iter().map(|row| row.locks).max().unwrap_or(0);
@@ -141,6 +143,7 @@ fn share(waited: Nanos, length: Option<Nanos>) -> Option<f64> {
     length.map(|length| waited as f64 / length as f64)
 }
 
+/// The place in the source with the longest wait, and its share of the wait.
 fn place(rows: &[&LockRow], waited: Nanos) -> Option<(String, i64, f64)> {
     let mut places: HashMap<(&str, i64), Nanos> = HashMap::new();
     for row in rows {
@@ -154,22 +157,22 @@ fn place(rows: &[&LockRow], waited: Nanos) -> Option<(String, i64, f64)> {
     Some((file.to_owned(), line, sum as f64 / waited.max(1) as f64))
 }
 
-/// Locks with one remedy: those of a table or a process, or of a class that cannot be divided.
+/// Locks with a common remedy: those of a table or a process, or of a class that cannot be divided.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Thing {
     /// For display: `db_tab of the table sessions`.
     pub name: String,
     /// The class.
     pub class: String,
-    /// The entity that they belong to; `None`: all others of the class, or the whole class.
+    /// The owner of the locks; `None` for all other locks of the class, or for the whole class.
     pub id: Option<String>,
-    /// Wait time of all threads together.
+    /// Wait time, summed over all threads.
     pub waited: Nanos,
     /// As a share of the duration; `None` if the duration is unknown.
     pub share: Option<f64>,
 }
 
-/// What threads waited for, the longest wait first.
+/// Returns what threads waited for, longest wait first.
 pub fn things(period: &Period, contenders: &[Contender]) -> Vec<Thing> {
     let length = length(period);
     let thing = |class: &str, name, id, waited| Thing {
@@ -196,22 +199,22 @@ pub fn things(period: &Period, contenders: &[Contender]) -> Vec<Thing> {
     things
 }
 
-/// The waits that remain without the first ones of a list.
+/// Waits that would remain without the first locks of a list.
 ///
 /// A lower bound: a thread that no longer waits for one lock reaches the next one sooner and more often.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Remains {
-    /// The name of what is removed, together with those before it.
+    /// The name of the last lock that is removed; those before it in the list are removed, too.
     pub without: String,
     /// The remaining wait time.
     pub waited: Nanos,
     /// As a share of the duration; `None` if the duration is unknown.
     pub share: Option<f64>,
-    /// Name and wait time of the next one.
+    /// Name and wait time of the next lock.
     pub next: Option<(String, Nanos)>,
 }
 
-/// The remaining waits without the first of `things`, without the first two, and so on; at most `max` entries.
+/// Returns the remaining waits without the first of `things`, without the first two, and so on; at most `max` entries.
 pub fn what_remains(period: &Period, things: &[Thing], max: usize) -> Vec<Remains> {
     let length = length(period);
     let mut waited = things.iter().fold(0_i64, |sum, thing| sum.saturating_add(thing.waited));

@@ -1,7 +1,7 @@
-//! Defects of the VM that a later version fixes, with the affected versions of ERTS and the signs of each on a node.
+//! Bugs of the VM that a later version fixes, with the affected versions of ERTS and the signs of each on a node.
 //!
 //! ERTS is the emulator's own version (`system_info(version)`): it is always recorded, and the release notes use it. ERTS 13 belongs to OTP
-//! 25, and so on. A range that ends with a patch of an older branch ends there: later patches of that branch have the fix.
+//! 25, and so on. If a range ends with a patch of an older branch, later patches of that branch have the fix.
 
 use beamtune_flags::OtpVersion;
 use beamtune_model::memory::allocators;
@@ -12,36 +12,38 @@ use crate::signals::memory;
 use crate::signals::stack;
 use crate::view::{self, kind};
 
-/// One defect.
+/// A bug, with the fix.
 pub(crate) struct Fix {
-    /// OTP's own number of the fix, if known, and the issue or pull request.
+    /// OTP's number of the fix, if known, and the issue or pull request.
     pub id: &'static str,
-    /// What goes wrong, without a full stop.
+    /// The effect of the bug, without a full stop.
     pub what: &'static str,
-    /// The affected versions of ERTS, ascending: from the first up to the second, which has the fix.
+    /// The affected versions of ERTS as ascending ranges: from the first version up to, but not including, the second, which has the fix.
     pub affected: &'static [(&'static str, &'static str)],
-    /// The sign of the defect on this node; `None` if it cannot hurt here, or nothing shows.
+    /// Finds a sign of the bug on this node; `None` if the bug can do no harm here, or nothing shows it.
     pub sign: fn(&Period) -> Option<Sign>,
 }
 
-/// A sign of a defect on a node.
+/// A sign of a bug on a node.
 pub(crate) struct Sign {
-    /// What was seen.
+    /// What was observed.
     pub seen: String,
-    /// Whether this is an effect of the defect, rather than a condition for it.
+    /// Whether this is an effect of the bug, rather than a condition for it.
     pub shown: bool,
 }
 
+/// A condition for the bug, if it holds.
 fn needs(holds: bool, seen: impl Into<String>) -> Option<Sign> {
     holds.then(|| Sign { seen: seen.into(), shown: false })
 }
 
+/// An effect of the bug, if it shows.
 fn shows(holds: bool, seen: impl Into<String>) -> Option<Sign> {
     holds.then(|| Sign { seen: seen.into(), shown: true })
 }
 
 impl Fix {
-    /// The first version of the same branch that has the fix; `None` where this one has it, or never had the defect.
+    /// The first version of the same branch that has the fix; `None` if `erts` has the fix or never had the bug.
     pub fn fixed_in(&self, erts: &OtpVersion) -> Option<&'static str> {
         self.affected.iter().find_map(|(from, until)| {
             let (from, end) = (OtpVersion::parse(from)?, OtpVersion::parse(until)?);
@@ -50,12 +52,12 @@ impl Fix {
     }
 }
 
-/// All of them, the latest first.
+/// All bugs, the latest first.
 pub(crate) const FIXES: &[Fix] = &[
     Fix {
         id: "OTP-19983, erlang/otp#10651",
         what: "a hibernating process with a large heap may miss the message that should wake it",
-        // Since OTP 27.0, by the notes of ERTS 16.2.1; they name no patch of OTP 27 that has the fix.
+        // Since OTP 27.0, by the notes of ERTS 16.2.1, which name no patch of OTP 27 with the fix.
         affected: &[("15.0", "16.2.1")],
         sign: |period| {
             let asleep = rows(period).filter(|row| {
@@ -70,7 +72,7 @@ pub(crate) const FIXES: &[Fix] = &[
         what: "idle schedulers that look for work wait for the locks of each other's run queues: 40 % CPU in place of 30 % on many cores",
         affected: &[("0", "16.0")],
         sign: |period| {
-            // Nobody steals from the queues of dirty schedulers, whose numbers follow those of the normal ones.
+            // Nothing steals from the run queues of dirty schedulers, which are numbered after those of the normal ones.
             let schedulers = period.facts.number(facts::SCHEDULERS).unwrap_or(0);
             let number = |lock: &LockRow| lock.id.as_deref().and_then(|id| id.parse::<i64>().ok());
             let hot = |lock: &&LockRow| lock.class == "run_queue" && is_contended(period, lock);
@@ -112,7 +114,7 @@ pub(crate) const FIXES: &[Fix] = &[
                     && process.judged >= 5
                     && process.runnable == process.judged
             })?;
-            // A parser that is always busy is in that function too.
+            // A parser that is always busy is in that function, too.
             needs(true, format!("{} ran all the time, and was seen in it", stuck.title()))
         },
     },
@@ -171,7 +173,7 @@ pub(crate) const FIXES: &[Fix] = &[
                 None => ("none".to_owned(), true),
                 Some(seen) => (seen.to_string(), seen as f64 > quota.ceil()),
             };
-            // If their number was set, or does not exceed the quota, the defect does no harm.
+            // If the number of schedulers was set, or does not exceed the quota, the bug does no harm.
             let is_hit = view::emulator_flag(&period.facts, "+S").value().is_none()
                 && view::schedulers_online(period).is_ok_and(|online| online > quota.ceil());
             missed.then(|| Sign {
@@ -193,7 +195,7 @@ pub(crate) const FIXES: &[Fix] = &[
                         .iter()
                         .any(|send| function.starts_with(send))
             })?;
-            // A process that only waits for its peer searches nothing.
+            // A process that only waits for its peer does not search its queue.
             let looks = stack::wanted_to_run(slow).is_some_and(|share| share >= 0.5);
             Some(Sign {
                 shown: looks,
@@ -309,7 +311,7 @@ pub(crate) const FIXES: &[Fix] = &[
     },
 ];
 
-/// A lock where one attempt in twenty collides, often enough to rule out chance.
+/// Whether at least one in twenty attempts to take the lock collides, and too often or for too long to be chance.
 fn is_contended(period: &Period, lock: &LockRow) -> bool {
     let often = lock.collisions >= 1_000;
     let long = contention::length(period).is_some_and(|length| lock.waited.saturating_mul(100) >= length);
@@ -320,9 +322,10 @@ fn rows(period: &Period) -> impl Iterator<Item = &ProcessRow> {
     period.processes.iter().filter_map(|process| process.row.as_ref())
 }
 
+/// A condition: a process keeps its messages off the heap, by its own setting or by the node's default.
 fn off_heap(period: &Period) -> Option<Sign> {
     let default = period.facts.get(facts::MESSAGE_QUEUE_DATA) == Some("off_heap");
-    // OTP's own processes are on every node, so they are no sign.
+    // OTP's own processes exist on every node, so they are no sign.
     let own = |row: &&ProcessRow| {
         let is_kernel = row.name.as_deref().is_some_and(|name| name == "rex" || name.starts_with("logger"));
         let begins = |call: &str| ["erts_", "logger_"].iter().any(|begin| call.starts_with(begin));
@@ -340,11 +343,12 @@ fn off_heap(period: &Period) -> Option<Sign> {
     }
 }
 
+/// Whether the node has distribution connections.
 fn distributed(period: &Period) -> bool {
     !period.entities(Group::Dist).is_empty()
 }
 
-/// Binaries grew by a quarter and by at least 64 MB, and never shrank by much.
+/// Returns a sign if binaries grew by a quarter and by at least 64 MB, and ended near their maximum.
 fn binaries_grow(period: &Period) -> Option<Sign> {
     let stat = period.find(Group::Memory, "", "binary")?;
     let (first, last) = (stat.first.value as f64, stat.last.value as f64);
@@ -364,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn each_has_a_source_and_ranges_that_rise() {
+    fn every_bug_has_a_source_and_ascending_ranges() {
         for fix in FIXES {
             let has_source = ["OTP-", "erlang/otp#"].iter().any(|start| fix.id.starts_with(start));
             assert!(has_source, "{}", fix.id);
@@ -380,7 +384,7 @@ mod tests {
 
     #[test]
     fn a_patch_of_an_older_branch_has_the_fix_too() {
-        let fix = FIXES.iter().find(|fix| fix.id.starts_with("OTP-19154")).expect("it");
+        let fix = FIXES.iter().find(|fix| fix.id.starts_with("OTP-19154")).expect("the bug");
         let check = |erts: &str, expect| assert_eq!(fix.fixed_in(&version(erts)), expect, "{erts}");
         check("13.1.5", Some("13.2.2.10"));
         check("13.2.2.10", None);

@@ -1,17 +1,17 @@
-//! Runs jobs so that one that panics or never ends does not affect the others.
+//! Runs jobs so that a job that panics or never ends does not affect the others.
 //!
-//! Rust cannot end a thread from outside. So the jobs run one after the other on a worker thread, which owns what they need; one that is
-//! late keeps its thread until the program ends, and another worker goes on with the next job.
+//! Rust cannot end a thread from outside, so the jobs run one after the other on a worker thread that owns their data. A late job keeps its
+//! thread until the program exits, and a new worker continues with the next job.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, mpsc};
 use std::thread::Builder;
 use std::time::Duration;
 
-/// The maximum time of a job (judgement: all rules together judge a day's recording in less than 5 s, so one that needs more is at fault).
+/// Time limit of a job, in seconds (judgement: all rules together take less than 5 s for a day's recording, so a slower rule is faulty).
 pub(crate) const MAX_SECONDS: u64 = 10;
 
-/// Why a job gave no result.
+/// Why a job returned no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// It panicked.
@@ -29,7 +29,7 @@ impl std::fmt::Display for Fault {
     }
 }
 
-/// What `work` makes of each of the items, in their order.
+/// Applies `work` to each item, and returns the results in the order of the items.
 pub(crate) fn run<I, T, F>(items: Vec<I>, limit: Duration, work: F) -> Vec<Result<T, Fault>>
 where
     I: Send + Sync + 'static,
@@ -47,12 +47,12 @@ where
             for item in items.iter().skip(begun) {
                 let result = catch_unwind(AssertUnwindSafe(|| work(item))).map_err(|_| Fault::Panicked);
                 if sender.send(result).is_err() {
-                    // Too late: another worker has gone on.
+                    // Too late: another worker has taken over.
                     break;
                 }
             }
         };
-        // Without a thread (a limit of processes) there is no deadline.
+        // If no thread can be created (process limit), the jobs run here without a deadline.
         if Builder::new().name("rules".to_owned()).spawn(worker.clone()).is_err() {
             worker();
         }

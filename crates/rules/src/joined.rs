@@ -1,6 +1,6 @@
-//! Joins findings of one rule about processes of one kind that wait in one place.
+//! Joins findings of one rule about processes of one kind that wait in the same place.
 //!
-//! A peer that does not read blocks one connection, fifty such peers block fifty: the fault and the remedy are the same.
+//! A peer that does not read blocks one connection, and fifty such peers block fifty. The fault and the remedy are the same.
 
 use std::mem::{Discriminant, discriminant};
 
@@ -12,10 +12,10 @@ use beamtune_model::{
 use crate::signals::kinds::Kind;
 use crate::text;
 
-/// How many processes a joined finding names (judgement).
+/// Maximum number of processes that a joined finding names (judgement).
 const MAX_MEMBERS: usize = 20;
 
-/// Adds to each finding about a process where it waits, and joins findings of one rule that are alike.
+/// Adds to each finding about a process where the process waits, and joins similar findings of one rule.
 pub(crate) fn join(verdicts: &mut [Verdict], period: &Period) {
     for verdict in verdicts {
         if let Outcome::Found(found) = &mut verdict.outcome {
@@ -24,6 +24,7 @@ pub(crate) fn join(verdicts: &mut [Verdict], period: &Period) {
     }
 }
 
+/// Groups findings by kind and unit, and joins each group.
 fn by_kind(found: Vec<Finding>, period: &Period) -> Vec<Finding> {
     let mut groups: Vec<(Option<Kind>, Vec<Finding>)> = Vec::new();
     for mut finding in found {
@@ -43,14 +44,16 @@ fn by_kind(found: Vec<Finding>, period: &Period) -> Vec<Finding> {
     groups.into_iter().flat_map(|(kind, group)| joined(kind, group)).collect()
 }
 
-/// Unit of the first number, and what is claimed: findings of one rule that differ in it are not joined.
+/// Unit of the first number, and the claim. Findings of one rule that differ in these are not joined.
 type Measured = (Option<Unit>, Option<(Account, Option<Use>, Discriminant<Cost>)>);
 
+/// Findings with the same value may be joined.
 fn measured(finding: &Finding) -> Measured {
     let unit = finding.evidence.first().map(|evidence| evidence.unit);
     (unit, finding.claim.map(|claim| (claim.account, claim.part, discriminant(&claim.cost))))
 }
 
+/// Joins the findings of a group into one, which is about their kind of processes.
 fn joined(kind: Option<Kind>, mut group: Vec<Finding>) -> Vec<Finding> {
     let Some(kind) = kind.filter(|_| group.len() > 1) else { return group };
     let cost = |finding: &Finding| finding.claim.map_or(0.0, |claim| claim.cost.value());
@@ -104,7 +107,7 @@ fn joined(kind: Option<Kind>, mut group: Vec<Finding>) -> Vec<Finding> {
     vec![Finding { title, detail, subject, signals, claim, evidence, ..worst }]
 }
 
-/// Sum of the first number of each, if that is a count.
+/// Adds up the first number of each finding, if it is a count.
 fn sum(group: &[Finding]) -> Option<Evidence> {
     let first = group.first()?.evidence.first()?;
     let values: Vec<f64> = group.iter().filter_map(|finding| finding.evidence.first()?.value).collect();
@@ -117,7 +120,7 @@ fn sum(group: &[Finding]) -> Option<Evidence> {
     })
 }
 
-/// Waiting messages and CPU add up. Delays do not, nor does memory: several processes may refer to the same binary.
+/// Adds up claims of waiting messages and of CPU. Delays do not add up, nor does memory: several processes may refer to the same binary.
 fn claim(group: &[Finding]) -> Option<Claim> {
     let worst = group.first()?.claim?;
     let claims = || group.iter().filter_map(|finding| finding.claim);
@@ -140,7 +143,7 @@ mod tests {
 
     use super::*;
 
-    /// A finding about each process: initial call and current function, and number of messages.
+    /// Findings about processes, each given as initial call and current function, with their numbers of messages.
     fn found(processes: &[(&str, &str)], messages: &[f64]) -> Vec<Finding> {
         let mut builder = PeriodBuilder::default();
         let pid = |index: usize| format!("<0.{index}.0>");
@@ -213,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_of_other_kinds_or_places_are_not_joined() {
+    fn processes_of_different_kinds_or_places_are_not_joined() {
         let recv = ("shop:init/1", "prim_inet:recv0/3");
         for other in [("shop:init/1", "gen:do_call/4"), ("mail:init/1", "prim_inet:recv0/3")] {
             let apart = found(&[recv, other], &[300.0, 400.0]);
@@ -224,11 +227,11 @@ mod tests {
     }
 
     #[test]
-    fn findings_with_another_cost_or_unit_are_not_joined() {
+    fn findings_with_different_costs_or_units_are_not_joined() {
         let finding = |cost: Cost, unit: Unit| {
             let claim = Claim { account: Account::Delay, part: None, cost, share: None, explained: None };
             Finding {
-                // The same text: they differ only in unit and cost.
+                // The same text: the findings differ only in unit and cost.
                 evidence: vec![Evidence::number("the same text", 1.0, unit)],
                 subject: Some(Subject::process("<0.9.0>")),
                 claim: Some(claim),

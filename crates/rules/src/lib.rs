@@ -1,10 +1,10 @@
-//! The rules: what each known cause of a busy, slow or large VM looks like in a recording.
+//! The rules. Each recognises one known cause of a busy, slow or large VM in a recording.
 //!
-//! [`diagnose`] is a pure function of a [`Period`]: no I/O, no clock, no node. Live nodes, replayed files and trials meet here, so a
-//! diagnosis can be derived again from the same file.
+//! [`diagnose`] is a pure function of a [`Period`]: no I/O, no clock, no node. Live nodes, recordings and trials all use it, so a diagnosis
+//! can be repeated from the same file.
 //!
-//! One file per rule in `rules/`, one page per rule in `docs/rules/`, both named after the rule; a test compares them. [`view`] holds what
-//! several rules derive from a period in the same way.
+//! One file per rule in `rules/`, one page per rule in `docs/rules/`, both named after the rule; a test compares them. [`view`] contains
+//! values that several rules derive from a period in the same way.
 
 mod account;
 pub mod contention;
@@ -36,37 +36,38 @@ use rule::Totals;
 /// Time limit for one rule.
 const RULE_LIMIT: Duration = Duration::from_secs(guard::MAX_SECONDS);
 
-/// Judges a period by every rule, and accounts for the CPU time.
+/// Evaluates all rules for a period, and accounts for its CPU time.
 pub fn diagnose(period: &Arc<Period>) -> Diagnosis {
     let cpu = guarded(period, |period| account::account(period).ok());
     Diagnosis { cpu, ..by(RULES.iter(), period, RULE_LIMIT) }
 }
 
-/// Judges a period by the rules about memory alone.
+/// Evaluates only the rules about memory.
 pub fn diagnose_memory(period: &Arc<Period>) -> Diagnosis {
     by(RULES.iter().filter(|rule| rule.is_about_memory()), period, RULE_LIMIT)
 }
 
-/// Judges a period by the rules about lock contention alone.
+/// Evaluates only the rules about lock contention.
 pub fn diagnose_locks(period: &Arc<Period>) -> Diagnosis {
     by(RULES.iter().filter(|rule| rule.topics.contains(&Topic::Locks)), period, RULE_LIMIT)
 }
 
-/// The rule of a code.
+/// Returns the rule with this code.
 pub fn rule(code: &str) -> Option<&'static Rule> {
     RULES.iter().find(|rule| rule.code.0 == code)
 }
 
-/// Whether a rule, by its code, is about memory.
+/// Whether the rule with this code is about memory.
 pub fn is_about_memory(code: &str) -> bool {
     rule(code).is_some_and(Rule::is_about_memory)
 }
 
-/// Whether the advice of a rule makes memory smaller. Some rules about memory are about the CPU time that it costs.
+/// Whether the advice of the rule with this code reduces memory. Other rules about memory concern the CPU time that it costs.
 pub fn is_for_memory(code: &str) -> bool {
     rule(code).is_some_and(|rule| rule.topics.contains(&Topic::Memory))
 }
 
+/// Evaluates some of the rules for a period, and relates their findings to each other.
 fn by(rules: impl Iterator<Item = &'static Rule>, period: &Arc<Period>, limit: Duration) -> Diagnosis {
     let rules: Vec<&'static Rule> = rules.collect();
     let (totals, judged) = (guarded(period, totals), Arc::clone(period));
@@ -83,7 +84,7 @@ fn by(rules: impl Iterator<Item = &'static Rule>, period: &Arc<Period>, limit: D
     Diagnosis { verdicts, cpu: None }
 }
 
-/// Values derived from a period in addition to the rules; empty where that fails.
+/// Runs `derive` on a period, with the time limit and the panic protection of a rule. Returns the default value if it fails.
 fn guarded<T>(period: &Arc<Period>, derive: fn(&Period) -> T) -> T
 where
     T: Default + Send + 'static,
@@ -93,7 +94,7 @@ where
     derived.into_iter().next().and_then(Result::ok).unwrap_or_default()
 }
 
-/// What the accounts of a period hold.
+/// Returns the sizes of a period's accounts.
 fn totals(period: &Period) -> Totals {
     Totals {
         cores: view::capacity(period).ok().map(|capacity| capacity.cores),
@@ -103,7 +104,7 @@ fn totals(period: &Period) -> Totals {
     }
 }
 
-/// A rule that fails is a fault of beamtune; the other rules judge all the same.
+/// Reports a failed rule as a fault of beamtune. The other rules are still evaluated.
 fn faulty(rule: &Rule, fault: Fault) -> Outcome {
     Outcome::NotJudged {
         reason: format!("fault in beamtune: rule {} {} {fault}", rule.code, rule.name),
@@ -111,6 +112,7 @@ fn faulty(rule: &Rule, fault: Fault) -> Outcome {
     }
 }
 
+/// Evaluates one rule. Missing data become "not judged".
 fn judge(rule: &Rule, period: &Period, totals: &Totals) -> Outcome {
     if period.is_crash_dump() && !rule.judges_dumps {
         return Outcome::NotJudged {
@@ -134,12 +136,12 @@ fn judge(rule: &Rule, period: &Period, totals: &Totals) -> Outcome {
     }
 }
 
-/// Whether a live period is too short to show what a rule looks for.
+/// Whether a live period is too short to show the problem that the rule detects.
 fn is_short(rule: &Rule, period: &Period) -> bool {
     rule.needs_minutes && !period.is_imported() && period.seconds() < rule::MINUTES_SECONDS
 }
 
-/// Imported text lacks what a rule needs: what else to copy, if a tool prints it.
+/// Reports that imported text lacks data, and what else to copy if a tool prints them.
 fn not_in_text(rule: &Rule, missing: Missing) -> Outcome {
     match rule.text {
         Some(printed) => {

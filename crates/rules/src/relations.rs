@@ -1,7 +1,7 @@
-//! Which finding follows from which other one.
+//! Which findings are consequences of other findings.
 //!
-//! There are two ways. A table names pairs of rules of which one is known to lead to the other, with the condition and the reason. And
-//! claims compete: where a cause claims most of the part of the CPU's account that a symptom claims, the symptom follows from it. Both
+//! There are two ways. A table names pairs of rules of which one is known to cause the other, with the condition and the reason. In
+//! addition, claims compete: if causes claim most of the part of the CPU account that a symptom claims, the symptom follows from them. Both
 //! depend on codes, subjects, claims and signals, never on text.
 
 mod conditions;
@@ -16,14 +16,14 @@ use table::Relation;
 
 use crate::rule::Role;
 
-/// Too many processes for the schedulers.
+/// The rule about too many processes for the schedulers.
 const OVERLOAD: &str = "BT065";
 
-/// Below this severity a cause explains nothing, except for rules that say otherwise.
+/// A cause below this level explains nothing, unless its rule says otherwise.
 const MIN_LEVEL: Level = Level::Warning;
 
-/// Whether a finding may explain another one. One that only says where CPU time goes explains nothing above a notice, and follows from any
-/// finding.
+/// Whether a finding may explain another one. A finding that only says where CPU time goes explains only notices, and follows from findings
+/// of any level.
 fn explains(cause: &Finding, effect: &Finding) -> bool {
     let is_where_only = |finding: &Finding| finding.has(&Signal::WhereOnly);
     let as_notice = crate::rule(cause.code.0).is_some_and(|rule| rule.explains_as_notice);
@@ -32,17 +32,17 @@ fn explains(cause: &Finding, effect: &Finding) -> bool {
         || as_notice && (effect.level < MIN_LEVEL || !is_where_only(cause))
 }
 
-/// Causes that claim at least this share of what a symptom claims explain it (judgement: more than half).
+/// Causes explain a symptom if they claim at least this share of what it claims (judgement: half).
 const EXPLAINS: f64 = 0.5;
 
-/// Why a symptom follows from causes that claim the same.
+/// Why a symptom follows from causes with the same claim.
 const CLAIMS_THE_SAME: &str = "it takes most of the CPU time that this finding counts";
 
-/// The rule that judges flags alone, whatever the recording shows of them.
+/// The rule that evaluates flags alone, whatever effect the recording shows.
 const BY_FLAG: &str = "BT064";
 
-/// Removes findings about a flag alone where another finding says as much of that flag: its effect on this node matters more than a
-/// possible one.
+/// Removes a finding about a flag alone if another finding says as much about that flag: its effect on this node matters more than a
+/// possible effect.
 pub fn drop_repeated(verdicts: &mut [Verdict]) {
     let says_as_much = |finding: &Finding, other: &Finding| {
         let is_same = finding.subject.as_ref().is_some_and(|subject| other.is_about(subject));
@@ -66,7 +66,7 @@ pub fn drop_repeated(verdicts: &mut [Verdict]) {
     }
 }
 
-/// Sets what each finding follows from, replacing earlier values.
+/// Sets which finding each finding follows from, replacing earlier values.
 pub fn relate(verdicts: &mut [Verdict]) {
     for verdict in verdicts.iter_mut() {
         if let Outcome::Found(found) = &mut verdict.outcome {
@@ -93,18 +93,18 @@ pub fn relate(verdicts: &mut [Verdict]) {
     }
 }
 
-/// By the table of relations.
+/// Finds the cause in the table of relations.
 fn by_table(verdicts: &[Verdict], effect: &Finding) -> Option<Follows> {
     by_overload(verdicts, effect).or_else(|| by_pairs(verdicts, effect))
 }
 
-/// Why processes wait for schedulers: what uses the CPU, or takes it from the node.
+/// Finds out why processes wait for schedulers: what uses the CPU, or takes it from the node.
 fn by_overload(verdicts: &[Verdict], effect: &Finding) -> Option<Follows> {
     if effect.code.0 != OVERLOAD {
         return None;
     }
     let is_cause = |cause: &&Finding| explains(cause, effect) && (has_the_cpu(cause) || takes_half(cause));
-    // Processes that never wait come first: too few schedulers follow from them too.
+    // Processes that never wait come first, because too few schedulers follow from them, too.
     let waits = |cause: &Finding| !cause.has(&Signal::NeverWaits);
     let (_, cause) = findings(verdicts)
         .filter(|(_, cause)| is_cause(cause))
@@ -116,11 +116,12 @@ fn by_overload(verdicts: &[Verdict], effect: &Finding) -> Option<Follows> {
     Some(Follows { code: cause.code, rule: cause.rule, why })
 }
 
-/// The first of two possible causes counts.
+/// All relations. If several causes are possible, the first one applies.
 fn relations() -> impl Iterator<Item = &'static Relation> {
     cpu::FIRST.iter().chain(table::relations()).chain(cpu::LAST)
 }
 
+/// Finds the cause in the table of pairs of rules.
 fn by_pairs(verdicts: &[Verdict], effect: &Finding) -> Option<Follows> {
     relations().filter(|relation| relation.effects.contains(&effect.code.0)).find_map(|relation| {
         let is_cause = |cause: &&Finding| {
@@ -131,7 +132,7 @@ fn by_pairs(verdicts: &[Verdict], effect: &Finding) -> Option<Follows> {
     })
 }
 
-/// By the causes' claims on the same part of the CPU's account, with the cores that they explain.
+/// Finds the cause by claims on the same part of the CPU account, with the cores that all such causes explain.
 fn by_claims(verdicts: &[Verdict], effect: &Finding) -> Option<(Follows, Option<f64>)> {
     let claim = effect.claim.filter(|claim| claim.part.is_some())?;
     if role(effect) != Role::Symptom {
@@ -162,7 +163,7 @@ fn role(finding: &Finding) -> Role {
     crate::rule(finding.code.0).map_or(Role::Cause, |rule| rule.role)
 }
 
-/// All findings, each with the indexes of its rule and among that rule's findings.
+/// Returns all findings, each with the index of its rule and its index among that rule's findings.
 fn findings(verdicts: &[Verdict]) -> impl Iterator<Item = ((usize, usize), &Finding)> {
     verdicts.iter().enumerate().flat_map(|(verdict, judged)| {
         let found: &[Finding] = match &judged.outcome {

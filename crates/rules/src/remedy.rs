@@ -1,15 +1,15 @@
-//! Remedies: a change that this node can make, described by its entry in the `flags` crate.
+//! Remedies: changes that this node can make, described by their entries in the `flags` crate.
 
 use beamtune_flags::{Entry, OtpVersion};
 use beamtune_model::{Period, Remedy, facts};
 
-/// A remedy by the id of its entry; risk and releases are the entry's. `prove` says what to run and what should change.
-/// `None` if it does not work on the node's release: a flag that is not known there stops it from booting.
+/// Creates a remedy from the id of its entry, which supplies risk and releases. `prove` says what to run and what should change. Returns
+/// `None` if the entry does not work on the node's release: an unknown flag prevents the VM from booting.
 pub fn of(period: &Period, entry: &str, change: &str, why: &str, prove: &str) -> Option<Remedy> {
     by_entry(period, beamtune_flags::entry(entry)?, change, why, prove)
 }
 
-/// The same for an entry at hand.
+/// Creates the remedy of a given entry; see [`of`].
 pub fn by_entry(period: &Period, entry: &Entry, change: &str, why: &str, prove: &str) -> Option<Remedy> {
     let release = period.facts.otp_release();
     let version =

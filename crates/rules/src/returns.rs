@@ -1,22 +1,23 @@
-//! What a full collection of all processes would return, estimated from a sample of them.
+//! Estimates what a GC of all processes would free, from a sample of them.
 
 use beamtune_model::memory::{Estimate, Returns};
 use beamtune_model::{CollectionRow, Period};
 
-/// A smaller random sample does not represent the other processes.
+/// Minimum size of the random sample. A smaller sample does not represent the other processes.
 const FEWEST: i64 = 20;
 
-/// If fewer bytes are dropped, what is freed does not show how binaries are shared.
+/// If fewer bytes of binaries are dropped, the freed bytes do not show how binaries are shared.
 const WORTH_BYTES: f64 = 65_536.0;
 
 const KIB: f64 = 1024.0;
 
-/// The estimate for all processes from a period's last sample of collections; `None` if there is no such sample, or it was too small.
+/// Estimates what a GC of all processes would free, from the period's last sample; `None` without a sample, or if it is too small.
 pub fn returns(period: &Period) -> Option<Returns> {
     period.sampled().and_then(of)
 }
 
-/// The largest processes are all collected and represent only themselves; a random sample represents the others.
+/// Extends a sample to all processes. All of the largest processes are in it, and represent only themselves; a random sample represents the
+/// others.
 fn of(row: &CollectionRow) -> Option<Returns> {
     let rest = row.processes.saturating_sub(row.largest).max(0);
     if row.chance < FEWEST.min(rest) || (rest == 0 && row.stopped != "done") {
@@ -43,8 +44,9 @@ fn of(row: &CollectionRow) -> Option<Returns> {
     Some(Returns { heaps, binaries: binaries(row, counted) })
 }
 
-/// A collection counts references; only the VM as a whole knows what binaries really take. If other processes hold some of the dropped
-/// binaries too, less is freed than dropped: those may drop them as well, so this is no upper bound.
+/// Estimates the bytes of binaries. A GC counts references; only the VM as a whole knows what binaries really take. If other processes also
+/// refer to some of the dropped binaries, less is freed than dropped. Those processes may drop them as well, so the upper end of the
+/// interval is not reduced.
 fn binaries(row: &CollectionRow, counted: Estimate) -> Estimate {
     let Some((before, after)) = row.memory_binary_before.zip(row.memory_binary_after) else { return counted };
     let let_go = row.binary_before.saturating_sub(row.binary_after) as f64;
@@ -62,8 +64,7 @@ fn binaries(row: &CollectionRow, counted: Estimate) -> Estimate {
 mod tests {
     use super::*;
 
-    /// 1,000 of 5,000 processes were collected: each returned 100 KiB of heap and 10 KiB of binaries, the 250 largest of them 1 MiB of
-    /// heap.
+    /// GC of 1,000 out of 5,000 processes: each freed 100 KiB of heap and 10 KiB of binaries; the 250 largest freed 1 MiB of heap each.
     fn row() -> CollectionRow {
         CollectionRow {
             how: "sample".to_owned(),
@@ -93,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_represent_themselves_and_the_sample_the_rest() {
+    fn the_largest_processes_represent_themselves_and_the_random_sample_the_rest() {
         let Returns { heaps, binaries } = of(&row()).unwrap();
         let expect = 250.0 * 1_048_576.0 + 4_750.0 * 102_400.0;
         assert!(near(heaps.bytes, expect), "{heaps:?}");
@@ -102,13 +103,13 @@ mod tests {
     }
 
     #[test]
-    fn what_others_hold_too_may_come_back_or_not() {
+    fn binaries_that_other_processes_share_widen_the_interval() {
         // A tenth of what was dropped was freed.
         let shared = CollectionRow { memory_binary_after: Some((200 << 20) - (1_000 << 10)), ..row() };
         let (alone, shared) = (of(&row()).unwrap().binaries, of(&shared).unwrap().binaries);
         assert!(near(shared.bytes, alone.bytes / 10.0) && near(shared.low, alone.low / 10.0), "{shared:?}");
         assert_eq!(shared.high, alone.high);
-        // At most what exists.
+        // The estimate does not exceed the existing binaries.
         let few =
             CollectionRow { memory_binary_before: Some(1 << 20), memory_binary_after: Some(0), ..row() };
         let told = of(&few).unwrap().binaries;
@@ -122,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn of_too_few_nothing_follows_but_of_all_everything() {
+    fn a_small_sample_gives_no_estimate_and_a_complete_one_is_exact() {
         assert_eq!(of(&CollectionRow { chance: 19, ..row() }), None);
         assert_eq!(of(&CollectionRow { chance: 0, stopped: "latency".to_owned(), ..row() }), None);
         let everyone = CollectionRow { processes: 1_000, rest_bytes: 120 << 10, ..row() };
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_sample_counts_and_named_ones_do_not() {
+    fn only_the_last_random_sample_is_used() {
         let mut period = Period::default();
         assert_eq!(returns(&period), None);
         let named = CollectionRow { how: "named".to_owned(), ..row() };
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn no_numbers_of_a_node_are_too_large() {
+    fn extreme_numbers_do_not_overflow() {
         let largest = CollectionRow {
             processes: i64::MAX,
             largest: i64::MIN,

@@ -1,4 +1,4 @@
-//! The contract of a rule.
+//! The interface of a rule, and the findings that it returns.
 
 use beamtune_model::diagnosis::max_severity;
 pub use beamtune_model::diagnosis::{BELOW_CRITICAL, FAR_SECONDS, MINOR, SOON_SECONDS, SOON_SOURCE, WARNING};
@@ -7,69 +7,70 @@ use beamtune_model::{
     Signal, Subject, Threshold, Use,
 };
 
-/// A rule: what it is called, what it needs, and how it judges.
+/// A rule: its identity, the data that it needs, and the function that evaluates a period.
 pub struct Rule {
-    /// Permanent; never given to another rule.
+    /// Permanent code, never reused.
     pub code: Code,
-    /// Stem of its file and of its page: `busy-waiting`.
+    /// Name of its page, and with underscores of its source file: `busy-waiting`.
     pub name: &'static str,
-    /// The question it answers, for lists.
+    /// The question that it answers, for lists of rules.
     pub question: &'static str,
-    /// What would confirm or refute a finding: what to do, and what to see then. A phrase without a full stop.
+    /// How to confirm or refute a finding: what to do, and the result to expect. A phrase without a full stop.
     pub confirm: &'static str,
-    /// The thresholds that it judges by and that can be changed.
+    /// Thresholds that it compares with. The user can change them.
     pub thresholds: &'static [Threshold],
-    /// The data that it requires. Its page says what it uses if available.
+    /// Data that it requires. Its page also lists data that it uses if available.
     pub needs: &'static [&'static Metric],
-    /// First OTP release for which it can judge.
+    /// First OTP release that it supports.
     pub since: u32,
-    /// The account that its findings claim a share of.
+    /// The account of which its findings claim a share.
     pub account: Account,
-    /// Whether it names a cause, or a state of the node that has causes.
+    /// Whether it names a cause, or a state of the node that itself has causes.
     pub role: Role,
-    /// Whether its findings explain others even as notices: they are notices because they may be meant, or are only most likely.
+    /// Whether its findings explain other findings even as notices. They are notices because the behaviour may be intended, or because they
+    /// are only the most likely cause.
     pub explains_as_notice: bool,
-    /// Whether it names what takes the CPU from the node: what waits for a scheduler waits for that.
+    /// Whether it names what occupies the node's CPU, which explains why processes wait for a scheduler.
     pub has_the_cpu: bool,
-    /// The confidence of its findings, unless they say otherwise.
+    /// Confidence of its findings. A finding can only lower it.
     pub confidence: Confidence,
-    /// Whether `beamtune memory` or `beamtune locks` asks for it.
+    /// The topics by which `beamtune memory` and `beamtune locks` select it.
     pub topics: &'static [Topic],
-    /// What to paste if only text of the VM's tools is available; `None` if it cannot judge by such text.
+    /// Output of a VM tool that can be pasted in place of a recording; `None` if such text is not enough for this rule.
     pub text: Option<&'static str>,
-    /// Whether it judges crash dumps, which are of one moment and do not describe the host.
+    /// Whether it can evaluate crash dumps, which describe one moment and not the host.
     pub judges_dumps: bool,
-    /// Whether what it detects may take minutes to show: in a period below [`MINUTES_SECONDS`] "healthy" states the length of the period.
+    /// Whether the problem may take minutes to show. In a period below [`MINUTES_SECONDS`], "healthy" states the length of the period.
     pub needs_minutes: bool,
-    /// Judges a period. `Err` where data are missing: it becomes "not judged", never "healthy".
+    /// Evaluates a period. Returns `Err` if data are missing, which is reported as "not judged", never as "healthy".
     pub judge: fn(&Period) -> Result<Judgement, Missing>,
 }
 
-/// What kind of thing a rule names.
+/// What a rule names: a cause or a symptom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// What somebody can change: a function, a process, a table, a flag, a limit.
+    /// Something that a person can change: a function, a process, a table, a flag, a limit.
     Cause,
-    /// A state that has causes: a share of time, a wait, a queue. A cause that claims the same part of an account explains it.
+    /// A state that has causes: a share of time, a wait, a queue. A cause that claims the same part of an account explains the state.
     Symptom,
 }
 
-/// The subject of a rule, for commands that ask for a part of the rules.
+/// Topic of a rule, for commands that select some of the rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Topic {
-    /// What takes memory, or keeps it.
+    /// What uses or retains memory.
     Memory,
-    /// CPU time that memory costs: mapping and garbage collection.
+    /// CPU time that memory management costs: mapping and garbage collection.
     MemoryCpu,
     /// Lock contention.
     Locks,
 }
 
-/// In a shorter period slow growth does not show, in seconds (judgement).
+/// Minimum length of a period in which slow growth shows, in seconds (judgement).
 pub const MINUTES_SECONDS: f64 = 300.0;
 
 impl Rule {
-    /// What most rules have in common; the rest must be given.
+    /// Defaults of the fields that are the same for most rules; each rule sets the others.
     pub(crate) const COMMON: Rule = Rule {
         code: Code(""),
         name: "",
@@ -90,41 +91,41 @@ impl Rule {
         judge: |_| Ok(Judgement::Healthy(String::new())),
     };
 
-    /// Whether it is about memory: its size, or the CPU time that it costs.
+    /// Whether the rule is about memory: its size, or the CPU time that it costs.
     pub fn is_about_memory(&self) -> bool {
         self.topics.contains(&Topic::Memory) || self.topics.contains(&Topic::MemoryCpu)
     }
 }
 
-/// What a rule says.
+/// Result of a rule.
 #[derive(Debug)]
 pub enum Judgement {
-    /// Something is wrong, once or for several subjects.
+    /// Something is wrong, with one or more subjects.
     Found(Vec<Draft>),
-    /// The data were there and nothing is wrong: one sentence with the number that shows it.
+    /// The data were available and nothing is wrong: one sentence with the number that shows this.
     Healthy(String),
-    /// The data are there but say nothing yet.
+    /// The data are available but not yet conclusive.
     NotJudged {
-        /// Why.
+        /// Why there is no result.
         reason: String,
-        /// What to do to have it judged.
+        /// What to do to get one.
         next: String,
     },
 }
 
 impl Judgement {
-    /// One finding.
+    /// Returns a single finding.
     pub fn found(draft: Draft) -> Self {
         Judgement::Found(vec![draft])
     }
 
-    /// Found if there is any finding, else healthy.
+    /// Returns the findings, or "healthy" with this sentence if the list is empty.
     pub fn found_or_healthy(drafts: Vec<Draft>, sentence: impl Into<String>) -> Self {
         if drafts.is_empty() { Judgement::Healthy(sentence.into()) } else { Judgement::Found(drafts) }
     }
 }
 
-/// A finding as a rule writes it; code, name, level and share are added by the engine.
+/// A finding as a rule writes it. The engine adds code, name, level and share.
 #[derive(Debug)]
 pub struct Draft {
     severity: f64,
@@ -149,16 +150,16 @@ pub struct Draft {
 pub(crate) struct Totals {
     /// CPU that the node may use, in cores.
     pub cores: Option<f64>,
-    /// The idle part of it that could be used, in cores.
+    /// Idle part of that CPU that could be used, in cores.
     pub idle: Option<f64>,
-    /// Memory that the node may use: the resident memory, and the room until the first limit. In bytes.
+    /// Memory that the node may use, in bytes: resident memory plus the room below the first limit.
     pub memory: Option<f64>,
-    /// Mean number of processes that wait for an answer.
+    /// Mean number of processes that wait for a reply.
     pub waiting: Option<f64>,
 }
 
 impl Totals {
-    /// What share of its account a cost is, 0–1.
+    /// Returns the share of its account that a cost takes, 0–1.
     fn share(&self, cost: Cost) -> Option<f64> {
         let of = |total: Option<f64>, part: f64| {
             total.filter(|total| *total > 0.0).map(|total| (part / total).min(1.0))
@@ -173,7 +174,7 @@ impl Totals {
 }
 
 impl Draft {
-    /// A finding with its severity (0–100, see `Scale::severity`) and its title: at most 72 characters where names are short.
+    /// Creates a finding with its severity (0–100, see `Scale::severity`) and its title (at most 72 characters if names are short).
     pub fn new(severity: f64, title: impl Into<String>) -> Self {
         Draft {
             severity,
@@ -194,19 +195,19 @@ impl Draft {
         }
     }
 
-    /// What it is about.
+    /// Sets the subject of the finding.
     pub fn about(mut self, subject: impl Into<Option<Subject>>) -> Self {
         self.subject = subject.into();
         self
     }
 
-    /// Adds a signal that other rules depend on.
+    /// Adds signals, which the relations between findings use.
     pub fn signals(mut self, signals: impl IntoIterator<Item = Signal>) -> Self {
         self.signals.extend(signals);
         self
     }
 
-    /// Its cost, if known. Zero, or a value that is no number, is left out.
+    /// Sets its cost, if known. Ignores values that are not finite, and a cost of zero. A time left of zero is valid.
     pub fn costs(mut self, cost: impl Into<Option<Cost>>) -> Self {
         let is_known = |cost: &Cost| match cost {
             Cost::EndSeconds(seconds) => seconds.is_finite() && *seconds >= 0.0,
@@ -219,35 +220,35 @@ impl Draft {
         self
     }
 
-    /// Which part of the CPU's account that is.
+    /// Sets the part of the CPU account that the cost belongs to.
     pub fn part(mut self, part: impl Into<Option<Use>>) -> Self {
         self.part = part.into();
         self
     }
 
-    /// Its share of the account, 0–1, where that does not follow from the cost.
+    /// Sets its share of the account, 0–1, if that does not follow from the cost.
     pub fn share(mut self, share: impl Into<Option<f64>>) -> Self {
         self.share = share.into().filter(|share| share.is_finite()).map(|share| share.clamp(0.0, 1.0));
         self
     }
 
-    /// Limits its confidence to this.
+    /// Limits its confidence to this level.
     pub fn confidence(mut self, confidence: Confidence) -> Self {
         self.confidence = Some(self.confidence.map_or(confidence, |known| known.max(confidence)));
         self
     }
 
-    /// If true, it is a guess: the numbers have another explanation that is as likely.
+    /// If true, marks it as a guess: another explanation of the numbers is as likely.
     pub fn guess_if(self, is_guess: bool) -> Self {
         if is_guess { self.confidence(Confidence::Guess) } else { self }
     }
 
-    /// If true, it is inferred: it follows only if something usual holds.
+    /// If true, marks it as inferred: it follows only under a condition that usually holds.
     pub fn inferred_if(self, is_inferred: bool) -> Self {
         if is_inferred { self.confidence(Confidence::Inferred) } else { self }
     }
 
-    /// If true, it does little harm now.
+    /// If true, limits its severity: it does little harm now.
     pub fn minor_if(mut self, is_minor: bool) -> Self {
         if is_minor {
             self.severity = self.severity.min(MINOR);
@@ -255,7 +256,7 @@ impl Draft {
         self
     }
 
-    /// If true, too little is lost for a critical finding.
+    /// If true, limits it to a warning: too little is at stake for a critical finding.
     pub fn at_most_warning_if(mut self, is_little: bool) -> Self {
         if is_little {
             self.severity = self.severity.min(BELOW_CRITICAL);
@@ -263,13 +264,13 @@ impl Draft {
         self
     }
 
-    /// Nothing in the period shows it at work.
+    /// Marks it as latent: nothing in the period shows that the problem has occurred.
     pub fn latent(mut self) -> Self {
         self.latent = true;
         self
     }
 
-    /// The numbers and names behind the title. Added to what is there, after a semicolon.
+    /// Appends to the detail, after a semicolon: the numbers and names behind the title.
     pub fn detail(mut self, detail: impl AsRef<str>) -> Self {
         let detail = detail.as_ref();
         if !self.detail.is_empty() && !detail.is_empty() {
@@ -285,13 +286,13 @@ impl Draft {
         self
     }
 
-    /// What would confirm or refute it, if that differs from what the rule says.
+    /// Sets how to confirm or refute it, if that differs from the rule's text.
     pub fn confirmed_by(mut self, confirm: &'static str) -> Self {
         self.confirm = Some(confirm);
         self
     }
 
-    /// Adds evidence that may be missing.
+    /// Adds optional evidence.
     pub fn because_some(mut self, evidence: Option<Evidence>) -> Self {
         self.evidence.extend(evidence);
         self
@@ -308,17 +309,18 @@ impl Draft {
         if holds { self.but(against) } else { self }
     }
 
-    /// Adds a remedy, after those added before, if it works on the node's release.
+    /// Adds a remedy after those already added, if it works on the node's release.
     pub fn fix(mut self, remedy: Option<Remedy>) -> Self {
         self.remedies.extend(remedy);
         self
     }
 
-    /// Adds a remedy, if it applies.
+    /// Adds a remedy if it applies.
     pub fn fix_if(self, applies: bool, remedy: impl FnOnce() -> Option<Remedy>) -> Self {
         if applies { self.fix(remedy()) } else { self }
     }
 
+    /// Turns the draft into a finding: adds code, name, level and share.
     pub(crate) fn finish(self, rule: &Rule, totals: &Totals) -> Finding {
         let share = self.share.or_else(|| totals.share(self.cost?));
         let confidence = self.confidence.unwrap_or(rule.confidence).max(rule.confidence);
@@ -353,7 +355,7 @@ impl Draft {
     }
 }
 
-/// The account that a cost is of.
+/// Returns the account that a cost belongs to.
 fn account(cost: Cost, part: Option<Use>, usual: Account) -> Account {
     match (cost, part) {
         (Cost::CpuCores(_), Some(part)) if part.is_used() => Account::CpuUsed,

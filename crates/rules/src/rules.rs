@@ -90,7 +90,7 @@ mod unread_messages;
 mod unread_sockets;
 mod waiting_callers;
 
-/// Every rule.
+/// All rules, in the order of their codes.
 pub const RULES: &[Rule] = &[
     busy_waiting::RULE,
     cpu_throttled::RULE,

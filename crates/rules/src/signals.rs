@@ -1,4 +1,4 @@
-//! What several rules need from a period, derived once. Rules read signals, never each other.
+//! Values that several rules need from a period, derived once. Rules read signals, never each other.
 
 pub(crate) mod acceptors;
 pub(crate) mod blocking;
@@ -40,8 +40,8 @@ pub(crate) mod table_binaries;
 pub(crate) mod unread;
 pub(crate) mod watermark;
 
-/// What a file of `data/` holds.
-#[expect(clippy::panic, reason = "the data is part of the program, and a test reads all of it")]
+/// Parses a file of `data/`.
+#[expect(clippy::panic, reason = "the data are part of the program, and a test parses all of them")]
 fn data<T: serde::de::DeserializeOwned>(name: &str, text: &str) -> T {
     toml::from_str(text).unwrap_or_else(|error| panic!("data/{name}.toml: {error}"))
 }

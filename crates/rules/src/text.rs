@@ -1,4 +1,4 @@
-//! Numbers and names as titles and details write them.
+//! Formats numbers and names for titles and details.
 
 use beamtune_model::Subject;
 use beamtune_model::rows::CHILD_OF;
@@ -6,7 +6,7 @@ pub(crate) use beamtune_model::text::bytes;
 use beamtune_model::text::grouped;
 use beamtune_stats::Trend;
 
-/// A number with two decimals below 1, one below 10, and separators between thousands: `0.15`, `7.2`, `1,817`.
+/// Formats a number: two decimals below 1, one below 10 unless it is whole, and thousands separators: `0.15`, `7.2`, `1,817`.
 pub(crate) fn number(value: f64) -> String {
     if value.fract() != 0.0 && value.abs() < 9.95 {
         return if value.abs() < 0.995 { format!("{value:.2}") } else { format!("{value:.1}") };
@@ -14,7 +14,7 @@ pub(crate) fn number(value: f64) -> String {
     grouped(value)
 }
 
-/// A rate without its unit: as a number, but with a decimal below 10 in any case: `0.25`, `7.0`, `1,817`.
+/// Formats a rate without its unit. Unlike [`number`], it always has a decimal below 10: `0.25`, `7.0`, `1,817`.
 pub(crate) fn rate(value: f64) -> String {
     match value.abs() {
         v if v < 0.995 => format!("{value:.2}"),
@@ -23,20 +23,20 @@ pub(crate) fn rate(value: f64) -> String {
     }
 }
 
-/// CPU in cores, without the unit: `0.15`, `1.2`, `12.0`.
+/// Formats CPU in cores, without the unit: `0.15`, `1.2`, `12.0`.
 pub(crate) fn cores(value: f64) -> String {
     if value < 0.995 { format!("{value:.2}") } else { format!("{value:.1}") }
 }
 
-/// A number with its noun: `1 process`, `2 processes`.
+/// Formats a number with its noun: `1 process`, `2 processes`.
 pub(crate) fn counted(value: f64, one: &str, several: &str) -> String {
     let number = number(value);
     let noun = if number == "1" { one } else { several };
     format!("{number} {noun}")
 }
 
-/// What a title calls a subject: its name, or its pid if it has no name. A process without a registered name is named by what it was
-/// started with: by its callback module, or by its parent.
+/// Name of a subject for a title, or its pid if it has no name. A process without a registered name is named after its callback module or
+/// its parent.
 pub(crate) fn name(subject: &Subject) -> String {
     let name = subject.names().last().copied().unwrap_or_default();
     match (subject, name.strip_prefix(CHILD_OF)) {
@@ -48,7 +48,8 @@ pub(crate) fn name(subject: &Subject) -> String {
     }
 }
 
-/// The callback module in the initial call of a behaviour's process: `shop_cart` of `shop_cart:init/1` and of `supervisor:shop_cart/1`.
+/// Returns the callback module in the initial call of a behaviour's process: `shop_cart` for `shop_cart:init/1` and
+/// `supervisor:shop_cart/1`.
 fn callback_module(initial_call: &str) -> Option<&str> {
     let (module, function) = initial_call.rsplit_once(':')?;
     match function.strip_suffix("/1")? {
@@ -58,20 +59,20 @@ fn callback_module(initial_call: &str) -> Option<&str> {
     }
 }
 
-/// The pid of a process that a title calls by its name; empty where the title has the pid already.
+/// The pid of a process that a title calls by its name; empty if the title already contains the pid.
 pub(crate) fn pid(subject: &Subject) -> &str {
     subject.pid().filter(|_| subject.names().len() > 1).unwrap_or_default()
 }
 
-/// A short time: `35 ms`, `300 ms`, `2.0 s`.
+/// Formats a short time: `35 ms`, `300 ms`, `2.0 s`.
 pub(crate) fn pause(seconds: f64) -> String {
     if seconds < 0.9995 { format!("{:.0} ms", seconds * 1e3) } else { format!("{seconds:.1} s") }
 }
 
-/// Prefix that the compiler gives to the name of a fun's function: `shop:-sum/1-fun-0-/2`.
+/// Marks a fun in a function name that the compiler generated: `shop:-sum/1-fun-0-/2`.
 const OF_A_FUN: &str = ":-";
 
-/// What a title calls processes of a kind: `shop_cart processes`, `processes started by shop_sup`, `shop_worker_*`.
+/// Names processes of a kind, for a title: `shop_cart processes`, `processes started by shop_sup`, `shop_worker_*`.
 pub(crate) fn processes(kind: &str) -> String {
     match (kind.strip_prefix(CHILD_OF), callback_module(kind)) {
         (Some(parent), _) => format!("processes started by {parent}"),
@@ -82,7 +83,7 @@ pub(crate) fn processes(kind: &str) -> String {
     }
 }
 
-/// The same with their number: `3 shop_cart processes`, `3 processes started by shop_sup`, `3 shop_worker_* processes`.
+/// Like [`processes`], with their number: `3 shop_cart processes`, `3 processes started by shop_sup`, `3 shop_worker_* processes`.
 pub(crate) fn several(count: usize, kind: &str) -> String {
     match processes(kind) {
         same if same == kind => format!("{count} {kind} processes"),
@@ -90,7 +91,7 @@ pub(crate) fn several(count: usize, kind: &str) -> String {
     }
 }
 
-/// Names in a row, no more than `max`: `a`, `a and b`, `a, b and 3 more`.
+/// Joins names, and shows at most `max` of them: `a`, `a and b`, `a, b and 3 more`.
 pub(crate) fn names(names: &[impl AsRef<str>], max: usize) -> String {
     let shown: Vec<&str> = names.iter().take(max).map(AsRef::as_ref).collect();
     match (names.len() - shown.len(), &shown[..]) {
@@ -100,7 +101,7 @@ pub(crate) fn names(names: &[impl AsRef<str>], max: usize) -> String {
     }
 }
 
-/// A growth per second with its 95 % interval: `+7.1/s [6.8, 7.4]`.
+/// Formats growth per second with its 95 % interval: `+7.1/s [6.8, 7.4]`.
 pub(crate) fn growth(trend: &Trend) -> String {
     format!("+{}/s [{}, {}]", number(trend.slope), number(trend.low), number(trend.high))
 }
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn short_times_have_the_unit_that_fits() {
+    fn short_times_have_a_suitable_unit() {
         assert_eq!([pause(0.0352), pause(0.3), pause(2.04)], ["35 ms", "300 ms", "2.0 s"]);
     }
 
@@ -137,14 +138,14 @@ mod tests {
     }
 
     #[test]
-    fn a_pid_is_a_name_only_where_there_is_no_other() {
+    fn a_process_is_called_by_its_pid_only_if_it_has_no_name() {
         let (named, nameless) = (Subject::process("shop (<0.9.0>)"), Subject::process("<0.9.0>"));
         assert_eq!((name(&named).as_str(), pid(&named)), ("shop", "<0.9.0>"));
         assert_eq!((name(&nameless).as_str(), pid(&nameless)), ("<0.9.0>", ""));
     }
 
     #[test]
-    fn a_process_without_a_registered_name_is_called_by_its_module_or_its_parent() {
+    fn a_process_without_a_registered_name_is_named_after_its_module_or_its_parent() {
         let called = |title: &str| name(&Subject::process(title));
         assert_eq!(called("Elixir.Shop.Cart:init/1 (<0.9.0>)"), "Elixir.Shop.Cart");
         assert_eq!(called("supervisor:shop_sup/1 (<0.9.0>)"), "shop_sup");
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_of_a_kind_are_called_by_what_started_them() {
+    fn processes_of_a_kind_are_named_after_what_started_them() {
         assert_eq!(processes("shop_cart:init/1"), "shop_cart processes");
         assert_eq!(processes("shop_cart:pay/2"), "shop_cart:pay/2 processes");
         assert_eq!(processes("child of shop_sup"), "processes started by shop_sup");
@@ -167,13 +168,13 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_names_are_cut_at_their_number() {
+    fn long_lists_of_names_are_truncated() {
         let of = |count: usize| names(&["a", "b", "c", "d"][..count], 2);
         assert_eq!([of(0), of(1), of(2), of(4)], ["", "a", "a and b", "a, b and 2 more"]);
     }
 
     #[test]
-    fn growth_has_its_interval() {
+    fn growth_is_formatted_with_its_interval() {
         let trend = Trend { slope: 7.08, low: 6.81, high: 15.4, p: 0.001 };
         assert_eq!(growth(&trend), "+7.1/s [6.8, 15]");
     }

@@ -1,4 +1,4 @@
-//! The thresholds of all rules as a TOML file, and a file that changes some of them.
+//! Writes the thresholds of all rules as a TOML file, and parses a file that changes some of them.
 //!
 //! ```toml
 //! [gc-share]
@@ -15,7 +15,7 @@ use toml::de::{DeTable, DeValue};
 
 use crate::{RULES, Rule};
 
-/// The origin of changed thresholds, as evidence names it.
+/// The source of changed thresholds, as evidence names it.
 const CHANGED: &str = "set by --thresholds";
 const LEVELS: [&str; 3] = ["notice", "warning", "critical"];
 
@@ -24,7 +24,7 @@ const LEVELS: [&str; 3] = ["notice", "warning", "critical"];
 #[error("{}", .0.join("\n"))]
 pub struct Invalid(pub Vec<String>);
 
-/// Every threshold once, with the rules that judge by it, in the order of these.
+/// Returns every threshold once, with the rules that use it, in the order of the rules.
 pub fn all() -> Vec<(&'static Threshold, Vec<&'static Rule>)> {
     let mut all: Vec<(&Threshold, Vec<&Rule>)> = Vec::new();
     for rule in RULES {
@@ -38,7 +38,7 @@ pub fn all() -> Vec<(&'static Threshold, Vec<&'static Rule>)> {
     all
 }
 
-/// All thresholds as a file that can be edited, with these changes made.
+/// Writes all thresholds, with these changes, as a file that can be edited.
 pub fn listing(changed: &Thresholds) -> String {
     let mut out = String::from(
         "# The thresholds of beamtune's rules. Change numbers, delete what you keep, and pass the file:\n\
@@ -65,15 +65,16 @@ pub fn listing(changed: &Thresholds) -> String {
     out
 }
 
-/// Section and key.
+/// Splits a name into section and key.
 fn split(name: &'static str) -> (&'static str, &'static str) {
     name.split_once('.').unwrap_or((name, ""))
 }
 
-/// Reads a file. A value equal to the default is no change.
+/// Parses a file. A value equal to the default is not a change.
 ///
 /// # Errors
-/// If it is not TOML, has an unknown name or a value that is not a number, or levels that do not get worse from notice to critical.
+/// If the text is not TOML, or has an unknown name or a value that is not a number. Also if levels do not get worse from notice to
+/// critical.
 pub fn parse(file: &str, text: &str) -> Result<Thresholds, Invalid> {
     let mut reading = Reading { text, faults: Vec::new(), changed: Thresholds::of_file(file) };
     let (document, errors) = DeTable::parse_recoverable(text);
@@ -94,9 +95,10 @@ pub fn parse(file: &str, text: &str) -> Result<Thresholds, Invalid> {
     }
 }
 
+/// State of the parser: the text, the errors so far, and the changed thresholds.
 struct Reading<'t> {
     text: &'t str,
-    /// Lines, from 1, and what is wrong there.
+    /// Line numbers, from 1, and what is wrong there.
     faults: Vec<(usize, String)>,
     changed: Thresholds,
 }
@@ -107,6 +109,7 @@ impl Reading<'_> {
         self.faults.push((before.matches('\n').count() + 1, message.into()));
     }
 
+    /// Parses all sections of a file.
     fn sections(&mut self, document: &DeTable<'_>) {
         let mut known: BTreeMap<&str, Vec<&'static Threshold>> = BTreeMap::new();
         for (threshold, _) in all() {
@@ -123,6 +126,7 @@ impl Reading<'_> {
         }
     }
 
+    /// Parses the thresholds of a section.
     fn section(&mut self, thresholds: &[&'static Threshold], table: &DeTable<'_>) {
         let names: Vec<&str> = thresholds.iter().map(|threshold| split(threshold.name).1).collect();
         for (key, value) in table {
@@ -138,6 +142,7 @@ impl Reading<'_> {
         }
     }
 
+    /// Parses the levels of a threshold.
     fn levels(&mut self, threshold: &'static Threshold, levels: &DeTable<'_>, at: Range<usize>) {
         let usual = threshold.usual();
         let mut set = Scale { source: CHANGED, ..usual };
@@ -179,6 +184,7 @@ impl Reading<'_> {
     }
 }
 
+/// A number that is not negative; `None` for any other value.
 fn number(value: &Spanned<DeValue<'_>>) -> Option<f64> {
     let number = match value.get_ref() {
         DeValue::Integer(whole) => i64::from_str_radix(whole.as_str(), whole.radix()).ok()? as f64,
@@ -188,7 +194,7 @@ fn number(value: &Spanned<DeValue<'_>>) -> Option<f64> {
     (number >= 0.0).then_some(number)
 }
 
-/// An unknown name, with the nearest known one, or all.
+/// Describes an unknown name, and suggests the nearest known name, or all.
 fn unknown(what: &str, given: &str, known: &[&str]) -> String {
     let near = known.iter().map(|name| (strsim::osa_distance(given, name), name)).min();
     match near.filter(|(distance, _)| *distance <= given.chars().count() / 3) {

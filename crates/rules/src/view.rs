@@ -1,4 +1,4 @@
-//! What several rules derive from a period in the same way: CPU use per process and thread, and the available CPU.
+//! Values that several rules derive from a period in the same way: CPU use per process and thread, and the available CPU.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -8,15 +8,15 @@ pub use beamtune_model::cpu::{
 };
 use beamtune_model::{Facts, Group, Missing, Period, PortRow, ProcessUse, facts, metrics, units::SECOND_NS};
 
-/// How busy schedulers of a kind were, by the VM's own clock.
+/// Utilization of the schedulers of one kind, by the VM's own clock.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Activity {
-    /// Share of time in which each was not idle, 0–1, in the order of their numbers.
+    /// Share of time in which each scheduler was not idle, 0–1, in the order of scheduler numbers.
     pub shares: Vec<f64>,
 }
 
 impl Activity {
-    /// Schedulers that were active, in cores.
+    /// Sum of the shares, in cores.
     pub fn cores(&self) -> f64 {
         self.shares.iter().sum()
     }
@@ -27,10 +27,10 @@ impl Activity {
     }
 }
 
-/// Activity by scheduler wall time, of the schedulers of a kind; of normal ones, only those online.
+/// Utilization of the schedulers of one kind, by scheduler wall time. Offline schedulers are left out.
 pub fn activity(period: &Period, kind: &str) -> Result<Activity, Missing> {
     let mut shares = Vec::new();
-    // Threads that are not online sleep, and would dilute the mean.
+    // Offline schedulers sleep, and would lower the mean.
     let limit = match kind {
         kind::SCHEDULER => schedulers_online(period).ok(),
         kind::DIRTY_CPU => period.facts.number(facts::DIRTY_CPU_SCHEDULERS_ONLINE).map(|n| n as f64),
@@ -53,8 +53,8 @@ pub fn activity(period: &Period, kind: &str) -> Result<Activity, Missing> {
     Ok(Activity { shares })
 }
 
-/// Processes started per second. The VM's counter includes slots that it skips because their process is alive: half of them if the table is
-/// half full.
+/// Processes started per second. The VM's counter also includes slots of the process table that it skips because they are in use. If the
+/// table is half full, these are half of the count.
 pub fn spawn_rate(period: &Period) -> Result<f64, Missing> {
     let counted = period.rate(&metrics::SPAWNED, "")?;
     let alive = period.stat(&metrics::PROCESS_COUNT, "")?.mean();
@@ -62,7 +62,7 @@ pub fn spawn_rate(period: &Period) -> Result<f64, Missing> {
     Ok(counted * limit.map_or(1.0, |limit| (1.0 - alive / limit as f64).clamp(0.0, 1.0)))
 }
 
-/// Normal schedulers online: the mean over the period, for it can be changed meanwhile.
+/// Normal schedulers online: the mean over the period, because the number can change.
 pub fn schedulers_online(period: &Period) -> Result<f64, Missing> {
     match period.stat(&metrics::SCHEDULERS_ONLINE, "") {
         Ok(stat) => Ok(stat.mean()),
@@ -70,35 +70,35 @@ pub fn schedulers_online(period: &Period) -> Result<f64, Missing> {
     }
 }
 
-/// Microstate accounting of threads of some kinds, added up.
+/// Microstate accounting, summed over threads of some kinds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct States {
-    /// (state, cores), as the VM names the states.
+    /// (state, cores), with the VM's names of the states.
     pub cores: Vec<(String, f64)>,
 }
 
 impl States {
-    /// Cores in a state; 0 where the release does not know it.
+    /// Cores in a state; 0 if the release does not have this state.
     pub fn get(&self, state: &str) -> f64 {
         self.cores.iter().find(|(name, _)| name == state).map_or(0.0, |(_, cores)| *cores)
     }
 
-    /// Cores in any state but `sleep`.
+    /// Cores in any state except `sleep`.
     pub fn awake(&self) -> f64 {
         self.cores.iter().filter(|(name, _)| name != "sleep").map(|(_, cores)| cores).sum()
     }
 
-    /// Cores collecting garbage: `gc`, and `gc_full` where it is counted apart.
+    /// Cores that run GC: `gc`, and `gc_full` if it is counted separately.
     pub fn gc(&self) -> f64 {
         self.get("gc") + self.get("gc_full")
     }
 }
 
-/// Microstate accounting of all threads of some kinds. The agent enables it for a part of the time only, so what counts is each thread's
-/// time in a state as a share of its time in all of them. Imported text may have one sum for all threads of a kind.
+/// Microstate accounting of all threads of some kinds. The agent enables it only part of the time, so each thread's time in a state is
+/// taken as a share of its time in all states. Imported text may have one sum for all threads of a kind.
 pub fn states(period: &Period, kinds: &[&str]) -> Result<States, Missing> {
     let mut cores: Vec<(String, f64)> = Vec::new();
-    // A VM has some fifteen states; a hostile recording can name a hundred thousand.
+    // A VM has about fifteen states; a hostile recording could name a hundred thousand.
     let mut places: HashMap<&str, usize> = HashMap::new();
     for entity in entities_of(period, Group::Msacc, kinds) {
         let of_thread: Vec<(&str, f64)> =
@@ -125,7 +125,7 @@ pub fn states(period: &Period, kinds: &[&str]) -> Result<States, Missing> {
     }
 }
 
-/// How many threads of a kind there are, whether they are online or not.
+/// Number of threads of a kind, online or not.
 fn threads_of(period: &Period, kind: &str) -> Result<f64, Missing> {
     let count = match kind {
         kind::SCHEDULER => facts::SCHEDULERS,
@@ -136,17 +136,17 @@ fn threads_of(period: &Period, kind: &str) -> Result<f64, Missing> {
     period.fact_number(count).map(|count| count as f64)
 }
 
-/// What threads of one kind spent their CPU time on, by microstate, in cores.
+/// CPU time of the threads of one kind by microstate, in cores. Sleep and busy wait are left out.
 ///
-/// Microstates are measured by the clock: a runnable thread without a CPU stays in its state, so the states of more threads than CPUs add
-/// up to more than the CPUs. They are scaled to the CPU time of these threads that the VM counts as active; without times from the
-/// operating system they are not scaled.
+/// Microstates are measured in wall time: a runnable thread without a CPU stays in its state. With more threads than CPUs, the states
+/// therefore add up to more than the CPUs. They are scaled to the CPU time for which the VM counts these threads as active. Without times
+/// from the operating system they are not scaled.
 pub fn work(period: &Period, kind: &str) -> Result<States, Missing> {
     let all = states(period, &[kind])?;
     let cpu = thread_cores(period, &metrics::THREAD_CPU, &[kind]).ok();
     let active = activity(period, kind).ok().map(|activity| activity.cores());
     let worked = cpu.zip(active).map(|(cpu, active)| active.min(cpu));
-    // In ordinary builds `other` holds busy wait, which is no work, and for dirty schedulers hardly anything else.
+    // In ordinary builds `other` includes busy wait, which is not work. For dirty schedulers, `other` is almost only busy wait.
     let idle = cpu.zip(worked).filter(|_| kind == kind::SCHEDULER).map(|(cpu, worked)| cpu - worked);
     let weight = |state: &str, cores: f64| match state {
         "sleep" | "busy_wait" => 0.0,
@@ -163,7 +163,7 @@ pub fn work(period: &Period, kind: &str) -> Result<States, Missing> {
     Ok(States { cores: weights.into_iter().map(|(state, cores)| (state, scale * cores)).collect() })
 }
 
-/// The share of garbage collection in the work of some kinds of threads.
+/// CPU time of GC, compared with all work of some kinds of threads.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Collecting {
     /// Cores used by GC.
@@ -173,14 +173,14 @@ pub struct Collecting {
 }
 
 impl Collecting {
-    /// Share of the work, 0–1.
+    /// GC's share of the work, 0–1.
     pub fn share(self) -> f64 {
         if self.worked > 0.0 { self.gc / self.worked } else { 0.0 }
     }
 }
 
-/// The share of garbage collection in the work of threads of some kinds. Dirty I/O schedulers wait for disks, which is no work, and run no
-/// GC.
+/// GC compared with the work of some kinds of threads. Dirty I/O schedulers do not belong in `kinds`: they wait for disks, which is not
+/// work, and run no GC.
 pub fn collecting(period: &Period, kinds: &[&str]) -> Result<Collecting, Missing> {
     states(period, kinds)?;
     let works = kinds.iter().filter_map(|kind| work(period, kind).ok());
@@ -188,16 +188,16 @@ pub fn collecting(period: &Period, kinds: &[&str]) -> Result<Collecting, Missing
         gc: sum.gc + work.gc(),
         worked: sum.worked + work.awake(),
     });
-    // Threads of unknown CPU time cannot work on more CPUs than exist.
+    // Threads whose CPU time is unknown cannot use more CPUs than exist.
     let cpus = [facts::LOGICAL_PROCESSORS_AVAILABLE, facts::LOGICAL_PROCESSORS];
     let cpus = cpus.into_iter().find_map(|fact| period.facts.number(fact)).filter(|cpus| *cpus > 0);
     let scale = cpus.map_or(1.0, |cpus| (cpus as f64 / sum.worked.max(f64::MIN_POSITIVE)).min(1.0));
     Ok(Collecting { gc: scale * sum.gc, worked: scale * sum.worked })
 }
 
-/// The number of CPUs in a kernel list: `0-3,8` are five; `None` if it is not such a list, or has more CPUs than any host.
+/// Parses a kernel CPU list: `0-3,8` is five CPUs. `None` if the text is not such a list, or names a CPU that no host has.
 pub fn cpu_list(text: &str) -> Option<BTreeSet<u32>> {
-    /// More CPUs than any host has.
+    /// No host has this many CPUs.
     const MOST_CPUS: u32 = 65_536;
     let mut cpus = BTreeSet::new();
     for part in text.split(',') {
@@ -211,10 +211,10 @@ pub fn cpu_list(text: &str) -> Option<BTreeSet<u32>> {
     Some(cpus)
 }
 
-/// The CPU that the VM could use at most, and what limits it.
+/// The maximum CPU that the VM can use, and what limits it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Capacity {
-    /// In cores.
+    /// The maximum, in cores.
     pub cores: f64,
     /// Normal schedulers online.
     pub online: f64,
@@ -224,7 +224,7 @@ pub struct Capacity {
     pub quota: Option<f64>,
 }
 
-/// The VM's capacity: the least of schedulers online, CPUs allowed, and quota.
+/// The VM's capacity: the minimum of schedulers online, CPUs allowed, and quota.
 pub fn capacity(period: &Period) -> Result<Capacity, Missing> {
     let online = schedulers_online(period)?;
     let allowed = period.stat(&metrics::CPUS_ALLOWED, "")?.mean();
@@ -233,11 +233,11 @@ pub fn capacity(period: &Period) -> Result<Capacity, Missing> {
     Ok(Capacity { cores, online, allowed, quota })
 }
 
-/// Work that takes less than this share of the node's CPU delays nothing (judgement; RabbitMQ at a moderate load spends 40 % of little work
-/// on GC).
+/// Work that takes less than this share of the node's CPU delays nothing (judgement: RabbitMQ under moderate load does little work, and
+/// spends 40 % of it on GC).
 const WORTH_CPU_SHARE: f64 = 0.10;
 
-/// Whether work that takes these cores delays nothing. Without data of the host, the schedulers are the capacity.
+/// Whether work that takes this many cores delays nothing. Without host data, the number of schedulers is the capacity.
 pub fn is_little_cpu(period: &Period, cores: f64) -> bool {
     let all = capacity(period)
         .map(|capacity| capacity.cores)
@@ -251,25 +251,26 @@ pub fn quota_cores(period: &Period) -> Option<f64> {
     period.stat(&metrics::CGROUP_QUOTA, "cpu").ok().map(|stat| stat.mean() / 1_000.0)
 }
 
-/// How many schedulers fit these cores: rounded down if that suffices for what the VM uses. Otherwise it would lose the part of the last
-/// CPU (quota 1.9, 1.8 cores used: one scheduler is little more than half).
+/// Number of schedulers that suits a limit in cores. The limit is rounded down if the VM does not use more than the result. Otherwise it is
+/// rounded up, so that the fraction of the last CPU is not lost. With a quota of 1.9 and 1.8 cores in use, one scheduler would be little
+/// more than half.
 pub fn schedulers_that_fit(period: &Period, limit: f64) -> i64 {
     let suffices = process_cores(period).is_ok_and(|used| used <= limit.floor());
     let fit = if suffices { limit.floor() } else { limit.ceil() };
     fit.max(1.0) as i64
 }
 
-/// The VM's CPU quota in cores; `None` if it has none, missing if its control groups could not be read.
+/// The VM's CPU quota in cores; `Ok(None)` if it has none, `Err` if its control groups could not be read.
 pub fn known_quota(period: &Period) -> Result<Option<f64>, Missing> {
     match quota_cores(period) {
         Some(quota) => Ok(Some(quota)),
-        // Its path is recorded whenever the groups could be read.
+        // The path is recorded whenever the groups could be read.
         None if period.facts.get(facts::CGROUP_PATH).is_some() => Ok(None),
         None => Err(period.missing_group(Group::HostCgroup, "the control group's CPU quota")),
     }
 }
 
-/// Seconds per second for which the quota throttled CPUs of the VM's group; `None` if unknown.
+/// Time for which the quota throttled the CPUs of the VM's group, in seconds per second; `None` if unknown.
 pub fn throttled_cores(period: &Period) -> Option<f64> {
     match known_quota(period).ok()? {
         Some(_) => period.cores(&metrics::CGROUP_THROTTLED_TIME, "cpu").ok(),
@@ -277,11 +278,11 @@ pub fn throttled_cores(period: &Period) -> Option<f64> {
     }
 }
 
-/// A shorter delay per time slice is the cost of a wake-up, not a lack of CPU: 19–37 µs measured for RabbitMQ on a host with idle CPU,
-/// 3,400–4,000 µs with neighbours on the same CPU.
+/// A shorter run-queue delay per time slice is the cost of a wake-up, not a lack of CPU. Measured for RabbitMQ: 19–37 µs on a host with
+/// idle CPU, 3,400–4,000 µs with neighbours on the same CPU.
 pub const TURN_SECONDS: f64 = 0.2e-3;
 
-/// Mean run-queue delay of schedulers of any kind per time slice, in seconds; 0 if none was runnable.
+/// Mean run-queue delay per time slice, over schedulers of all kinds, in seconds; 0 if none was runnable.
 pub fn wait_per_turn_seconds(period: &Period) -> Result<f64, Missing> {
     let rate = |metric| thread_rate(period, metric, kind::SCHEDULERS);
     let turns = rate(&metrics::VOLUNTARY_SWITCHES)? + rate(&metrics::INVOLUNTARY_SWITCHES)?;
@@ -302,27 +303,27 @@ pub fn throttled_share(period: &Period) -> Option<f64> {
     Some(if periods > 0.0 { throttled / periods } else { 0.0 })
 }
 
-/// Whether the quota was used up so often that waiting threads are no sign of neighbours. Throttled time cannot be subtracted from their
-/// wait: a thread waits for as long as it is throttled, the group counts each CPU once (measured: with 8 schedulers and half a core, 7.5 s
-/// of waiting against 1.4 s of throttled time in a second).
+/// Whether the quota was used up so often that run-queue delay is no sign of neighbours. Throttled time cannot be subtracted from the
+/// delay: each throttled thread waits, but the group counts each CPU once. Measured with 8 schedulers and half a core: 7.5 s of delay and
+/// 1.4 s of throttled time per second.
 pub fn quota_used_up(period: &Period) -> bool {
     let used = period.cores(&metrics::CGROUP_USAGE, "cpu").ok().zip(quota_cores(period));
     throttled_share(period).is_some_and(|share| share >= 0.05)
         || used.is_some_and(|(used, quota)| used >= 0.9 * quota)
 }
 
-/// From this share of its limit on, a control group is short of memory (judgement): the rest is some seconds of work.
+/// A control group that uses this share of its memory limit is short of memory (judgement): the rest is used up within seconds.
 pub const NEARLY_FULL: f64 = 0.9;
 
-/// The highest used share of the memory limit of the VM's control group, including the kernel's caches for it, which it could drop; `None`
-/// without a limit.
+/// Maximum used share of the memory limit of the VM's control group; `None` without a limit. It includes the group's kernel caches, which
+/// the kernel could drop.
 pub fn group_memory_used(period: &Period) -> Option<f64> {
     let limit = period.stat(&metrics::CGROUP_MEMORY_LIMIT, "memory").ok()?.last.value;
     let used = period.stat(&metrics::CGROUP_MEMORY, "memory").ok()?.max;
     (limit > 0).then(|| used as f64 / limit as f64)
 }
 
-/// Mean length of a run queue over the period, added up over the entities that begin with `prefix`.
+/// Mean run queue length over the period, summed over the entities whose names begin with `prefix`.
 pub fn run_queue(period: &Period, prefix: &str) -> Result<f64, Missing> {
     let entities: Vec<_> =
         period.entities(Group::RunQueue).into_iter().filter(|entity| entity.starts_with(prefix)).collect();
@@ -335,14 +336,14 @@ pub fn run_queue(period: &Period, prefix: &str) -> Result<f64, Missing> {
         .sum())
 }
 
-/// Each scan lists the processes that have messages or did work. Scans come once a second, slow ones every three seconds: a queue that is
-/// missing for this much longer, in seconds, is gone, with its process or without it.
+/// Each scan lists the processes that have messages or did work. Scans run once a second, slow ones every three seconds. If a process is
+/// missing for longer than this, in seconds, its queue is empty, or the process has exited.
 const QUEUE_TOLD_SECONDS: f64 = 15.0;
-/// With a longer sampling interval, it may be missing in this number of samples.
+/// With a longer sampling interval, it may be missing from this many samples.
 const QUEUE_TOLD_TICKS: f64 = 3.0;
 
-/// Messages in the queue of a process at the end; `None` if it is gone. Compared with the last scan, not with the end of the period: the
-/// queues of a node that no longer answers are not empty.
+/// Queue length of a process at the end; `None` if the process is no longer listed. Its last reading is compared with the last scan, not
+/// with the end of the period: the queues of an unresponsive node are not empty.
 pub fn queue_now(period: &Period, process: &ProcessUse) -> Option<f64> {
     let (told, queue) = process.queue_last;
     let looked = period.stat(&metrics::SCAN_LONGEST_QUEUE, "").map_or(period.end, |stat| stat.last.t);
@@ -351,14 +352,14 @@ pub fn queue_now(period: &Period, process: &ProcessUse) -> Option<f64> {
     (looked.saturating_sub(told) as f64 <= most * SECOND_NS as f64).then_some(queue as f64)
 }
 
-/// If fewer messages go at once, that does not show which process takes them (judgement).
+/// Emptying a shorter queue does not show that its process keeps up (judgement).
 const MIN_EMPTIED: i64 = 20;
-/// A queue shorter than this share of its previous reading was emptied, or is being emptied (judgement).
+/// A queue below this share of its previous length was emptied, or is being emptied (judgement).
 const EMPTIED: f64 = 0.5;
-/// This often in a period rules out chance (judgement).
+/// This many times in a period is no coincidence (judgement).
 const EMPTIED_TIMES: usize = 2;
 
-/// Whether a process takes all of its messages again and again: it is not behind, however many wait in between.
+/// Whether a process repeatedly takes all of its messages. Such a process is not behind, however many messages wait in between.
 pub fn is_emptied_again(process: &ProcessUse) -> bool {
     let is_emptied = |pair: &&[(i64, i64)]| match **pair {
         [(_, before), (_, after)] => before >= MIN_EMPTIED && (after as f64) <= EMPTIED * before as f64,
@@ -367,19 +368,19 @@ pub fn is_emptied_again(process: &ProcessUse) -> bool {
     process.queue.points().windows(2).filter(is_emptied).count() >= EMPTIED_TIMES
 }
 
-/// What is known of an emulator flag on a node.
+/// What is known about an emulator flag of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Flag {
     /// The flags were not recorded.
     Unknown,
-    /// It was not given.
+    /// The flag was not given.
     Default,
-    /// The last value that it was given.
+    /// The last value that was given.
     Set(String),
 }
 
 impl Flag {
-    /// The value that was given, if it was.
+    /// The given value, if any.
     pub fn value(&self) -> Option<&str> {
         match self {
             Flag::Set(value) => Some(value),
@@ -398,7 +399,7 @@ impl std::fmt::Display for Flag {
     }
 }
 
-/// What is known of an emulator flag (`+sbwt`).
+/// Looks up an emulator flag (`+sbwt`) in the node's arguments.
 pub fn emulator_flag(facts: &Facts, flag: &str) -> Flag {
     match facts.list(facts::EMU_ARGS) {
         None => Flag::Unknown,
@@ -406,11 +407,11 @@ pub fn emulator_flag(facts: &Facts, flag: &str) -> Flag {
     }
 }
 
-/// The initial call of every process that was started with a fun. Beamtune's agent has such processes, and if the others end at once, it
-/// sees only its own.
+/// Initial call of every process that was started with a fun. The agent starts such processes, too. If all others exit immediately, it
+/// samples only its own.
 pub const ANY_FUN: &str = "erlang:apply/2";
 
-/// Mean length of a process's queue in the samples that list it.
+/// Mean queue length of a process in the samples that list it.
 pub fn mean_queue(process: &ProcessUse) -> f64 {
     let lengths = process.queue.points();
     lengths.iter().map(|point| point.1 as f64).sum::<f64>() / lengths.len().max(1) as f64
@@ -418,15 +419,15 @@ pub fn mean_queue(process: &ProcessUse) -> f64 {
 
 /// The poll sets of a VM.
 pub struct PollSets {
-    /// How many.
+    /// Number of poll sets.
     pub count: usize,
     /// Whether any of them is a kernel poll set (epoll).
     pub use_epoll: bool,
-    /// The maximum of descriptors in all of them; `None` if they were not counted.
+    /// Maximum number of descriptors, summed over all poll sets; `None` if they were not counted.
     pub descriptors: Option<f64>,
 }
 
-/// The poll sets; `None` where they were not read.
+/// The poll sets; `None` if they were not read.
 pub fn poll_sets(period: &Period) -> Option<PollSets> {
     let sets: Vec<_> = period
         .entities(Group::CheckIo)
@@ -442,23 +443,23 @@ pub fn poll_sets(period: &Period) -> Option<PollSets> {
     })
 }
 
-/// The number that a flag of an allocator is set to, by its letter or for all of them: `+MBsbct`, `+Musbct`.
+/// Numeric value of an allocator flag, for one allocator (by its letter) or for all: `+MBsbct`, `+Musbct`.
 pub fn allocator_flag(facts: &Facts, letter: char, name: &str) -> Option<f64> {
     let flag = |of: char| emulator_flag(facts, &format!("+M{of}{name}"));
     flag(letter).value().or(flag('u').value()).and_then(|value| value.parse().ok())
 }
 
-/// Whether such a flag is unset, or set to less than this: a remedy that raises it must not lower it.
+/// Whether such a flag is unset or below `than`. A remedy that raises a value must not lower it.
 pub fn is_lower(facts: &Facts, letter: char, name: &str, than: f64) -> bool {
     allocator_flag(facts, letter, name).is_none_or(|given| given < than)
 }
 
-/// Whether dirty schedulers share instances of the allocators, as they do unless each has its own (`+Mdai max`).
+/// Whether dirty schedulers share allocator instances. They do unless each has its own (`+Mdai max`).
 pub fn shares_dirty_allocators(facts: &Facts) -> bool {
     emulator_flag(facts, "+Mdai").value() != Some("max")
 }
 
-/// The flags that switch busy waiting off, without those that are set so already; `None` if all are.
+/// Flags that disable busy waiting, without those that are set to `none` already; `None` if all are.
 pub fn busy_waiting_off(facts: &Facts) -> Option<String> {
     let left: Vec<_> = ["+sbwt", "+sbwtdcpu", "+sbwtdio"]
         .into_iter()
@@ -468,13 +469,13 @@ pub fn busy_waiting_off(facts: &Facts) -> Option<String> {
     (!left.is_empty()).then(|| left.join(" "))
 }
 
-/// That the pages were not examined, why, and what to do about it.
+/// Says that the pages were not read, why, and what to do.
 pub fn not_looked_at(period: &Period) -> String {
     let Missing { why, next, .. } = period.missing_group(Group::HostContent, "pages");
     format!("the pages were not looked at ({why}): {next}")
 }
 
-/// Seconds as a person says them: `40 s`, `12 min`, `3.5 h`, `2.1 days`.
+/// Formats a duration with a suitable unit: `40 s`, `12 min`, `3.5 h`, `2.1 days`.
 pub fn duration_text(seconds: f64) -> String {
     match seconds {
         s if s < 120.0 => format!("{s:.0} s"),
@@ -484,19 +485,19 @@ pub fn duration_text(seconds: f64) -> String {
     }
 }
 
-/// Points of a trace as seconds and values, for a trend.
+/// Points of a trace as (seconds, value), for a trend.
 pub fn trend_points(trace: &beamtune_model::period::Trace) -> Vec<(f64, f64)> {
     trace.points().iter().map(|&(t, value)| (t as f64 / SECOND_NS as f64, value as f64)).collect()
 }
 
-/// The share of all reductions that these processes have done.
+/// Share of all reductions that these processes executed.
 pub(crate) fn reductions_share(period: &Period, processes: &[&ProcessUse]) -> Option<f64> {
     let total = all_reductions(period).ok()?;
     let own: f64 = processes.iter().map(|process| process.reductions as f64).sum();
     (total > 0.0).then(|| (own / total).min(1.0))
 }
 
-/// The owners of such ports, among those that were recorded: each once.
+/// Owners of the recorded ports that `is_meant` selects, without duplicates.
 pub(crate) fn port_owners(period: &Period, is_meant: impl Fn(&PortRow) -> bool) -> Vec<String> {
     let owners = period.ports.iter().filter(|port| is_meant(port)).filter_map(|port| port.connected.as_ref());
     let mut owners: Vec<String> = owners.map(|pid| period.title_of(pid)).collect();
@@ -510,7 +511,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_of_cpus_is_read_as_the_kernel_writes_it() {
+    fn kernel_cpu_lists_are_parsed() {
         let check = |text: &str, expect: Option<&[u32]>| {
             assert_eq!(cpu_list(text), expect.map(|cpus| cpus.iter().copied().collect()), "{text}");
         };
@@ -522,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_read_as_a_person_says_them() {
+    fn durations_have_a_suitable_unit() {
         let check = |seconds, expect: &str| assert_eq!(duration_text(seconds), expect);
         check(40.4, "40 s");
         check(719.0, "12 min");

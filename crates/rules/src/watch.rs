@@ -1,4 +1,4 @@
-//! Memory over time: how each kind has moved, what came in one step and with what, and what comes back each day.
+//! Memory over time: how each kind changed, its largest step and what happened then, and its daily pattern.
 
 use beamtune_model::memory::{Daily, Movement, Step, content};
 use beamtune_model::period::Trace;
@@ -8,16 +8,16 @@ use std::collections::BTreeMap;
 
 use crate::view;
 
-/// Kinds that have never been this large are left out, in bytes.
+/// Kinds that never reached this size are left out, in bytes.
 const WORTH_BYTES: f64 = 8e6;
 
-/// A step of less than this share of the level is left out.
+/// Steps below this share of the level are left out.
 const WORTH_STEP: f64 = 0.05;
 
-/// What is recorded within this time of a step may relate to it, in nanoseconds; or within two readings, if these are farther apart.
+/// Events within this time of a step may relate to it, in nanoseconds; or within two readings, if these are farther apart.
 const NEAR_NS: Nanos = 30 * SECOND_NS;
 
-/// How each kind of memory has moved, the one that has grown most first.
+/// Returns how each kind of memory changed, largest growth first.
 pub fn movements(period: &Period) -> Vec<Movement> {
     let mut found: Vec<Movement> = series(period)
         .into_iter()
@@ -29,7 +29,7 @@ pub fn movements(period: &Period) -> Vec<Movement> {
     found
 }
 
-/// What is watched, as seconds and bytes.
+/// Returns the memory series, as (seconds, bytes).
 fn series(period: &Period) -> Vec<(String, Vec<(f64, f64)>)> {
     let mut all = Vec::new();
     let mut push = |what: String, trace: &Trace| all.push((what, view::trend_points(trace)));
@@ -48,7 +48,7 @@ fn series(period: &Period) -> Vec<(String, Vec<(f64, f64)>)> {
             content::MALLOC_ARENAS => "malloc: arenas of threads",
             content::MALLOC_MAPPED => "malloc: large chunks",
             content::UNKNOWN => "not explained",
-            // Carriers are recorded by allocator; the rest hardly moves.
+            // Carriers are recorded per allocator; the other contents hardly change.
             _ => continue,
         };
         if let Ok(stat) = period.stat(&metrics::CONTENT_RESIDENT, entity) {
@@ -63,14 +63,15 @@ fn series(period: &Period) -> Vec<(String, Vec<(f64, f64)>)> {
     all
 }
 
+/// Metrics that add up to the size of an allocator's carriers, and of its blocks.
 const CARRIERS: [&Metric; 3] =
     [&metrics::MBCS_CARRIERS_SIZE, &metrics::POOL_CARRIERS_SIZE, &metrics::SBCS_CARRIERS_SIZE];
 const BLOCKS: [&Metric; 3] =
     [&metrics::MBCS_BLOCKS_SIZE, &metrics::POOL_BLOCKS_SIZE, &metrics::SBCS_BLOCKS_SIZE];
 
-/// Sums over all instances of an allocator, at each instant at which all of its series were read.
+/// Sums over all instances of an allocator, at each instant at which all of their series were read.
 fn by_allocator<'p>(period: &'p Period, sum: [&Metric; 3]) -> BTreeMap<&'p str, Vec<(f64, f64)>> {
-    /// Series that were added up, and at each instant how many of them and their sum.
+    /// Number of series, and for each instant the number of series read and their sum.
     type Sums = (usize, BTreeMap<Nanos, (usize, i64)>);
     let mut sums: BTreeMap<&str, Sums> = BTreeMap::new();
     for entity in period.entities(Group::Allocator) {
@@ -93,6 +94,7 @@ fn by_allocator<'p>(period: &'p Period, sum: [&Metric; 3]) -> BTreeMap<&'p str, 
     sums.into_iter().map(|(allocator, sums)| (allocator, whole(sums))).collect()
 }
 
+/// Describes how a series changed; `None` without readings.
 fn movement(period: &Period, what: String, points: &[(f64, f64)]) -> Option<Movement> {
     let (&(_, first), &(_, last)) = (points.first()?, points.last()?);
     let values = || points.iter().map(|point| point.1);
@@ -117,7 +119,7 @@ fn movement(period: &Period, what: String, points: &[(f64, f64)]) -> Option<Move
     })
 }
 
-/// What else was recorded about that moment; what is rare says more than what is frequent.
+/// Describes an event near this time. An event of a rare kind says more than one of a frequent kind.
 fn happened(period: &Period, at: Nanos, points: &[(f64, f64)]) -> Option<String> {
     let apart = period.end.saturating_sub(period.begin) / points.len().max(1) as i64;
     let near = NEAR_NS.max(apart.saturating_mul(2));
@@ -131,9 +133,10 @@ fn happened(period: &Period, at: Nanos, points: &[(f64, f64)]) -> Option<String>
     Some(format!("{} {}{detail}", event.kind, event.subject))
 }
 
+/// Finds a daily pattern, if there is one.
 fn daily(period: &Period, points: &[(f64, f64)]) -> Option<Daily> {
     let life = period.incarnation.as_ref()?;
-    // Of the wall clock, so that hours are hours of the day.
+    // In wall-clock time, so that hours are hours of the day.
     let wall0 = life.wall0.saturating_sub(life.mono0) as f64 / SECOND_NS as f64;
     let on_wall: Vec<(f64, f64)> = points.iter().map(|(x, y)| (x + wall0, *y)).collect();
     let found = beamtune_stats::daily(&on_wall)?;
@@ -149,7 +152,7 @@ mod tests {
     const MB: i64 = 1_000_000;
     const HOUR_S: i64 = 3_600;
 
-    /// Metric, entity, and its value at a minute.
+    /// Metric, entity, and the metric's value at a given minute.
     type Made<'a> = (&'a Metric, &'a str, &'a dyn Fn(i64) -> i64);
 
     /// A recording with a reading each minute.
@@ -187,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_has_its_interval_and_the_largest_comes_first() {
+    fn growth_has_an_interval_and_the_largest_growth_comes_first() {
         let period = recorded(
             120,
             &[
@@ -212,29 +215,29 @@ mod tests {
         let period = recorded(120, &[(&metrics::RSS, "", &level)], &events);
         let step = movements(&period).remove(0).step.expect("a step");
         assert!((49 * 60..=51 * 60).contains(&(step.at / SECOND_NS)), "{step:?}");
-        assert_eq!(step.with.as_deref(), Some("code_loaded shop"), "which is rare here");
+        assert_eq!(step.with.as_deref(), Some("code_loaded shop"), "the rarest kind of event near the step");
     }
 
     #[test]
-    fn what_comes_back_each_day_is_reported_by_the_hour() {
+    fn a_daily_pattern_is_reported_with_its_peak_hour() {
         let wave = |minute: i64| {
             let hour = minute as f64 / 60.0;
             (500e6 + 100e6 * ((hour - 6.0) / 24.0 * std::f64::consts::TAU).sin()) as i64
         };
         let period = recorded(3 * 24 * 60, &[(&metrics::RSS, "", &wave)], &[]);
         let daily = movements(&period).remove(0).daily.expect("a pattern");
-        assert!((11..=12).contains(&daily.peak_hour), "{daily:?}: it began at midnight");
+        assert!((11..=12).contains(&daily.peak_hour), "{daily:?}: the recording begins at midnight");
     }
 
     #[test]
-    fn instances_are_added_up_only_where_all_were_read() {
+    fn instances_are_added_up_only_if_all_were_read() {
         let each = |_: i64| 20 * MB;
         let mut all: Vec<Made<'_>> = Vec::new();
         for entity in ["eheap_alloc/0", "eheap_alloc/1"] {
             all.extend(CARRIERS.map(|metric| (metric, entity, &each as &dyn Fn(i64) -> i64)));
         }
         let found = movements(&recorded(2 * HOUR_S / 60, &all, &[]));
-        let carriers = found.iter().find(|movement| movement.what == "eheap_alloc: carriers").expect("it");
+        let carriers = found.iter().find(|movement| movement.what == "eheap_alloc: carriers").expect("its carriers");
         assert_eq!((carriers.first, carriers.last), (120e6, 120e6));
     }
 }

@@ -1,5 +1,5 @@
-//! Why CPU time was not used: throttled by a quota, delayed by others, blocked inside the VM (locks), idle beside work that takes turns;
-//! for the rest there was nothing to run. If processes wait for an answer while they have messages, that is the reason.
+//! Why CPU time was unused: throttled by a quota, delayed by other processes, blocked inside the VM (locks), or idle because work takes
+//! turns. For the rest, nothing was runnable; the reason is known if processes with queued messages wait for a reply.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ use crate::signals::requests::{self, Reads};
 use crate::signals::stack;
 use crate::view::{self, Capacity, kind};
 
-/// Share of the schedulers' awake time in which they were blocked, neither on a CPU nor waiting for one.
+/// Share of the schedulers' awake time in which they were blocked: neither on a CPU nor runnable.
 pub(crate) const BLOCKED: Threshold = Threshold::new(
     "cpu-not-used.blocked_share",
     "schedulers blocked, share of their awake time",
@@ -26,8 +26,8 @@ pub(crate) const BLOCKED: Threshold = Threshold::new(
     },
 );
 
-/// Times a second that each scheduler gave up its CPU to another thread while it was hardly ever asleep: waiting for a lock begins with
-/// yielding, which counts as involuntary if another thread can run.
+/// Involuntary switches per second of a scheduler that hardly ever sleeps. A thread that waits for a lock yields first, which counts as
+/// involuntary if another thread can run.
 pub(crate) const YIELDS: Threshold = Threshold::new(
     "cpu-not-used.involuntary_switches_per_s",
     "involuntary context switches a second of each scheduler that hardly sleeps",
@@ -39,7 +39,7 @@ pub(crate) const YIELDS: Threshold = Threshold::new(
     },
 );
 
-/// The same with real sleep in between, which locks cause after yielding did not help.
+/// Voluntary switches per second of such a scheduler: a thread sleeps if yielding did not get it the lock.
 pub(crate) const SLEEPS: Threshold = Threshold::new(
     "cpu-not-used.voluntary_switches_per_s",
     "voluntary context switches a second of each scheduler that hardly sleeps",
@@ -51,62 +51,62 @@ pub(crate) const SLEEPS: Threshold = Threshold::new(
     },
 );
 
-/// States of microstate accounting in which a scheduler looks for work, which scheduler wall time does not count as active
-/// (`scheduler_wait` in erl_process.c; busy wait is `other` if it has no state of its own).
+/// Microstates in which a scheduler looks for work. Scheduler wall time does not count them as active (`scheduler_wait` in erl_process.c).
+/// Busy wait is `other` in builds without a separate state for it.
 const WHILE_WAITING: [&str; 3] = ["busy_wait", "check_io", "other"];
 
-/// Schedulers that are active for at least this share do not sleep enough to explain a switch.
+/// Schedulers that are active for at least this share of the time sleep too little to explain a switch.
 const AWAKE: f64 = 0.97;
 
-/// The unused part of the capacity, in cores, and why.
+/// The unused part of the capacity, in cores, by reason.
 pub(crate) struct Unused<'a> {
-    /// All of it.
+    /// The whole unused part.
     pub cores: f64,
     /// Throttled by the quota.
     pub stopped: f64,
     /// External programs had the CPU.
     pub programs: f64,
-    /// Others had the CPU.
+    /// Other OS processes had the CPU.
     pub neighbours: f64,
-    /// The hypervisor gave it to others.
+    /// The hypervisor gave it to other guests (steal).
     pub stolen: f64,
-    /// Threads were awake, and neither on a CPU nor waiting for one.
+    /// Threads were awake, but neither on a CPU nor runnable.
     pub blocked: f64,
-    /// Idle while one process worked.
+    /// Idle because only one process at a time had work.
     pub turns: f64,
-    /// Nothing to run.
+    /// Nothing was runnable.
     pub nothing: f64,
     /// Whether the quota was used up.
     pub is_quota_used: bool,
-    /// Run-queue delay of schedulers that no other process can have caused: they displaced each other.
+    /// Run-queue delay of schedulers that no other process can have caused: the schedulers displaced each other.
     pub among_themselves: f64,
     /// The share of the schedulers' awake time in which they were blocked.
     pub blocked_share: f64,
-    /// The severity of the signs of lock contention, with the sign in words.
+    /// Severity and description of the signs of lock contention.
     pub locks: Option<(f64, String)>,
     /// The lock with the longest wait, if locks were counted.
     pub lock: Option<String>,
-    /// The one process that works.
+    /// The single process that works.
     pub serial: Option<Serial>,
-    /// Processes with messages that wait for something else.
+    /// Processes that have messages but wait for something else.
     pub held_up: Vec<&'a ProcessUse>,
-    /// The one with the most waiters.
+    /// The blocking process with the most waiters, of those that leave the CPU idle.
     pub hold: Option<Hold<'a>>,
     /// What idle processes wait for, if work takes turns and no single process does it.
     pub turns_for: Option<Hold<'a>>,
-    /// The number of sampled processes, if all of them waited, and none for an answer, a socket or a timer.
+    /// Number of sampled processes, if all of them waited, and none for a reply, a socket or a timer.
     pub none_waits_of: Option<i64>,
 }
 
-/// A process that works while the others do not, as it uses one core at most.
+/// A process that works while the others do not, so that at most one core is used.
 pub(crate) struct Serial {
     pub(crate) subject: Subject,
-    /// Whether messages, or processes, were seen waiting for it. If none were, it may be a job that delays nobody.
+    /// Whether messages or processes wait for it. If not, it may be a job that delays nobody.
     is_waited_for: bool,
 }
 
 impl Serial {
-    /// In words.
+    /// Description for display.
     pub(crate) fn said(&self) -> String {
         match self.is_waited_for {
             true => format!("all else waits for one process: {}", self.subject),
@@ -121,7 +121,7 @@ impl Serial {
 }
 
 impl Unused<'_> {
-    /// For this capacity, of which `used` cores were used.
+    /// Computes the unused part of this capacity, of which `used` cores were used.
     pub(crate) fn of<'a>(period: &'a Period, capacity: &Capacity, used: f64) -> Result<Unused<'a>, Missing> {
         let cpu = view::thread_cores(period, &metrics::THREAD_CPU, &[kind::SCHEDULER])?;
         let waited = view::thread_cores(period, &metrics::THREAD_WAIT, &[kind::SCHEDULER])?;
@@ -130,16 +130,16 @@ impl Unused<'_> {
         let is_quota_used = view::quota_used_up(period);
         let steal = period.cores(&metrics::CPU_STEAL, "").unwrap_or(0.0);
 
-        // A thread that waits for a process's lock is asleep by msacc and active by scheduler wall time; one that waits for a
-        // table's lock is awake by both. Msacc is on for a tenth of the time, in which work that comes in bursts may be met far too
-        // often; beyond scheduler wall time, which always counts, a thread is awake only to spin and to poll.
+        // A thread that waits for a process lock is asleep by msacc but active by scheduler wall time. One that waits for a table lock is
+        // awake by both. Msacc is on for a tenth of the time, and may happen to cover far too many bursts of work. Scheduler wall time is
+        // always on; a thread that is awake beyond it only spins or polls.
         let waiting: f64 = WHILE_WAITING.into_iter().map(|state| states.get(state)).sum();
         let awake = states.awake().max(active.cores()).min(active.cores() + waiting);
         // Blocked: awake by the VM's clock, but neither running nor runnable by the kernel's. Steal looks the same.
         let off_cpu = (awake - cpu - waited).max(0.0);
-        // A thread that spins or polls is not blocked, however often that was sampled.
+        // A thread that spins or polls is not blocked, even if msacc overestimates these states.
         let blocked = (off_cpu - steal).clamp(0.0, active.cores());
-        // Such long slices run native code, which may wait for anything: not necessarily a lock.
+        // Long time slices (long_schedule) run native code, which may wait for something other than a lock.
         let in_long_slices = events::told(period, "long_schedule")
             .map_or(0.0, |told| told.seconds / period.seconds().max(1.0));
         let by_locks = (blocked - in_long_slices).max(0.0);
@@ -148,7 +148,7 @@ impl Unused<'_> {
         let holds = blocking::holds(period).unwrap_or_default();
         let held_up = held_up(period);
         let waits_outside = !held_up.is_empty() || holds.iter().any(Hold::leaves_idle);
-        // A job alone is not what others wait for.
+        // A job that runs alone is not what others wait for.
         let alone = serial(period, &holds);
         let is_serial = match &alone {
             Some(serial) => serial.is_waited_for || !waits_outside,
@@ -158,20 +158,20 @@ impl Unused<'_> {
         let turns_for =
             holds.iter().find(|hold| is_serial && serial.is_none() && hold.gives_turns()).cloned();
 
-        // Threads that a quota throttles wait as well, and cannot be distinguished from those that neighbours delay. Neighbours delay them
-        // for no longer than they ran themselves; if other processes were not counted, all may be theirs.
+        // Threads that a quota throttles are runnable too, and cannot be distinguished from those that neighbours delay. Neighbours cannot
+        // delay threads for longer than they ran themselves. If other processes were not counted, all delay may be theirs.
         let foreign = view::foreign_cores(period).unwrap_or(f64::INFINITY);
         let started = view::programs_cores(period).unwrap_or(0.0);
         let (stopped, programs, neighbours) = match waited.min(foreign + started) {
             _ if is_quota_used => (waited, 0.0, 0.0),
-            // Divided by the CPU that each of the two had.
+            // Divided in proportion to the CPU that each of the two used.
             displaced if started > 0.0 && foreign.is_finite() => {
                 let programs = displaced * started / (foreign + started);
                 (0.0, programs, displaced - programs)
             }
             displaced => (0.0, 0.0, displaced),
         };
-        // For the rest they waited for each other, unless the hypervisor had the CPU.
+        // For the rest, the schedulers waited for each other, unless the hypervisor had the CPU.
         let rest = waited - stopped - programs - neighbours;
         let stolen = steal.min(off_cpu + rest);
         let among_themselves = rest - (stolen - off_cpu).max(0.0);
@@ -207,13 +207,13 @@ impl Unused<'_> {
         })
     }
 
-    /// What work waits for, in words; `None` if it waits for no answer.
+    /// Describes what work waits for; `None` if nothing waits for a reply.
     pub(crate) fn outside(&self) -> Option<String> {
         match (&self.hold, &self.held_up[..]) {
             (Some(hold), _) => {
                 let further = match (&hold.does, hold.waits_for(), hold.peer()) {
                     (_, Some(on), _) => format!(", and that for {on}"),
-                    // It has sent a request, and takes the answer when it comes.
+                    // It has sent a request, and handles the reply when it arrives.
                     (Does::LetsWait | Does::Unknown, None, Some(peer)) => {
                         format!(", and that is connected to {peer}")
                     }
@@ -226,7 +226,7 @@ impl Unused<'_> {
         }
     }
 
-    /// For an account.
+    /// Returns the shares for the CPU account.
     pub(crate) fn shares(&self) -> Vec<Share> {
         let share = |what, cores, how: String| Share { what, cores, how };
         let (nothing, why) = match self.outside() {
@@ -283,17 +283,17 @@ impl Unused<'_> {
     }
 }
 
-/// The size of the random sample of processes, if all of them waited, and only for their next message.
+/// Size of the random sample of processes, if all of them waited only for their next message.
 fn none_waits_of(period: &Period) -> Option<i64> {
     let waits = |place: &Stand| place.stack.first().is_some_and(|function| !stack::is_accept(function));
     let Stands { sampled, places, .. } = &period.stands;
-    // Those that ran, or were in a send, have no call stack here, nor have those at the rarest of many places.
+    // Processes that ran or were in a send have no stack here. Nor do processes with the rarest of many stacks.
     let told = places.iter().filter(|place| place.pid.is_none());
     let told = told.fold(0, |sum: i64, place| sum.saturating_add(place.count));
     (told > 0 && told >= *sampled && !blocking::waiting(period).any(waits)).then_some(*sampled)
 }
 
-/// The severity of the signs of lock contention, with the sign in words.
+/// Severity and description of the signs of lock contention.
 fn locks(period: &Period, active: &view::Activity, blocked: f64, share: f64) -> Option<(f64, String)> {
     let warning = |severity: Option<f64>| severity.filter(|severity| *severity >= 25.0);
     if blocked >= 0.2
@@ -301,7 +301,7 @@ fn locks(period: &Period, active: &view::Activity, blocked: f64, share: f64) -> 
     {
         return Some((severity, format!("they were blocked for {:.0} % of their awake time", share * 100.0)));
     }
-    // If they sleep, the switches are ordinary; a single scheduler waits for no other.
+    // The switches of schedulers that sleep are ordinary, and a single scheduler waits for no other.
     if active.mean() < AWAKE || active.shares.len() < 2 {
         return None;
     }
@@ -321,7 +321,7 @@ fn locks(period: &Period, active: &view::Activity, blocked: f64, share: f64) -> 
     warning(severity).map(|severity| (severity, text))
 }
 
-/// A process that is nearly always runnable and does most of the work, or that many others wait for while it works.
+/// Finds a process that is nearly always runnable and does most of the work, or that many processes wait for while it works.
 fn serial(period: &Period, holds: &[Hold<'_>]) -> Option<Serial> {
     let total = view::all_reductions(period).ok()?;
     let is_busy = |process: &&ProcessUse| {
@@ -336,7 +336,7 @@ fn serial(period: &Period, holds: &[Hold<'_>]) -> Option<Serial> {
         })
         .collect();
     busy.sort_by_key(|serial| !serial.is_waited_for);
-    // Two jobs that run at the same time are not one.
+    // Two jobs that run at the same time are not one serial process.
     let is_one = busy.len() == 1 || busy.first().is_some_and(|first| first.is_waited_for);
     let busy = busy.into_iter().next().filter(|_| is_one);
     busy.or_else(|| {
@@ -345,15 +345,15 @@ fn serial(period: &Period, holds: &[Hold<'_>]) -> Option<Serial> {
     })
 }
 
-/// Processes that have messages in most seconds and yet are hardly ever runnable: each is in a receive for something else, like a worker
-/// that waits for its database. (Not in all seconds: with several workers, random requests leave each one without messages at times.) A
-/// process that ends or gives up at once does not count, nor one that never runs.
+/// Finds processes that have messages in most samples but are hardly ever runnable. Each is in a receive for something else, like a worker
+/// that waits for its database. (Not in all samples: with several workers and random requests, each worker is without messages at times.)
+/// Processes that exit or give up at once are left out, as are those that never run.
 fn held_up(period: &Period) -> Vec<&ProcessUse> {
     let is_held_up = |process: &&ProcessUse| waits_with_messages(period, process) && process.reductions > 0;
     period.processes.iter().filter(is_held_up).collect()
 }
 
-/// Whether a process has messages in most samples, and yet waits for something else in most.
+/// Whether a process has messages in most samples, but waits for something else in most of them.
 pub(crate) fn waits_with_messages(period: &Period, process: &ProcessUse) -> bool {
     let points = process.queue.points();
     let with_messages = points.iter().filter(|(_, messages)| *messages > 0).count();
@@ -365,13 +365,13 @@ pub(crate) fn waits_with_messages(period: &Period, process: &ProcessUse) -> bool
         && !serves(period, process)
 }
 
-/// Whether it waits for the next request of a client: messages that arrived meanwhile are taken with it.
+/// Whether the process waits for the next request of a client. Messages that arrived meanwhile are taken with the request.
 fn serves(period: &Period, process: &ProcessUse) -> bool {
     let stack = stack::stands(process).map(|(_, stack)| stack);
     stack.is_some_and(|stack| requests::reads(period, process, stack) == Some(Reads::Request))
 }
 
-/// Whether it is in a loop that takes any message: then its messages have only just arrived.
+/// Whether the process is in a loop that receives any message. Its messages have then only just arrived.
 fn takes_all(row: &ProcessRow) -> bool {
     !row.stack.is_empty() && !stack::is_in_midst(&row.stack)
 }
@@ -393,10 +393,10 @@ fn stand(held_up: &[&ProcessUse]) -> String {
     }
 }
 
-/// Whether the work of one scheduler was done, a process was runnable nearly always, and mostly only one: many processes that take turns.
-/// The agent's collector is another one, and its other processes are sometimes caught running too. If as much work comes in independent
-/// pieces, no process is runnable in 33 to 50 % of the samples (Poisson); in less than five recordings of a hundred it is so in at most one
-/// sample of eleven.
+/// Whether one scheduler's worth of work was done with a process runnable nearly always, and mostly only one: many processes that take
+/// turns. The counts include the agent's collector, and sometimes other processes of the agent. If the same work comes in independent
+/// pieces, no process is runnable in 33 to 50 % of the samples (Poisson). Fewer than 5 % of such recordings have at most one such sample in
+/// eleven.
 fn in_turns(period: &Period, active: &view::Activity) -> bool {
     let Ok(tasks) = period.stat(&metrics::ACTIVE_TASKS, "") else { return false };
     let looks = tasks.trace.points();

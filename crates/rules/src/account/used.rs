@@ -5,8 +5,8 @@ use beamtune_model::{Group, Missing, Period, Share, Use, metrics};
 use crate::signals::busy_wait::{FLAGS, Spinning};
 use crate::view::{self, States, kind};
 
-/// States of microstate accounting, with the thread's activity. Anything else is the VM's own housekeeping; `sleep` uses no CPU, and
-/// `busy_wait` is known from the threads' clocks.
+/// Microstates, with what the CPU time in each is used for. All other states are the VM's own housekeeping. `sleep` uses no CPU, and
+/// `busy_wait` is derived from the threads' CPU times.
 const STATES: &[(&str, Use)] = &[
     ("emulator", Use::Code),
     ("bif", Use::Code),
@@ -20,7 +20,7 @@ const STATES: &[(&str, Use)] = &[
     ("check_io", Use::Polling),
 ];
 
-/// The shares, in no order; each use at most once.
+/// Returns the shares, unordered; each use occurs at most once.
 pub fn used(period: &Period) -> Result<Vec<Share>, Missing> {
     let mut shares = Shares::default();
     let mut known = 0.0;
@@ -35,7 +35,7 @@ pub fn used(period: &Period) -> Result<Vec<Share>, Missing> {
         shares.add(Use::BusyWaiting, spinning.spun, threads);
         shares.add(Use::Switching, (spinning.cpu - spinning.worked - spinning.spun).max(0.0), threads);
         let work = view::work(period, of);
-        // Only normal schedulers do many different things that only accounting can separate.
+        // Only normal schedulers do several kinds of work, which microstate accounting can separate.
         match of {
             kind::SCHEDULER => shares.by_states(&work?, spinning.worked),
             _ => {
@@ -48,13 +48,13 @@ pub fn used(period: &Period) -> Result<Vec<Share>, Missing> {
     }
     let polling = view::thread_cores(period, &metrics::THREAD_CPU, &["poll"]).unwrap_or(0.0);
     shares.add(Use::Polling, polling, "threads that do nothing else");
-    // With a small budget threads are read in turns, and the remaining CPU is not known by thread.
+    // With a small budget, threads are read in turns, and the rest of the process's CPU is not known per thread.
     let others = others(period).max(view::process_cores(period)? - known - polling);
     shares.add(Use::OtherThreads, others, "CPU of the process that is no scheduler's");
     Ok(shares.told())
 }
 
-/// CPU of the threads that are neither schedulers nor wait for sockets, in cores.
+/// CPU of threads that are neither schedulers nor poll threads, in cores.
 fn others(period: &Period) -> f64 {
     let is_other = |entity: &&str| {
         let of = entity.split('/').next().unwrap_or(entity);
@@ -68,10 +68,10 @@ fn others(period: &Period) -> f64 {
         .sum()
 }
 
-/// A part of less than this share is not reported.
+/// Parts below this share are not reported.
 const SMALL: f64 = 0.05;
 
-/// Uses, each with what it is made of: states of microstate accounting, kinds of threads.
+/// Uses, each with its parts: microstates or kinds of threads.
 #[derive(Default)]
 struct Shares {
     list: Vec<(Use, Vec<(String, f64)>)>,
@@ -86,6 +86,7 @@ impl Shares {
         }
     }
 
+    /// Lists the parts of each use as text, largest first.
     fn told(self) -> Vec<Share> {
         let share = |(what, mut parts): (Use, Vec<(String, f64)>)| {
             let cores: f64 = parts.iter().map(|(_, cores)| cores).sum();

@@ -1,4 +1,4 @@
-//! What helps against contention of a class of locks on this node: for its release, its flags, and this table or process.
+//! What helps against contention of a lock class on this node, given its release, its flags, and the table or process.
 
 use beamtune_flags::{Alternative, LockClass, OtpVersion, entry, lock_class};
 use beamtune_model::{Period, ProcessRow, Remedy, facts};
@@ -7,7 +7,7 @@ use super::entities::{Entity, What};
 use crate::remedy;
 use crate::view::{self, Flag};
 
-/// What is known of a class of locks.
+/// What is known about a lock class.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Answer {
     /// What it protects; `None` for a lock of a library.
@@ -20,7 +20,7 @@ pub struct Answer {
     pub remedies: Vec<Remedy>,
 }
 
-/// The answer for a class of locks, and for its most contended entity.
+/// Explains a lock class, for the owner with the longest wait.
 pub fn answer(period: &Period, class: &str, entity: Option<&Entity>) -> Answer {
     let Some(known) = lock_class(class) else { return Answer::default() };
     let at = version(period);
@@ -46,7 +46,7 @@ fn version(period: &Period) -> Option<OtpVersion> {
     version.or_else(|| period.facts.otp_release().map(OtpVersion::from))
 }
 
-/// What usually helps, without what the version lacks, or the node has already.
+/// What usually helps, without what the version lacks or the node already has.
 fn advice(
     period: &Period,
     known: &LockClass,
@@ -60,7 +60,7 @@ fn advice(
         .filter_map(|one| one.text_in(at))
         .collect();
     let text = texts.join("; ");
-    // Code and flags keep their case.
+    // Code and flags are not capitalised.
     let is_word = text.split(' ').next().is_some_and(|word| !word.contains(['_', ':', '{', '+']));
     let mut letters = text.chars();
     let first = letters.next()?;
@@ -70,7 +70,7 @@ fn advice(
     })
 }
 
-/// Whether an alternative is left out: the version lacks its setting, the node, table or process has it already, or it would not help.
+/// Whether an alternative is left out: the version lacks its setting, the node, table or process already has it, or it would not help.
 fn is_left_out(
     period: &Period,
     class: &str,
@@ -101,7 +101,7 @@ fn is_left_out(
     }
 }
 
-/// The value of an option of the table, `true` if it has none; `None` if it is not set, or the table is unknown.
+/// Value of a table option, `true` for an option without a value; `None` if the option is not set, or the table is unknown.
 fn option(entity: Option<&Entity>, name: &str) -> Option<String> {
     let table = entity?.table.as_ref()?;
     table.options.iter().find_map(|option| match option.split_once('=') {
@@ -111,8 +111,8 @@ fn option(entity: Option<&Entity>, name: &str) -> Option<String> {
     })
 }
 
-/// The `write_concurrency` that helps a table; `None` if it has the same or more. An operation on the whole table takes its one lock in any
-/// case.
+/// The `write_concurrency` that helps a table; `None` if the table already has it or better. An operation on the whole table takes the
+/// table's single lock in any case.
 fn wanted_write_concurrency(
     class: &str,
     entity: Option<&Entity>,
@@ -130,14 +130,14 @@ fn wanted_write_concurrency(
 /// Why more allocator instances for dirty schedulers (`+Mdai max`) help; `None` if they do not.
 fn why_more_instances(period: &Period, entity: Option<&Entity>) -> Option<&'static str> {
     let instances = entity.map_or(0, |entity| entity.counts.locks);
-    // These have one instance, whatever is set.
+    // These allocators have one instance, regardless of flags.
     if entity.is_some_and(|entity| ["literal_alloc", "exec_alloc"].contains(&entity.id.as_str())) {
         return None;
     }
     match view::emulator_flag(&period.facts, "+Mdai") {
         Flag::Set(value) if value == "max" => None,
         Flag::Set(_) => Some("several dirty schedulers share an instance of each allocator"),
-        // By default threads share one instance of each.
+        // By default there is one shared instance of each, so several instances mean that the flag is set.
         Flag::Unknown if instances > 1 => None,
         Flag::Default | Flag::Unknown => {
             Some("all dirty schedulers share one instance of each allocator, and wait for its lock")
@@ -155,7 +155,7 @@ fn is_off_heap(period: &Period, entity: Option<&Entity>) -> bool {
     })
 }
 
-/// A setting as a remedy; `None` if the node's release lacks it, it is set already, or it does not help here.
+/// Creates the remedy for a setting; `None` if the node's release lacks it, it is already set, or it does not help here.
 fn remedy_of(
     period: &Period,
     class: &str,
@@ -206,7 +206,7 @@ fn change(
                 "a writer waits for each group of readers",
             )
         }),
-        // From 29.0 on a lookup takes no lock.
+        // From OTP 29.0, a lookup takes no lock.
         "ets.named_table" if at.is_some_and(|at| *at >= OtpVersion::from(29)) => None,
         "ets.named_table" => plain(
             "the table's identifier (ets:whereis/1) in place of its name, where it is used most",
@@ -317,7 +317,7 @@ fn change(
 }
 
 impl Entity {
-    /// Whether most of the wait is for one of the table's locks: a hot key.
+    /// Whether most of the wait is for one lock of the table: a hot key.
     pub fn is_one_hot_lock(&self) -> bool {
         self.what == What::Table
             && self.counts.locks > 8

@@ -4,37 +4,37 @@
 //! awake (the VM's own clock) = on CPU + run-queue delay (both the kernel's) + blocked
 //! ```
 //!
-//! A scheduler that waits for a lock is awake for the VM, and asleep for the kernel. This needs no probes, since all of it is counted anyway. It
-//! shows that threads are blocked, not on what; page faults and blocking system calls are included.
+//! A scheduler that waits for a lock is awake for the VM, and asleep for the kernel. No probes are needed, because all of this is counted
+//! anyway. It shows that threads are blocked, but not on what; page faults and blocking system calls are included.
 //!
-//! Involuntary switches do not help: a thread that yields while it waits for a lock makes 57,000 a second if another thread wants its CPU, and
-//! so does a scheduler that has no work and spins before it sleeps (48,000, with 500 sleeps a second).
+//! Involuntary switches do not distinguish these threads. A thread that yields while it waits for a lock makes 57,000 per second if another
+//! thread wants its CPU. A scheduler without work that spins before it sleeps makes 48,000, with 500 sleeps per second.
 //!
 //! # Thresholds
 //!
-//! From measurements on OTP 25 with 32 processes on one table, on two shared cores. With four schedulers, 87 % of the awake time was blocked
-//! under contention of the table's lock, and 16 % when they only computed; voluntary switches were 74,000 a second against 17. With two
-//! schedulers the share showed nothing, because a thread spins and yields before it sleeps; there the switches did: 1,431 a second against 2.
+//! Measured on OTP 25 with 32 processes on one table, on two shared cores. With four schedulers, 87 % of the awake time was blocked under
+//! contention of the table's lock, and 16 % when they only computed. Voluntary switches were 74,000 and 17 per second. With two schedulers
+//! the share showed nothing, because a thread spins and yields before it sleeps. The switches did: 1,431 and 2 per second.
 
 use beamtune_model::cpu::{entities_of, kind};
 use beamtune_model::units::SECOND_NS;
 use beamtune_model::{Group, Missing, Nanos, Period, metrics};
 
-/// From this share of the awake time on threads are blocked: half way between 16 % and 87 %.
+/// Threads that are blocked for at least this share of the awake time count as blocked: half way between 16 % and 87 %.
 const MIN_BLOCKED_SHARE: f64 = 0.5;
-/// Below this share the result is noise: 16 % were seen without any lock, on a host whose cores others use.
+/// Below this share the result is noise: 16 % was measured without any lock, on a host whose cores were shared.
 const MAX_QUIET_SHARE: f64 = 0.25;
-/// A thread that sleeps less often per second of awake time does not wait for locks: 4 (17 on four schedulers) were seen of threads that
-/// compute, and 700 to 30,000 of threads that contend for a table.
+/// A thread that sleeps less often per second of awake time does not wait for locks. Measured: 4 for threads that compute (17 on four
+/// schedulers), and 700 to 30,000 for threads that contend for a table.
 const MIN_SLEEPS_PER_S: f64 = 20.0;
-/// Only a thread that works for this share of the time sleeps for a reason other than lack of work.
+/// Only a thread that works for at least this share of the time sleeps for a reason other than lack of work.
 const MIN_WORKING_SHARE: f64 = 0.97;
 /// Threads that are awake for less are not the bottleneck, whatever they wait for (judgement).
 const MIN_AWAKE_SHARE: f64 = 0.05;
-/// Without the VM's own times: threads that were running or runnable for this share of the time had no time to be blocked.
+/// Without the VM's own times: threads that ran or were runnable for at least this share of the time cannot have been blocked.
 const MIN_BUSY_SHARE: f64 = 0.9;
 
-/// How the threads of a kind spent their time, added up.
+/// How the threads of one kind spent their time, summed over the threads.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Times {
     /// The kind: `scheduler`.
@@ -43,26 +43,26 @@ pub struct Times {
     pub threads: usize,
     /// How long they were sampled.
     pub length: Nanos,
-    /// Not asleep for lack of work, by the VM; `None` without the VM's times.
+    /// Time not asleep for lack of work, by the VM; `None` without the VM's times.
     pub awake: Option<Nanos>,
-    /// Working, without busy wait, by the VM; `None` without the VM's times.
+    /// Time at work, without busy wait, by the VM; `None` without the VM's times.
     pub working: Option<Nanos>,
-    /// On a CPU; `None` if the kernel does not account for it.
+    /// Time on a CPU; `None` if the kernel does not account for it.
     pub ran: Option<Nanos>,
-    /// Runnable without a CPU; of the schedulers of a recording including steal of the host.
+    /// Time runnable without a CPU. For the normal schedulers of a recording, it includes the host's steal.
     pub queued: Option<Nanos>,
     /// Number of sleeps: voluntary switches.
     pub sleeps: Option<i64>,
 }
 
 impl Times {
-    /// The wall time of all threads.
+    /// Wall time, summed over the threads.
     pub fn time(&self) -> Nanos {
         self.length.saturating_mul(i64::try_from(self.threads).unwrap_or(i64::MAX))
     }
 
-    /// Awake, but neither on a CPU nor runnable. Microstates are sampled, and may overestimate busy wait; but a thread in busy wait is not blocked,
-    /// so this is never longer than the working time.
+    /// Time awake, but neither on a CPU nor runnable. Microstates are sampled, and may overestimate busy wait. A thread in busy wait is not
+    /// blocked, so this is never longer than the working time.
     pub fn blocked(&self) -> Option<Nanos> {
         let busy = self.ran?.saturating_add(self.queued?);
         let off_cpu = self.awake?.saturating_sub(busy).max(0);
@@ -106,18 +106,18 @@ pub enum Answer {
     NotSure,
 }
 
-/// The reason for an answer.
+/// The reason for a verdict.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Why {
     /// The blocked share of the awake time.
     Share(f64),
-    /// Sleeps per second of a thread that worked nearly all the time and was not blocked for much of it. It waits for something for an unknown
-    /// time, since it spins and yields before it sleeps. 240 to 7,000 were seen of schedulers that waited for their run queues for 4 to 32 % of
-    /// the time (messages sent back and forth), 715 of those that contended for a table.
+    /// Sleeps per second of a thread that worked nearly all the time and was rarely blocked. It waits for something, but for how long is
+    /// unknown, since it spins and yields before it sleeps. Schedulers that waited for their run queues for 4 to 32 % of the time (messages
+    /// sent back and forth) slept 240 to 7,000 times. Schedulers that contended for a table slept 715 times (measured).
     Sleeps(f64),
-    /// The threads were hardly awake: their awake share.
+    /// The threads were hardly awake; the value is their awake share.
     Idle(f64),
-    /// They were on a CPU or runnable nearly all the time. Whether they worked, or spun and yielded for a lock, does not show.
+    /// They were on a CPU or runnable nearly all the time. It is unknown whether they worked, or spun and yielded for a lock.
     OnCpu,
     /// Without the VM's times, a sleep can be for lack of work or for a lock.
     NotAsked,
@@ -125,19 +125,19 @@ pub enum Why {
     NotAccounted,
 }
 
-/// An answer for the threads of one kind.
+/// The verdict for the threads of one kind.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Blocked {
     /// How they spent their time.
     pub times: Times,
     /// Whether they are blocked.
     pub answer: Answer,
-    /// The reason for the answer.
+    /// The reason for the verdict.
     pub why: Why,
 }
 
 impl Blocked {
-    /// The answer with its reason, for display.
+    /// The verdict with its reason, for display.
     pub fn sentence(&self) -> String {
         let (threads, kind) = (self.times.threads, self.times.kind.replace('_', " "));
         let kind = if threads == 1 { kind } else { format!("{kind}s") };
@@ -149,7 +149,7 @@ impl Blocked {
         format!("{threads} {kind} {is}: {}", self.reason())
     }
 
-    /// The reason for the answer, for display.
+    /// The reason for the verdict, for display.
     pub fn reason(&self) -> String {
         let percent = |share: f64| format!("{:.0} %", share * 100.0);
         match self.why {
@@ -174,12 +174,13 @@ impl Blocked {
     }
 }
 
-/// Answers for the threads of one kind.
+/// Evaluates the threads of one kind.
 pub fn judge(times: Times) -> Blocked {
     let (answer, why) = answer(&times);
     Blocked { times, answer, why }
 }
 
+/// The verdict from the times of threads of one kind, with its reason.
 fn answer(times: &Times) -> (Answer, Why) {
     let sleeps = times.sleeps_per_second();
     let Some(awake) = times.awake_share() else {
@@ -209,11 +210,11 @@ fn answer(times: &Times) -> (Answer, Why) {
     }
 }
 
-/// How the schedulers of a recording spent their time, by kind, with the VM's own times. Normal schedulers that are not online are counted
-/// too: they are asleep, and the shares refer to the awake time.
+/// Returns how the schedulers of a recording spent their time, by kind, with the VM's own times. Normal schedulers that are offline are
+/// included: they are asleep, and the shares refer to the awake time.
 ///
 /// # Errors
-/// If the recording lacks the threads of the host.
+/// If the recording lacks the host's threads.
 pub fn of_period(period: &Period) -> Result<Vec<Times>, Missing> {
     let mut all = Vec::new();
     let length = period.end.saturating_sub(period.begin);
@@ -221,12 +222,12 @@ pub fn of_period(period: &Period) -> Result<Vec<Times>, Missing> {
         let entities = entities_of(period, Group::HostThread, &[kind]);
         let Some(first) = entities.first() else { continue };
         let sum = |metric| {
-            // All threads of a VM are read together: if the first lacks the metric, all do.
+            // All threads of a VM are read together: if the first lacks the metric, so do the others.
             period.rate(metric, first).ok()?;
             let rates = entities.iter().filter_map(|entity| period.rate(metric, entity).ok());
             Some((rates.sum::<f64>() * length as f64 / SECOND_NS as f64) as i64)
         };
-        // Steal is neither on-CPU time nor run-queue delay for the kernel, and no lock either. It is not known per thread.
+        // For the kernel, steal is neither on-CPU time nor run-queue delay; nor is it a wait for a lock. It is not known per thread.
         let stolen = match *kind {
             kind::SCHEDULER => period.cores(&metrics::CPU_STEAL, "").unwrap_or(0.0) * length as f64,
             _ => 0.0,
@@ -252,8 +253,8 @@ pub fn of_period(period: &Period) -> Result<Vec<Times>, Missing> {
     }
 }
 
-/// The share of time in which a scheduler was awake: the larger of two measurements. Microstate accounting counts busy wait as awake, and a wait
-/// for a process's lock as asleep; scheduler wall time does the opposite.
+/// Share of time in which a scheduler was awake: the larger of two measurements. Microstate accounting counts busy wait as awake, and a
+/// wait for a process lock as asleep; scheduler wall time does the opposite.
 fn awake(period: &Period, entity: &str) -> Option<f64> {
     let (mut asleep, mut total) = (0.0, 0.0);
     for (state, stat) in period.family(&metrics::MSACC, entity) {
@@ -266,7 +267,7 @@ fn awake(period: &Period, entity: &str) -> Option<f64> {
     awake.zip(working).map(|(awake, working)| awake.max(working)).or(awake).or(working)
 }
 
-/// The share of time in which a scheduler worked, by scheduler wall time.
+/// Share of time in which a scheduler worked, by scheduler wall time.
 fn working(period: &Period, entity: &str) -> Option<f64> {
     let active = period.rate(&metrics::SCHEDULER_ACTIVE, entity).ok()?;
     let total = period.rate(&metrics::SCHEDULER_TOTAL, entity).ok()?;

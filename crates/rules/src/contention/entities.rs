@@ -1,4 +1,4 @@
-//! The owner of a lock: the table, process, port, allocator, run queue or node behind its name in lock counting.
+//! Owners of locks: the table, process, port, allocator, run queue or node behind a lock's name in lock counting.
 
 use std::collections::HashMap;
 
@@ -30,7 +30,7 @@ pub enum What {
 }
 
 impl What {
-    /// By the class of a lock and its own name.
+    /// Derives the kind from the class of a lock and its name.
     pub fn of(class: &str, id: &str) -> What {
         let is_pid = id.starts_with('<');
         match class {
@@ -50,7 +50,7 @@ impl What {
         }
     }
 
-    /// Whether one of them can have a remedy of its own. The others share a load.
+    /// Whether an owner of this kind can have a remedy of its own. The others share a load.
     pub fn is_apart(self) -> bool {
         !matches!(self, What::RunQueue | What::Numbered | What::Other)
     }
@@ -59,19 +59,19 @@ impl What {
 /// An owner of locks of a class.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entity {
-    /// As lock counting names it.
+    /// Name, as in lock counting.
     pub id: String,
-    /// What it is.
+    /// Its kind.
     pub what: What,
     /// For display: `the table sessions`.
     pub title: String,
-    /// What else is known of it: its options, its owner.
+    /// Further details of a table: its options, its owner.
     pub known: Option<String>,
-    /// Of its locks.
+    /// Counts of its locks.
     pub counts: Counts,
     /// Wait time as a share of the duration; `None` if the duration is unknown.
     pub share: Option<f64>,
-    /// The share of its most contended lock at one place, a lower bound; `None` if it has one lock.
+    /// Share of its wait time that its most contended lock has at one place, a lower bound; `None` if it has only one lock.
     pub hottest: Option<f64>,
     /// File and line in the emulator's source with the longest wait, and its share of the wait; `None` if not recorded.
     pub place: Option<(String, i64, f64)>,
@@ -79,7 +79,7 @@ pub struct Entity {
     pub table: Option<TableRow>,
 }
 
-/// The entities of a class, those with the longest wait first. `rows` describe single locks.
+/// Returns the owners of locks of a class, longest wait first. `rows` describe single locks.
 pub fn entities(period: &Period, class: &str, rows: &[&LockRow], length: Option<Nanos>) -> Vec<Entity> {
     let mut by_id: HashMap<&str, Vec<&LockRow>> = HashMap::new();
     for row in rows {
@@ -91,6 +91,7 @@ pub fn entities(period: &Period, class: &str, rows: &[&LockRow], length: Option<
     entities
 }
 
+/// Describes an owner by the rows of its locks.
 fn entity(period: &Period, class: &str, id: &str, rows: &[&LockRow], length: Option<Nanos>) -> Entity {
     let what = What::of(class, id);
     let mut counts = Counts { locks: locks(rows), ..Counts::default() };
@@ -118,7 +119,7 @@ fn entity(period: &Period, class: &str, id: &str, rows: &[&LockRow], length: Opt
     }
 }
 
-/// `recorded` is the name of the entity in the lock's row, if any.
+/// `recorded` is the name of the owner in the lock's row, if any.
 fn title(period: &Period, what: What, id: &str, recorded: Option<&str>) -> String {
     match what {
         What::Table => format!("the table {id}"),
@@ -147,7 +148,7 @@ fn title(period: &Period, what: What, id: &str, recorded: Option<&str>) -> Strin
     }
 }
 
-/// Run queues are numbered: first those of the schedulers, then that of the dirty CPU schedulers, then that of the dirty I/O schedulers.
+/// Run queues are numbered: first those of the schedulers, then the dirty CPU run queue, then the dirty I/O run queue.
 fn run_queue(period: &Period, id: &str) -> String {
     let schedulers = period.facts.number(facts::SCHEDULERS);
     match (id.parse::<i64>(), schedulers) {
@@ -177,7 +178,7 @@ fn options(table: &TableRow) -> String {
     words.join(", ")
 }
 
-/// What is known of a table beyond its name. The titles of other entities hold all that is known.
+/// Details of a table beyond its name. The titles of other owners contain all that is known.
 fn known(what: What, recorded: Option<&str>, table: Option<&TableRow>, tables: usize) -> Option<String> {
     let several = || (tables > 1).then(|| format!("{tables} tables have this name"));
     (what == What::Table)

@@ -1,9 +1,9 @@
-//! Whether there is lock contention: from how threads spent their time, and from samples of their stacks.
+//! Decides whether there is lock contention: from how threads spent their time, and from samples of their stacks.
 //!
-//! Threads that spin and yield for a lock are on a CPU for the kernel, so with few schedulers the time alone shows nothing; the samples do. And
-//! blocked threads may wait for something other than locks, so samples without locks are counter-evidence.
+//! For the kernel, threads that spin and yield for a lock are on a CPU. With few schedulers, the times alone therefore show nothing, but
+//! the samples do. Conversely, blocked threads may wait for something other than locks, so samples without lock waits are counter-evidence.
 //!
-//! This is the answer of `beamtune locks`, and the base of BT033.
+//! This is the verdict of `beamtune locks`, and the basis of BT033.
 
 use beamtune_model::cpu::kind;
 use beamtune_model::locks::how;
@@ -12,26 +12,26 @@ use beamtune_model::{Nanos, Period, WaitRow, facts};
 
 use super::blocked::{self, Answer, Blocked, Times};
 
-/// From this share of busy time on, lock waits limit a node: the share from which BT015 reports it.
+/// Lock waits that take at least this share of busy time limit a node. BT015 reports from the same share.
 pub const MUCH: f64 = 0.15;
-/// Below this share they do not: a VM without any contention is in lock functions for 1 to 2 % of the time.
+/// Lock waits below this share do not limit a node: a VM without contention is in lock functions for 1 to 2 % of the time.
 pub const LITTLE: f64 = 0.05;
-/// Waits that together take less than this of one thread's time are negligible on an idle node ([`MAX_IDLE_CORES`], judgement).
+/// Waits below this sum over all threads are negligible on an idle node ([`MAX_IDLE_CORES`], judgement).
 const MAX_NEGLIGIBLE_CORES: f64 = 0.02;
-/// Schedulers that together want less CPU are idle (judgement).
+/// Schedulers that together want less CPU than this are idle (judgement).
 const MAX_IDLE_CORES: f64 = 0.2;
-/// Threads that are without a CPU for a larger share of their runnable time lose it while they hold locks (judgement).
+/// Threads that have no CPU for a larger share of their runnable time lose it while they hold locks (judgement).
 const MIN_STARVED_SHARE: f64 = 0.2;
-/// Threads that contend for a lock sleep more often per second: 10 were seen of threads that send messages on a starved host, where lock
-/// holders had no CPU, and 700 to 30,000 of threads that contend for a table.
+/// Threads that contend for a lock sleep more often per second than this. Threads that send messages on a starved host, where lock holders
+/// had no CPU, slept 10 times. Threads that contend for a table sleep 700 to 30,000 times (measured).
 const MIN_SLEEPS_PER_S: f64 = 50.0;
-/// If the schedulers together ran for less, their share of waits means nothing.
+/// If the schedulers together ran for less than this, their share of waits means nothing.
 const MIN_BUSY: Nanos = SECOND_NS / 100;
 
 /// Half the width of a 95 % interval of a normal variable, in standard deviations.
 const NORMAL_95: f64 = 1.96;
 
-/// What is known of the waits of a VM's threads.
+/// Whether a VM has lock contention, with the numbers behind the verdict.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Look {
     /// Whether there is lock contention.
@@ -46,7 +46,7 @@ pub struct Look {
     pub counted: Option<f64>,
 }
 
-/// Lock waits of schedulers.
+/// Sampled lock waits of schedulers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Waited {
     /// As a share of their busy time, 0–1.
@@ -62,13 +62,13 @@ pub struct Waited {
 /// How lock waits were sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Watched {
-    /// How long; 0: not at all.
+    /// How long; 0 if they were not sampled.
     pub length: Nanos,
     /// Whether the samples are a lower bound.
     pub is_least: bool,
 }
 
-/// From a recording alone; `None` if it has neither the times of threads nor lock counts.
+/// Evaluates a recording alone; `None` if it has neither the times of threads nor lock counts.
 pub fn of_period(period: &Period) -> Option<Look> {
     let times = blocked::of_period(period).ok();
     let counted = counted_share(period);
@@ -76,7 +76,7 @@ pub fn of_period(period: &Period) -> Option<Look> {
         return None;
     }
     let kinds = times.unwrap_or_default().into_iter().map(blocked::judge).collect();
-    // Incomplete samples are not recorded unless they show long waits ([`is_told`]).
+    // Incomplete samples are recorded only if they show long waits ([`is_told`]).
     let watched = Watched { length: period.watched().unwrap_or(0), is_least: false };
     let look = of_waits(kinds, &period.waits, watched, period.end - period.begin);
     Some(match counted {
@@ -93,34 +93,34 @@ fn counted_share(period: &Period) -> Option<f64> {
     Some(waited as f64 / session.length as f64 / schedulers.max(1) as f64)
 }
 
-/// Whether sampled waits may be recorded. A recording does not say that samples are incomplete, so few incomplete samples would read as few waits.
-/// `threads` is the number of schedulers.
+/// Whether sampled waits may be recorded. A recording does not say that samples are incomplete, so few waits in them would be taken for few
+/// waits of the VM. `threads` is the number of schedulers.
 pub fn is_told(waits: &[WaitRow], watched: Watched, threads: usize) -> bool {
     let waited = waits.iter().fold(0_i64, |sum, row| sum.saturating_add(row.waited));
     !watched.is_least || waited as f64 > LITTLE * watched.length as f64 * threads as f64
 }
 
-/// From how schedulers spent a time of this length, and from the lock waits sampled meanwhile.
+/// Evaluates how schedulers spent a time of this length, and the lock waits that were sampled meanwhile.
 pub fn of_waits(kinds: Vec<Blocked>, waits: &[WaitRow], watched: Watched, length: Nanos) -> Look {
     let seen = (watched.length > 0).then(|| waited(&kinds, waits, watched)).flatten();
     Look { answer: answer(&kinds, seen), length, kinds, seen, counted: None }
 }
 
 impl Waited {
-    /// `None` if the samples do not decide.
+    /// The verdict; `None` if the samples do not decide.
     fn answer(&self) -> Option<Answer> {
         let answer = if self.is_nothing { Some(Answer::No) } else { by_share(self.share) };
         answer.filter(|answer| *answer != Answer::No || !self.watched.is_least)
     }
 
-    /// The 95 % interval of the share: the number of samples is a Poisson variable. It holds the error of sampling alone. `None` without
+    /// The 95 % interval of the share; the number of samples is a Poisson variable. It covers the sampling error only. `None` without
     /// samples.
     pub fn interval(&self) -> Option<(f64, f64)> {
         let relative = (self.samples > 0).then(|| NORMAL_95 / (self.samples as f64).sqrt())?;
         Some(((self.share * (1.0 - relative)).max(0.0), (self.share * (1.0 + relative)).min(1.0)))
     }
 
-    /// For display.
+    /// The share as a sentence, for display.
     pub fn sentence(&self) -> String {
         format!(
             "schedulers waited for locks {}{:.0} % of their busy time, run-queue delay not included ({:.1} s sampled)",
@@ -131,8 +131,8 @@ impl Waited {
     }
 }
 
-/// Lock waits of schedulers as a share of their busy time without run-queue delay. Without the VM's own times, busy time is on-CPU time and sleeps
-/// for locks.
+/// Lock waits of schedulers as a share of their busy time, run-queue delay excluded. Without the VM's own times, busy time is on-CPU time
+/// plus sleeps for locks.
 fn waited(kinds: &[Blocked], waits: &[WaitRow], watched: Watched) -> Option<Waited> {
     let is_scheduler = |name: &str| kind::SCHEDULERS.contains(&name);
     // The mean number of waiting threads.
@@ -148,14 +148,14 @@ fn waited(kinds: &[Blocked], waits: &[WaitRow], watched: Watched) -> Option<Wait
     for times in kinds.iter().map(|judged| &judged.times).filter(|times| is_scheduler(&times.kind)) {
         let Some(own) = busy_time(times).map(|own| threads(times, own)) else { continue };
         let queued = threads(times, times.queued.unwrap_or(0));
-        // A sleep includes the wait for a CPU after the wake-up, whose length is known only on average. But with the VM's own times, threads
-        // were not blocked for longer than these leave.
+        // A sleep includes the run-queue delay after the wake-up, whose length is known only on average. The VM's own times give an upper
+        // limit for how long threads were blocked.
         let max_slept = times.blocked().map_or(f64::INFINITY, |blocked| threads(times, blocked));
         waiting = (waiting - (slept(times) - max_slept).max(0.0)).max(0.0);
         let slept = |times: &Times| slept(times).min(max_slept);
         let is_rare = times.sleeps_per_second().is_some_and(|rate| rate < MIN_SLEEPS_PER_S);
         if is_rare && queued > MIN_STARVED_SHARE * (own + queued) {
-            // The holder of the lock lost its CPU: that is not contention.
+            // The lock holder lost its CPU, which is not contention.
             waiting = (waiting - slept(times)).max(0.0);
         }
         busy += if times.awake.is_some() { own } else { own + slept(times) };
@@ -169,7 +169,7 @@ fn waited(kinds: &[Blocked], waits: &[WaitRow], watched: Watched) -> Option<Wait
     })
 }
 
-/// Busy time without run-queue delay, which belongs to the threads that had the CPU, not to a lock.
+/// Busy time without run-queue delay. That delay is due to the threads that had the CPU, not to a lock.
 fn busy_time(times: &Times) -> Option<Nanos> {
     match times.awake {
         Some(awake) => Some(awake.saturating_sub(times.queued.unwrap_or(0)).max(times.ran.unwrap_or(0))),
@@ -177,21 +177,21 @@ fn busy_time(times: &Times) -> Option<Nanos> {
     }
 }
 
-/// The answer for the node. Samples of lock waits decide if there are any.
+/// The verdict for the node. Samples of lock waits decide if there are any.
 fn answer(kinds: &[Blocked], waited: Option<Waited>) -> Answer {
     let schedulers = || kinds.iter().filter(|judged| kind::SCHEDULERS.contains(&judged.times.kind.as_str()));
     let any = |answer| schedulers().any(|judged| judged.answer == answer);
     let has_waits = waited.is_some_and(|waited| waited.share >= LITTLE);
     match waited.and_then(|waited| waited.answer()) {
         Some(answer) => answer,
-        // With complete samples of lock waits, something other than a lock may block the threads.
+        // If samples of lock waits are complete but do not decide, something other than a lock may block the threads.
         None if any(Answer::Yes) && waited.is_none_or(|waited| waited.watched.is_least) => Answer::Yes,
         None if has_waits || any(Answer::NotSure) || schedulers().next().is_none() => Answer::NotSure,
         None => Answer::No,
     }
 }
 
-/// `None` between the two limits.
+/// The verdict for a share of busy time; `None` between the two limits.
 fn by_share(share: f64) -> Option<Answer> {
     match share {
         share if share >= MUCH => Some(Answer::Yes),
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn samples_of_lock_waits_decide() {
-        // They spin: on a CPU all the time, and most of it for a lock.
+        // They spin: always on a CPU, mostly for a lock.
         assert_eq!(judged(&[schedulers(1.0, 1.0)], Some(1.2)), Answer::Yes);
         assert_eq!(judged(&[schedulers(1.0, 1.0)], Some(0.2)), Answer::NotSure);
         assert_eq!(judged(&[schedulers(1.0, 1.0)], Some(0.02)), Answer::No);
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn without_samples_the_time_decides() {
+    fn without_samples_the_times_of_threads_decide() {
         assert_eq!(judged(&[schedulers(1.0, 0.2)], None), Answer::Yes);
         // They may have spun for a lock.
         assert_eq!(judged(&[schedulers(1.0, 0.95)], None), Answer::NotSure);
@@ -260,9 +260,9 @@ mod tests {
     }
 
     #[test]
-    fn few_waits_in_incomplete_samples_are_no_answer() {
+    fn few_waits_in_incomplete_samples_do_not_decide() {
         let judged = |kinds: &[Blocked], waited_s| look(kinds, how::YIELD, Some(waited_s), true).answer;
-        // The threads were blocked, and nothing shows on what.
+        // The threads were blocked, but nothing shows on what.
         assert_eq!(judged(&[schedulers(1.0, 0.2)], 0.0), Answer::Yes);
         assert_eq!(judged(&[schedulers(1.0, 0.6)], 0.0), Answer::NotSure);
         assert_eq!(judged(&[schedulers(1.0, 0.95)], 0.0), Answer::NotSure);
@@ -276,12 +276,12 @@ mod tests {
     #[test]
     fn idle_nodes_have_no_contention() {
         assert_eq!(judged(&[schedulers(0.001, 0.001)], Some(0.0)), Answer::No);
-        // A quarter of nearly nothing is nearly nothing.
+        // A quarter of nearly no work is negligible.
         assert_eq!(judged(&[schedulers(0.02, 0.02)], Some(0.01)), Answer::No);
     }
 
     #[test]
-    fn on_a_starved_host_few_long_sleeps_are_no_contention() {
+    fn on_a_starved_host_few_long_sleeps_are_not_contention() {
         let mut starved = schedulers(1.0, 0.2);
         starved.times.queued = Some(SECOND_NS + SECOND_NS / 2);
         let judged = |kinds: &[Blocked]| look(kinds, how::SLEEP, Some(0.1), false).answer;
@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn threads_do_not_sleep_for_locks_for_longer_than_they_were_blocked() {
-        // They ran for one second of two that were work, waited for a CPU for 0.8, and were blocked for 0.2.
+        // Of two seconds with work, they ran for 1 s, were runnable without a CPU for 0.8 s, and blocked for 0.2 s.
         let mut kinds = schedulers(1.0, 0.5);
         kinds.times.queued = Some(SECOND_NS * 8 / 10);
         kinds.times.sleeps = Some(5_000);
@@ -313,7 +313,7 @@ mod tests {
     fn without_the_vms_times_sleeps_for_locks_are_busy_time() {
         let mut without_awake = schedulers(1.0, 0.5);
         without_awake.times.awake = None;
-        // They ran for a second, and slept for half of one: a third.
+        // They ran for one second and slept for half a second: a third.
         let look = look(&[without_awake], how::SLEEP, Some(0.5), false);
         let text = look.seen.unwrap().sentence();
         assert!(text.contains(" 33 %"), "{text}");
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn lock_counts_answer_without_samples() {
+    fn lock_counts_decide_without_samples() {
         let mut period = Period::default();
         assert_eq!(of_period(&period), None);
         period.facts.set(facts::SCHEDULERS_ONLINE, "2");

@@ -15,7 +15,7 @@ fn row(class: &str, id: Option<&str>, waited_ms: i64) -> LockRow {
     }
 }
 
-/// Ten seconds.
+/// A period with ten seconds of lock counting.
 fn period(release: u32, rows: Vec<LockRow>) -> Period {
     let mut period = Period::default();
     period.locks = rows;
@@ -45,7 +45,7 @@ fn changes(contender: &Contender) -> Vec<&str> {
 }
 
 #[test]
-fn every_class_has_an_answer_for_every_release() {
+fn every_class_is_explained_for_every_release() {
     for class in lock_classes() {
         for release in LOOKED_AT.into_iter().filter(|release| class.seen_in.contains(release)) {
             let period = period(release, Vec::new());
@@ -80,13 +80,13 @@ fn assert_fits(release: u32, class: &str, answer: &Answer) {
 }
 
 #[test]
-fn every_class_has_an_answer_for_a_single_lock_of_it() {
+fn every_class_is_explained_for_a_single_lock() {
     for class in lock_classes() {
         for (release, id) in [(23, "7"), (25, "carts"), (27, "<0.9.0>"), (29, "#Port<0.5>")] {
             let contender = contenders(&period(release, vec![row(&class.name, Some(id), 5)])).remove(0);
             assert!(contender.entities[0].title.contains(id), "{}: {:?}", class.name, contender.entities[0]);
             assert_fits(release, &class.name, &contender.answer);
-            // An entity with a remedy of its own is named in the remedy.
+            // An owner with a remedy of its own is named in the remedy.
             let named = contender.answer.remedies.iter().filter(|remedy| remedy.change.contains(id)).count();
             let entry = contender.answer.remedies.first().map(|remedy| remedy.entry.as_str());
             if matches!(entry, Some("ets.write_concurrency" | "process.message_queue_data")) {
@@ -126,7 +126,7 @@ fn features_are_advised_from_their_version_on() {
 
 #[test]
 fn every_setting_that_the_data_names_is_offered_somewhere() {
-    // A better clock source is up to the host; +c would make the clock wrong.
+    // A better clock source is a matter of the host; +c would make the clock wrong.
     let never = ["+c"];
     let mut ids: Vec<&str> =
         lock_classes().iter().flat_map(|class| class.settings.iter().map(String::as_str)).collect();
@@ -179,7 +179,7 @@ fn a_table_is_named_with_its_owner_and_its_remedies() {
 }
 
 #[test]
-fn a_process_that_all_send_to_is_named() {
+fn a_process_that_everything_sends_to_is_named() {
     let check = |release: u32, id: &str, entity: Option<&str>, expect: &str, ways: usize| {
         let row = LockRow { entity: entity.map(str::to_owned), ..row("proc_msgq", Some(id), 5) };
         let contender = &contenders(&period(release, vec![row]))[0];
@@ -267,14 +267,14 @@ fn counts_are_those_of_the_class_and_not_of_its_recorded_locks() {
     assert_eq!((carts.counts.locks, carts.counts.waited, carts.share), (64, 3_800_000_000, Some(0.38)));
     assert!((carts.hottest.unwrap_or(0.0) - 2_500.0 / 3_800.0).abs() < 1e-9);
     assert!(carts.is_one_hot_lock());
-    // An imported table of single locks lacks the whole class.
+    // An imported list of single locks lacks the whole class.
     let contender = &contenders(&period(25, vec![slot(5)]))[0];
     assert!(!contender.is_whole);
     assert_eq!(contender.counts.waited, 5_000_000);
 }
 
 #[test]
-fn without_the_first_the_next_ones_remain() {
+fn waits_of_the_next_locks_remain_without_the_first() {
     let rows = vec![
         LockRow { locks: 200, ..row("db_tab", None, 5_000) },
         row("db_tab", Some("carts"), 4_000),

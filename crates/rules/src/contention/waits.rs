@@ -1,10 +1,10 @@
-//! Sampled lock waits of a VM without lock counting: the operation, by the emulator's functions on the stack.
+//! Lock waits that were sampled without lock counting: the operation, by the emulator's functions on the stack.
 
 use std::collections::HashMap;
 
 use beamtune_model::{Nanos, Period, WaitRow};
 
-/// Modules whose built-in functions begin with the module's name in the emulator: `ets_update_counter_3`.
+/// Modules whose BIFs begin with the module's name in the emulator: `ets_update_counter_3`.
 const MODULES: [&str; 12] = [
     "ets",
     "persistent_term",
@@ -20,7 +20,7 @@ const MODULES: [&str; 12] = [
     "counters",
 ];
 
-/// Prefixes of functions of the emulator, with the class of locks that they mostly wait for.
+/// Prefixes of emulator functions, with the lock class that they mostly wait for.
 const PREFIXES: [(&str, &str); 16] = [
     ("ets_", "db_tab"),
     ("erts_db_", "db_tab"),
@@ -40,21 +40,21 @@ const PREFIXES: [(&str, &str); 16] = [
     ("erts_dsig_", "dist_entry_out_queue"),
 ];
 
-/// The name of an operation without a stack.
+/// Name of an operation without a stack.
 pub const NAMELESS: &str = "functions without a name";
 
 /// An operation in which threads waited.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Operation {
-    /// The Erlang name of a built-in function (`ets:update_counter/3`), else the innermost function of the emulator; `None` without a stack.
+    /// The Erlang name of a BIF (`ets:update_counter/3`), else the innermost emulator function; `None` without a stack.
     pub name: Option<String>,
     /// The stack with the longest wait, innermost first.
     pub stack: Vec<String>,
-    /// The class of locks that such a function mostly waits for; `None` if unknown.
+    /// The lock class that such a function mostly waits for; `None` if unknown.
     pub class: Option<&'static str>,
     /// Number of samples.
     pub seen: i64,
-    /// Wait time of all threads together.
+    /// Wait time, summed over all threads.
     pub waited: Nanos,
     /// As a share of the sampled time; `None` if its length is unknown.
     pub share: Option<f64>,
@@ -67,10 +67,10 @@ impl Operation {
     }
 }
 
-/// The operations in which threads waited, the longest wait first.
+/// Returns the operations in which threads waited, longest wait first.
 pub fn operations(period: &Period) -> Vec<Operation> {
     let length = period.watched();
-    // One built-in function may wait for several classes of locks: for a table, and for memory.
+    // One BIF may wait for several lock classes: for a table, and for memory.
     let mut rows: HashMap<_, Vec<&WaitRow>> = HashMap::new();
     for row in &period.waits {
         rows.entry((name(&row.stack), class(&row.stack))).or_default().push(row);
@@ -95,12 +95,12 @@ pub fn operations(period: &Period) -> Vec<Operation> {
     operations
 }
 
-/// The first built-in function of a stack, else its innermost function.
+/// The first BIF of a stack, else its innermost function.
 fn name(stack: &[String]) -> Option<String> {
     stack.iter().find_map(|function| built_in(function)).or_else(|| stack.first().cloned())
 }
 
-/// The Erlang name of a built-in function of the emulator: `ets_update_counter_3` → `ets:update_counter/3`.
+/// The Erlang name of an emulator function that implements a BIF: `ets_update_counter_3` → `ets:update_counter/3`.
 fn built_in(function: &str) -> Option<String> {
     let (name, arity) = function.rsplit_once('_')?;
     let is_arity = arity.len() == 1 && arity.bytes().all(|byte| byte.is_ascii_digit());
@@ -110,6 +110,7 @@ fn built_in(function: &str) -> Option<String> {
     is_arity.then(|| format!("{module}:{}/{arity}", &name[module.len() + 1..]))
 }
 
+/// The lock class by the innermost known function of a stack.
 fn class(stack: &[String]) -> Option<&'static str> {
     let of = |function: &String| {
         PREFIXES.iter().find(|(prefix, _)| function.starts_with(prefix)).map(|(_, class)| *class)

@@ -1,12 +1,12 @@
-//! Relations of findings about CPU time: those that name what it is spent on come before the others, and those that only say where work
-//! waits come after them.
+//! Relations of findings about CPU time. Those that name what CPU time is spent on come before all other relations; those that only say
+//! where work waits come after them.
 
 use beamtune_model::{Level, Limit, Signal, Subject};
 
 use super::conditions::{always, is_of_main_runner, takes_most_of, waits_there};
 use super::table::Relation;
 
-/// Before all others.
+/// Applied before all other relations.
 pub(super) const FIRST: &[Relation] = &[
     // A process that forces GCs allocates nothing, though most of its samples are in GC.
     Relation { cause: "BT032", effects: &["BT011"], is_meant: always, why: "these GCs are forced" },
@@ -43,7 +43,7 @@ pub(super) const FIRST: &[Relation] = &[
     },
 ];
 
-/// After all others.
+/// Applied after all other relations.
 pub(super) const LAST: &[Relation] = &[Relation {
     cause: "BT006",
     effects: &["BT015"],

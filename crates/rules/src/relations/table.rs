@@ -1,4 +1,4 @@
-//! Which rule's findings lead to which others'.
+//! The table of relations: which rule's findings cause which others.
 
 mod memory_and_load;
 
@@ -11,17 +11,17 @@ use super::conditions::{
     takes_most_of, takes_quarter, takes_turns, waits_for, waits_there,
 };
 
-/// One thing that leads to another.
+/// Findings of one rule cause findings of others.
 pub(super) struct Relation {
     pub(super) cause: &'static str,
     pub(super) effects: &'static [&'static str],
-    /// A condition on the two findings, if one does not always lead to the other.
+    /// Condition on the two findings under which the relation applies.
     pub(super) is_meant: fn(cause: &Finding, effect: &Finding) -> bool,
-    /// A sentence without a full stop.
+    /// The reason, without a full stop.
     pub(super) why: &'static str,
 }
 
-/// All of them. Of two possible causes the first one counts.
+/// All relations. If several causes are possible, the first one applies.
 pub(super) fn relations() -> impl Iterator<Item = &'static Relation> {
     WAITING_AND_CPU.iter().chain(memory_and_load::MEMORY_AND_LOAD)
 }
@@ -122,7 +122,7 @@ const WAITING_AND_CPU: &[Relation] = &[
     Relation {
         cause: "BT043",
         effects: &["BT005"],
-        // The owners of very many are not sampled.
+        // Owners of very many links or monitors are not sampled.
         is_meant: |cause, effect| {
             (cause.subject.is_none() || same_subject(cause, effect)) && effect.has(&Signal::ScansOwnState)
         },
@@ -206,7 +206,7 @@ const WAITING_AND_CPU: &[Relation] = &[
     Relation {
         cause: "BT074",
         effects: &["BT006", "BT015", "BT053"],
-        // Each of several processes that others wait for follows from that.
+        // If others wait for several processes, only the findings about each single process follow from this.
         is_meant: |cause, effect| {
             (effect.code.0 != "BT053" || is_single_process(effect)) && same_subject(cause, effect)
         },
@@ -385,14 +385,14 @@ const WAITING_AND_CPU: &[Relation] = &[
     Relation {
         cause: "BT048",
         effects: &["BT011"],
-        // A kind may be those that refer to the term.
+        // The processes of a kind may be those that refer to the term.
         is_meant: |_, effect| is_no_single_process(effect),
         why: "processes that refer to an erased persistent term are collected",
     },
     Relation {
         cause: "BT047",
         effects: &["BT011"],
-        // New processes that were hardly ever sampled have no kind; what was sampled is then only a guess.
+        // New processes that were hardly ever sampled have no kind. What was sampled is then only a guess.
         is_meant: |cause, effect| {
             effect.subject.is_none()
                 || same_subject(cause, effect)

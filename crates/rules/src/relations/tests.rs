@@ -3,17 +3,18 @@ use beamtune_model::{Account, Claim, Code, Cost, HostPart, MemoryKind, Use};
 use super::*;
 use crate::RULES;
 
-/// A finding about a process of that title; without a subject if it is empty.
+/// A finding about a process with this title; without a subject if the title is empty.
 fn finding(code: &'static str, severity: f64, title: &str) -> Finding {
     let subject = (!title.is_empty()).then(|| Subject::process(title));
     Finding { subject, ..Finding::bare(Code(code), severity) }
 }
 
+/// Gives a finding this signal and no other.
 fn with(signal: Signal, finding: Finding) -> Finding {
     Finding { signals: vec![signal], ..finding }
 }
 
-/// What the last of them follows from.
+/// Returns the code of the cause of the last finding.
 fn cause_of_last(findings: Vec<Finding>) -> Option<&'static str> {
     let verdict = |finding: Finding| Verdict {
         code: finding.code,
@@ -35,13 +36,13 @@ fn check(findings: Vec<Finding>, expect: Option<&str>) {
 fn a_quota_explains_slices_that_may_be_the_hosts() {
     check(vec![finding("BT002", 40.0, ""), finding("BT016", 20.0, "a")], Some("BT002"));
     check(vec![finding("BT002", 40.0, ""), finding("BT016", 90.0, "a")], None);
-    // Too little to explain anything.
+    // A notice explains nothing.
     check(vec![finding("BT002", 10.0, ""), finding("BT016", 20.0, "a")], None);
     check(vec![finding("BT016", 90.0, "a")], None);
     let suffices = with(Signal::QuotaSuffices, finding("BT002", 90.0, ""));
     check(vec![finding("BT003", 40.0, ""), suffices], Some("BT003"));
     check(vec![finding("BT003", 40.0, ""), finding("BT002", 90.0, "")], None);
-    // A heap is large whatever the host does.
+    // The size of a heap does not depend on the host.
     let heap = with(Signal::HeapSize, finding("BT017", 10.0, "a"));
     check(vec![finding("BT019", 40.0, ""), heap], None);
 }
@@ -55,7 +56,7 @@ fn code_that_may_be_the_nodes_own_work_explains_no_warning() {
     check(vec![own(), finding("BT011", 60.0, "a")], None);
     check(vec![own(), finding("BT011", 10.0, "a")], Some("BT073"));
     check(vec![known(), finding("BT011", 60.0, "a")], Some("BT073"));
-    // It follows from what keeps its process busy, a notice or not.
+    // It follows from what keeps its process busy, even if that is a notice.
     check(vec![finding("BT005", 10.0, "a"), own()], Some("BT005"));
     check(vec![with(Signal::Unused(Use::Turns), finding("BT015", 10.0, "b")), own()], Some("BT015"));
     check(vec![with(Signal::Unused(Use::Nothing), finding("BT015", 10.0, "b")), own()], None);
@@ -73,7 +74,7 @@ fn a_queue_follows_from_what_its_process_waits_for_outside() {
 }
 
 #[test]
-fn what_holds_for_a_kind_in_a_place_holds_for_each_process_of_it() {
+fn findings_about_a_kind_in_a_place_apply_to_each_of_its_processes() {
     let stands = |kind: &str, place: &str, finding: Finding| {
         with(Signal::StandsAt { kind: kind.to_owned(), place: place.to_owned() }, finding)
     };
@@ -85,17 +86,17 @@ fn what_holds_for_a_kind_in_a_place_holds_for_each_process_of_it() {
     let all = of_kind(peer(finding("BT044", 40.0, "")));
     check(vec![all.clone(), peer(finding("BT006", 90.0, other))], Some("BT044"));
     check(vec![all.clone(), of_kind(peer(finding("BT006", 90.0, "")))], Some("BT044"));
-    // A send is a send, whatever calls it.
+    // The caller of the send does not matter.
     let log = stands("log:init/1", "a send, called by log:ship/1", finding("BT006", 90.0, "log (<0.7.0>)"));
     check(vec![all.clone(), log], Some("BT044"));
-    // Elsewhere, or at work.
+    // Processes that wait elsewhere, or work.
     check(vec![all.clone(), recv(finding("BT006", 90.0, other))], None);
     check(vec![all.clone(), of_kind(recv(finding("BT006", 90.0, "")))], None);
     check(vec![all, finding("BT006", 90.0, other)], None);
     check(vec![recv(finding("BT074", 40.0, one)), recv(finding("BT006", 90.0, other))], Some("BT074"));
     let mail = stands("mail:init/1", "prim_inet:recv0/3", finding("BT006", 90.0, "mail (<0.6.0>)"));
     check(vec![recv(finding("BT074", 40.0, one)), mail], None);
-    // One of several that mostly run.
+    // One of several processes that run most of the time.
     let member = with(Signal::Member(Subject::process(other)), of_kind(finding("BT005", 40.0, "")));
     check(vec![member.clone(), finding("BT006", 90.0, other)], Some("BT005"));
     check(vec![member, finding("BT006", 90.0, one)], None);
@@ -108,7 +109,7 @@ fn what_holds_for_a_kind_in_a_place_holds_for_each_process_of_it() {
 }
 
 #[test]
-fn gc_and_copies_are_no_code_of_their_own() {
+fn code_follows_from_the_gc_and_the_copies_in_it() {
     let of = |code: &'static str, severity: f64, cores: f64, subject: &str| {
         let claim = Claim {
             account: Account::CpuUsed,
@@ -129,7 +130,7 @@ fn gc_and_copies_are_no_code_of_their_own() {
     check(vec![of("BT068", 40.0, 0.6, ""), code(1.0)], Some("BT068"));
     check(vec![of("BT055", 40.0, 0.6, "shop (<0.9.0>)"), code(1.0)], Some("BT055"));
     check(vec![of("BT055", 40.0, 0.6, "mail (<0.8.0>)"), code(1.0)], None);
-    // Forced GCs are no garbage of the process that runs them.
+    // Forced GCs do not show that the process produces garbage.
     let known = with(Signal::Allocates, finding("BT073", 10.0, ""));
     check(vec![finding("BT032", 40.0, "shop (<0.9.0>)"), known, finding("BT011", 80.0, "")], Some("BT032"));
 }
@@ -142,7 +143,7 @@ fn more_schedulers_do_not_help_against_a_loop_that_never_waits() {
 }
 
 #[test]
-fn unused_cpu_follows_from_what_keeps_it() {
+fn unused_cpu_follows_from_what_prevents_its_use() {
     let idle = |why, title: &str| with(Signal::Unused(why), finding("BT015", 40.0, title));
     check(vec![finding("BT002", 40.0, ""), idle(Use::Quota, "")], Some("BT002"));
     check(vec![finding("BT002", 40.0, ""), idle(Use::Locks, "")], None);
@@ -183,17 +184,17 @@ fn connections_wait_for_a_vm_that_is_short_of_cpu() {
 fn the_work_of_a_process_explains_its_symptoms() {
     check(vec![finding("BT005", 40.0, "a"), finding("BT006", 40.0, "b")], None);
     check(vec![finding("BT005", 40.0, "a"), finding("BT006", 40.0, "a")], Some("BT005"));
-    // A process is known by its pid, whatever it is called.
+    // A process is identified by its pid, whatever it is called.
     check(vec![finding("BT005", 40.0, "a (<0.9.0>)"), finding("BT006", 40.0, "<0.9.0>")], Some("BT005"));
     check(vec![finding("BT041", 60.0, "a"), finding("BT005", 80.0, "a")], Some("BT041"));
-    // Not through another one that itself follows.
+    // It follows from the original cause, not from another consequence of that cause.
     let all = vec![finding("BT005", 80.0, "a"), finding("BT042", 60.0, "a"), finding("BT006", 30.0, "a")];
     check(all, Some("BT042"));
     let scans = || with(Signal::ScansOwnState, finding("BT005", 90.0, "a"));
     check(vec![finding("BT043", 40.0, "a"), scans()], Some("BT043"));
     check(vec![finding("BT043", 40.0, "a"), finding("BT005", 90.0, "a")], None);
     check(vec![finding("BT043", 40.0, "b"), scans()], None);
-    // Of two causes the one that the table names first.
+    // Of two causes, the first one in the table applies.
     let both = vec![finding("BT002", 90.0, ""), finding("BT019", 30.0, ""), finding("BT017", 30.0, "a")];
     check(both, Some("BT019"));
 }
@@ -214,7 +215,7 @@ fn a_log_full_of_exits_follows_from_what_the_processes_waited_for() {
 }
 
 #[test]
-fn one_of_several_that_are_waited_for_follows_from_the_waiting() {
+fn a_member_of_a_pool_follows_from_the_callers_that_wait_for_the_pool() {
     let (one, other) = ("shop:init/1 (<0.9.0>)", "shop:init/1 (<0.8.0>)");
     let waits = || {
         let kind = Finding { subject: Some(Subject::kind("shop:init/1")), ..finding("BT053", 40.0, "") };
@@ -225,10 +226,10 @@ fn one_of_several_that_are_waited_for_follows_from_the_waiting() {
         check(vec![waits(), finding(code, 40.0, other)], None);
     }
     check(vec![finding("BT074", 40.0, one), waits()], None);
-    // For a single one, what it waits for comes first.
+    // For a single process, what it waits for comes first.
     check(vec![finding("BT074", 40.0, one), finding("BT053", 40.0, one)], Some("BT074"));
     check(vec![finding("BT053", 40.0, one), finding("BT006", 40.0, one)], Some("BT053"));
-    // A call to one of them ends its caller.
+    // A call to a member crashes its caller.
     let crash = |name: &str| {
         with(
             Signal::WaitsFor(Subject::ProcessKind { name: name.to_owned(), starter: None }),
@@ -240,7 +241,7 @@ fn one_of_several_that_are_waited_for_follows_from_the_waiting() {
 }
 
 #[test]
-fn both_ends_of_a_connection_are_one_finding() {
+fn the_unread_end_of_a_connection_follows_from_the_blocked_end() {
     let socket = |address: &str| Subject::Socket { address: address.to_owned() };
     let blocked = || with(Signal::WaitsFor(socket("10.1.0.4:40010")), finding("BT044", 40.0, "feed"));
     let unread = |address: &str| {
@@ -268,7 +269,7 @@ fn segments_follow_from_copies_that_are_made_as_often() {
 }
 
 #[test]
-fn threads_that_take_turns_follow_from_too_many_schedulers_and_not_from_what_they_run() {
+fn threads_without_a_cpu_follow_from_too_many_schedulers_before_what_they_run() {
     let quarter = Finding {
         claim: Some(Claim {
             account: Account::CpuUsed,
@@ -285,7 +286,7 @@ fn threads_that_take_turns_follow_from_too_many_schedulers_and_not_from_what_the
 }
 
 #[test]
-fn work_in_turns_follows_from_what_gives_them_if_that_is_certain() {
+fn work_in_turns_follows_from_the_blocking_process_if_that_is_certain() {
     let idle = |who: &str| with(Signal::TurnsFor(Subject::process(who)), finding("BT015", 10.0, ""));
     check(vec![finding("BT053", 40.0, "lock"), idle("lock")], Some("BT053"));
     check(vec![idle("lock"), finding("BT053", 20.0, "lock")], Some("BT015"));
@@ -329,19 +330,19 @@ fn a_symptom_follows_from_causes_that_claim_most_of_its_part() {
     check(vec![claims("BT055", Use::Collections, 0.6, "a"), gc(1.0)], Some("BT055"));
     check(vec![claims("BT055", Use::Collections, 0.4, "a"), gc(1.0)], None);
     check(vec![claims("BT055", Use::Code, 0.6, "a"), gc(1.0)], None);
-    // Two together explain it; the larger one stands for both.
+    // Two causes together explain it; the larger one is named.
     let both = vec![
         claims("BT055", Use::Collections, 0.3, "a"),
         claims("BT058", Use::Collections, 0.4, "b"),
         gc(1.0),
     ];
     check(both, Some("BT058"));
-    // Of another process.
+    // The cause is about another process.
     check(
         vec![claims("BT055", Use::Collections, 0.9, "a"), claims("BT011", Use::Collections, 1.0, "b")],
         None,
     );
-    // A cause does not follow from another one by claims.
+    // A cause does not follow from another cause by claims.
     check(
         vec![claims("BT055", Use::Collections, 0.9, "a"), claims("BT058", Use::Collections, 1.0, "")],
         None,
@@ -369,7 +370,7 @@ fn an_overload_follows_from_what_takes_half_of_the_cpu() {
     let mut spins = cpu("BT001", 0.6);
     spins.claim = spins.claim.map(|claim| Claim { part: Some(Use::BusyWaiting), ..claim });
     check(vec![spins, overload()], None);
-    // What has the CPU instead explains it, whatever it claims; a symptom does not explain it.
+    // What occupies the CPU explains the overload, whatever it claims. A symptom does not explain it.
     check(vec![finding("BT002", 40.0, ""), overload()], Some("BT002"));
     check(vec![finding("BT005", 40.0, ""), overload()], None);
     let rising = with(Signal::Backlog, overload());
@@ -395,7 +396,7 @@ fn a_flag_that_another_finding_covers_as_well_is_not_reported_twice() {
     };
     assert!(!left(flag("BT056", 40.0, "+A")));
     assert!(left(flag("BT056", 40.0, "+S")));
-    assert!(left(flag("BT056", 10.0, "+A")), "what says less");
+    assert!(left(flag("BT056", 10.0, "+A")), "a weaker finding does not replace it");
     assert!(left(Finding { latent: true, ..flag("BT056", 40.0, "+A") }));
 }
 

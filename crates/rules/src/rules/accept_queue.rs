@@ -1,7 +1,7 @@
 //! BT054: connections wait in the accept queue until the VM accepts them.
 //!
-//! The waiting time follows from Little's law: mean queue length divided by the arrival rate. A listener whose acceptors keep up has an
-//! empty queue in every sample.
+//! The wait follows from Little's law: mean queue length divided by the arrival rate. If the acceptors of a listener keep up, its queue is
+//! empty in every sample.
 
 use std::cmp::Ordering;
 
@@ -60,21 +60,20 @@ const DROPPED: Threshold = Threshold::new(
     },
 );
 
-/// Fewer samples of a queue are not judged.
+/// Minimum number of samples of a queue.
 const MIN_SAMPLES: u32 = 5;
-/// Connections must wait in this many samples.
+/// Minimum number of samples in which connections wait.
 const MIN_NONEMPTY_SAMPLES: usize = 3;
 
-/// A queue whose limit is this many times lower than those of all other programs in the network namespace is the one that overflows
-/// (judgement).
+/// A queue overflows before those of all other programs in the network namespace if its limit is this many times lower (judgement).
 const SHORTER_FACTOR: i64 = 4;
 
-/// Fewer open connections may be the ones that the acceptors handle themselves (judgement: acceptor pools have some ten processes).
+/// Fewer open connections may be those that the acceptors serve themselves (judgement: acceptor pools have about ten processes).
 const MIN_OPEN_AT_LIMIT: i64 = 16;
-/// A number of open connections that changes by no more than this share is constant: one ends, and the next is accepted.
+/// A number of open connections that changes by no more than this share is constant: whenever one ends, the next is accepted.
 const STEADY_SHARE: f64 = 0.02;
 
-/// Schedulers above this utilization have no time left to accept (judgement).
+/// Schedulers above this utilization have no time left to accept connections (judgement).
 const BUSY_UTILIZATION: f64 = 0.85;
 
 /// The accept queue of one listening address.
@@ -86,9 +85,9 @@ struct Queue<'p> {
     samples: usize,
     nonempty_samples: usize,
     wait_seconds: f64,
-    /// Length at the end less length at the start.
+    /// Length at the end minus length at the start.
     growth: i64,
-    /// Minimum and maximum of the connections open at this address; `None` if not recorded.
+    /// Minimum and maximum number of open connections of this address; `None` if not recorded.
     open: Option<(i64, i64)>,
 }
 
@@ -98,7 +97,7 @@ impl<'p> Queue<'p> {
         let limit = period.stat(&metrics::ACCEPT_QUEUE_LIMIT, address).ok().map(|limit| limit.last.value);
         let points = stat.trace.points();
         let mean = stat.mean();
-        // If fewer arrived than wait, they have waited for the whole period.
+        // If fewer connections arrived than wait, the waiting ones have waited for the whole period.
         let wait_seconds = if mean > 0.0 { (mean / accepted_per_s).min(period.seconds()) } else { 0.0 };
         Some(Queue {
             address,
@@ -113,7 +112,7 @@ impl<'p> Queue<'p> {
         })
     }
 
-    /// The constant number of open connections while others wait: the acceptors seem to accept only when one of them ends.
+    /// The number of open connections, if it is constant while others wait: the acceptors seem to accept only when a connection ends.
     fn open_at_limit(&self, arrived: Option<i64>) -> Option<i64> {
         let (min, max) = self.open?;
         let tolerance = ((STEADY_SHARE * max as f64) as i64).max(1);
@@ -123,7 +122,7 @@ impl<'p> Queue<'p> {
         (is_steady && always_waits && (min >= MIN_OPEN_AT_LIMIT || none_was_accepted)).then_some(max)
     }
 
-    /// Whether it was empty in most samples: the acceptors keep up except in bursts.
+    /// Whether the queue was empty in most samples: the acceptors keep up except in bursts.
     fn has_bursts(&self) -> bool {
         2 * self.nonempty_samples < self.samples
     }
@@ -142,14 +141,15 @@ impl<'p> Queue<'p> {
         if self.nonempty_samples < MIN_NONEMPTY_SAMPLES {
             return None;
         }
-        // A queue that was never empty is worth a notice even if the wait is short, or unknown because other programs accept more.
+        // A queue that was never empty is worth a notice, even if the wait is short, or unknown because other programs accept more
+        // connections.
         let lasting = (self.nonempty_samples == self.samples).then_some(5.0);
         let fill = self.fill().and_then(|fill| FILL.of(period).severity(fill));
         [WAIT.of(period).severity(self.wait_seconds), fill, lasting].into_iter().flatten().reduce(f64::max)
     }
 }
 
-/// Minimum and maximum of the connections that the VM had accepted at an address and not closed.
+/// Minimum and maximum number of connections that the VM has accepted at an address and not closed.
 fn open(period: &Period, address: &str) -> Option<(i64, i64)> {
     let stat = period.stat(&metrics::TCP_CONNECTIONS, address).ok()?;
     (stat.samples >= MIN_SAMPLES).then_some((stat.min, stat.max))
@@ -169,7 +169,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let queues: Vec<Queue<'_>> =
         addresses.filter_map(|address| Queue::of(period, address, accepted_per_s)).collect();
     let by_fill = |a: &&Queue<'_>, b: &&Queue<'_>| match a.max_fill().total_cmp(&b.max_fill()) {
-        // Of queues that were always empty, the one with the lowest limit overflows first.
+        // Of equally full queues, the one with the lowest limit overflows first.
         Ordering::Equal => b.limit.cmp(&a.limit),
         unequal => unequal,
     };
@@ -178,7 +178,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     };
     let namespace = Namespace {
         dropped_per_s,
-        // Several sockets of one address count as other programs': the finding then claims less.
+        // Several sockets of one address are counted as those of other programs, and the finding then claims less.
         is_own: usize::try_from(sockets.max).is_ok_and(|sockets| sockets <= queues.len()),
         others_limit: period.stat(&metrics::ACCEPT_QUEUE_OTHERS_LIMIT, "").ok().map(|stat| stat.min),
         fullest: fullest.address,
@@ -196,26 +196,26 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     Ok(Judgement::found_or_healthy(drafts, sentence))
 }
 
-/// What the kernel counts for all sockets of the VM's network namespace together.
+/// The VM's network namespace. The kernel counts all of its sockets together.
 struct Namespace<'p> {
     dropped_per_s: f64,
-    /// Only the VM listens there.
+    /// Whether only the VM listens there.
     is_own: bool,
     /// The lowest queue limit of other programs, if known.
     others_limit: Option<i64>,
     /// The address of the VM's fullest queue.
     fullest: &'p str,
-    /// Addresses at which the VM listens.
+    /// Number of addresses at which the VM listens.
     addresses: usize,
 }
 
 impl Namespace<'_> {
-    /// Whether all connections are accepted at one address. Otherwise the computed wait is a lower bound.
+    /// Whether all connections are accepted at one address. If not, the computed wait is a lower bound.
     fn has_one_address(&self) -> bool {
         self.is_own && self.addresses == 1
     }
 
-    /// Whether the queue overflows long before that of any other program.
+    /// Whether this queue overflows long before that of any other program.
     fn is_much_shorter(&self, queue: &Queue<'_>) -> bool {
         let (own, others) = (queue.limit, self.others_limit);
         own.zip(others).is_some_and(|(own, others)| own.saturating_mul(SHORTER_FACTOR) <= others)
@@ -236,7 +236,7 @@ fn describe(period: &Period, queue: &Queue<'_>, namespace: &Namespace<'_>) -> Op
     let acceptors = acceptors::seen(period);
     let is_start_behind = acceptors.behind.is_some();
     let is_busy = utilization.is_some_and(|utilization| utilization >= BUSY_UTILIZATION);
-    // The kernel counts arrivals at all addresses together, so the number is only this queue's if there is one address.
+    // The kernel counts arrivals at all addresses together, so the number is that of this queue only if there is a single address.
     let arrived = period.stat(&metrics::PASSIVE_OPENS, "").ok().map(|stat| stat.delta);
     let open_at_limit = queue
         .open_at_limit(arrived.filter(|_| namespace.has_one_address()))

@@ -1,8 +1,8 @@
 //! BT056: an async thread pool (`+A`) that nothing uses, or one that a driver keeps busy.
 //!
-//! Before OTP 21 these threads read and wrote files. Since then the dirty I/O schedulers do that, and a pool of 64 or 128 threads is a
-//! leftover of an old configuration. Only linked-in drivers that call `driver_async` use it: of OTP's own only the driver of file
-//! descriptors, for standard output that may block.
+//! Before OTP 21 these threads read and wrote files. Now dirty I/O schedulers do that, and a pool of 64 or 128 threads is a leftover of an
+//! old configuration. Only linked-in drivers that call `driver_async` use the pool. OTP has one such driver, the one for file descriptors,
+//! for standard output that may block.
 
 use beamtune_model::{
     Account, Code, Evidence, Missing, Period, Scale, Subject, Threshold, Unit, facts, metrics,
@@ -25,21 +25,21 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// A pool of this size was configured: the default has been 1 since OTP 21, and was 10 before.
+/// A pool of at least this size was configured: the default is 1 since OTP 21, and was 10 before.
 const MIN_CONFIGURED_THREADS: f64 = 30.0;
 
-/// The VM does not start with more (OTP 25 and 29).
+/// Maximum size of the pool with which the VM starts (OTP 25 and 29).
 const MAX_THREADS: f64 = 1_024.0;
 
-/// A thread that only started has used less CPU: 3 to 130 µs were measured (OTP 23, 25, 27, 29).
+/// A thread that was only started has used less CPU: 3 to 130 µs were measured (OTP 23, 25, 27, 29).
 const START_SECONDS: f64 = 0.0005;
 
-/// Before this release standard output was a port, which writes through the pool if that may block.
+/// Before this release, standard output was a port, which writes through the pool if writing may block.
 const STANDARD_OUTPUT_IS_NO_PORT: u32 = 26;
 
 const NOTICE: f64 = 10.0;
 
-/// Share of the time in which the threads of the pool worked. Never critical: only the driver's own work waits for them.
+/// Share of the time in which the threads of the pool were busy. Never critical: only the driver's own work waits for them.
 const BUSY: Threshold = Threshold::new(
     "async-threads.busy_share",
     "share of time in which the async threads are busy",
@@ -91,7 +91,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     Ok(Judgement::Healthy(format!("{threads}: {:.0} % busy", pool.share() * 100.0)))
 }
 
-/// A driver keeps the pool busy, so its jobs wait.
+/// Drafts the finding that a driver keeps the pool busy, so that its jobs wait.
 fn busy(period: &Period, pool: &Pool, severity: f64) -> Draft {
     let more = (4.0 * pool.threads).clamp(8.0, MAX_THREADS);
     let threads = text::counted(pool.threads, "async thread", "async threads");
@@ -123,7 +123,7 @@ fn busy(period: &Period, pool: &Pool, severity: f64) -> Draft {
         })
 }
 
-/// A leftover of an old configuration.
+/// Drafts the finding that the pool is a leftover of an old configuration.
 fn unused(period: &Period, pool: &Pool) -> Draft {
     let change = match view::emulator_flag(&period.facts, "+A") {
         Flag::Set(value) => format!("leave out +A {value}: the default is 1"),
@@ -150,7 +150,7 @@ fn unused(period: &Period, pool: &Pool) -> Draft {
         ))
 }
 
-/// Libraries that may contain the driver.
+/// Native libraries, which may contain the driver.
 fn libraries(period: &Period) -> Option<Evidence> {
     let list = period.facts.list(facts::NATIVE_LIBRARIES).filter(|list| !list.is_empty())?;
     Some(Evidence::text("native libraries", list.join(", ")))

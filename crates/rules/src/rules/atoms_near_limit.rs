@@ -1,4 +1,4 @@
-//! BT009: the atom table is nearly full or fills up. Atoms are never freed, and a full table ends the VM.
+//! BT009: the atom table is nearly full or fills up. Atoms are never freed, and a full table terminates the VM.
 
 use beamtune_model::{
     Account, Code, Evidence, Limit, Missing, Period, Signal, SpawnRow, Subject, facts, metrics,
@@ -25,10 +25,10 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// A common prefix is reported if this share of the newest atoms has it (judgement).
+/// A common prefix is reported if at least this share of the newest atoms has it (judgement).
 const MIN_PREFIX_SHARE: f64 = 0.5;
 
-/// A process with a lower share of all reductions is not named.
+/// Processes with a lower share of all reductions are not named.
 const MIN_REDUCTIONS_SHARE: f64 = 0.05;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
@@ -73,14 +73,14 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     ))
 }
 
-/// The most frequent prefix of the newest atoms. The author of the code recognizes it.
+/// The most frequent prefix of the newest atoms. The author of the code recognises it.
 fn common_prefix(period: &Period) -> Option<&SpawnRow> {
     let atoms = period.spawns.iter().filter(|row| row.what == "atom");
     let most = atoms.max_by_key(|row| row.count)?;
     (most.count as f64 >= MIN_PREFIX_SHARE * most.of as f64).then_some(most)
 }
 
-/// The busiest processes. The VM does not record which process makes atoms, but one that makes thousands a second is busy.
+/// The busiest processes. The VM does not record which process creates atoms, but a process that creates thousands per second is busy.
 fn busiest(period: &Period) -> Option<Evidence> {
     let total = view::all_reductions(period).ok()?;
     let titles: Vec<_> = period

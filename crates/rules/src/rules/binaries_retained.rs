@@ -1,7 +1,7 @@
 //! BT026: processes with small heaps, or ETS tables, keep large binaries alive.
 //!
-//! A sub-binary keeps the whole binary, and a process that is rarely garbage-collected keeps binaries that it dropped long ago. Which of the
-//! two it is, or whether the binaries are needed, does not show from outside, so the finding says how to find out.
+//! A sub-binary keeps the whole binary alive, and a process that is rarely garbage-collected keeps binaries that it dropped long ago. It
+//! does not show from outside which of the two applies, or whether the binaries are needed, so the finding says how to find out.
 //!
 //! Binaries that no process refers to are in ETS tables (whole or through sub-binaries), in sockets that have not sent them yet, or in
 //! receive buffers. Samples show which; otherwise the holder is reported as unknown.
@@ -42,26 +42,26 @@ const SHARE: Threshold = Threshold::new(
     Scale { notice: 0.10, warning: 0.25, critical: 0.75, source: "judgement" },
 );
 
-/// Fewer bytes of binaries are not reported.
+/// Minimum bytes of binaries that are reported.
 const MIN_BYTES: f64 = 32e6;
 
-/// A process whose binaries are this many times larger than its heap holds little but references.
+/// A process whose binaries are this many times larger than its heap contains little but references.
 const MIN_BINARIES_TO_HEAP: f64 = 8.0;
 
-/// With more minor GCs since the last fullsweep, a lower `fullsweep_after` helps; a process that is rarely collected has fewer.
+/// After more minor GCs since the last fullsweep, a lower `fullsweep_after` helps. A process that is rarely garbage-collected has fewer.
 const MIN_MINOR_GCS: i64 = 20;
 
-/// Binaries are attributed to something that holds this share of them (judgement).
+/// Binaries are attributed to a holder that has at least this share of them (judgement).
 const HALF: f64 = 0.5;
 
-/// This many queued messages may hold binaries (judgement).
+/// At least this many queued messages may hold the binaries (judgement).
 const MIN_QUEUED_MESSAGES: f64 = 1_000.0;
 
-/// Processes, and tables, that are named.
+/// Maximum number of processes, and of tables, that are named.
 const MAX_NAMED: usize = 3;
 
-/// A process whose count exceeds all binaries of the node by this factor refers to some of them many times. A smaller excess says nothing,
-/// because the count and the total are read at different instants (judgement).
+/// A process whose count exceeds all binaries of the node by this factor refers to some of them many times. A smaller excess is
+/// meaningless, because the count and the total are read at different times (judgement).
 const MAX_COUNT_TO_TOTAL: f64 = 1.1;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
@@ -77,7 +77,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             let row = process.row.as_ref()?;
             let bytes = match holder_row(period, process) {
                 Some(holder) => holder.bytes,
-                // Each reference counts with the size of the whole binary; before OTP 27 one that came in a message with its part (copy.c).
+                // Each reference counts with the size of the whole binary; before OTP 27, a sub-binary from a message with its own size
+                // (copy.c).
                 None => row.binary_bytes?,
             };
             Some((process, row, (bytes as f64).min(all)))
@@ -114,22 +115,22 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         format!(
             "binaries: {}, at most {} referenced by one process{explanation}",
             megabytes(all),
-            // Each reference counts, also to binaries that were dropped since the last GC.
+            // Each reference counts, including those to binaries that were dropped since the last GC.
             megabytes((largest.unwrap_or(0) as f64).min(all))
         ),
     ))
 }
 
-/// What holds binaries that no process refers to.
+/// The holder of binaries that no process refers to.
 enum OtherHolder {
-    /// They are few.
+    /// There are few such binaries.
     Negligible,
-    /// The holder needs them; a phrase that names it.
+    /// The holder needs the binaries; the text names it.
     Healthy(String),
     Found(Box<Draft>),
 }
 
-/// If binary memory falls by this share of its maximum, all falls added up, binaries are made and dropped all the time, not kept (judgement).
+/// If the falls of binary memory add up to this share of its maximum, binaries are created and dropped all the time, not kept (judgement).
 const MIN_FALLS_SHARE: f64 = 0.25;
 
 /// Binaries that no process refers to, if they are most of all binaries.
@@ -138,16 +139,17 @@ struct Unreferenced<'p> {
     resident: f64,
     /// Minimum of all binaries, in bytes.
     all: f64,
-    /// Maximum of what processes refer to, in bytes.
+    /// Maximum of the binaries that processes refer to, in bytes.
     referred: f64,
     /// Bytes in driver queues; `None` if not recorded.
     waiting: Option<f64>,
     /// Bytes that neither processes nor driver queues hold.
     bytes: f64,
-    /// The table that grows with them.
+    /// The table that grows with these binaries.
     growing_table: Option<&'p TableRow>,
 }
 
+/// Finds out what holds the binaries that no process refers to.
 fn unreferenced(period: &Period, resident: f64) -> OtherHolder {
     let found = |draft: Option<Draft>| {
         draft.map_or(OtherHolder::Negligible, |draft| OtherHolder::Found(Box::new(draft)))
@@ -183,10 +185,10 @@ impl<'p> Unreferenced<'p> {
         let referred = period.stat(&metrics::SCAN_BINARIES, "").ok()?.max as f64;
         let binaries = period.find(Group::Memory, "", "binary")?;
         let growing_table = memory::binaries_of_table(period);
-        // The minimum exists at all times; of binaries that only grow, the end is what they are now.
+        // The minimum is present at all times. Binaries that only grow are counted at the end.
         let all = if growing_table.is_some() { binaries.last.value } else { binaries.min } as f64;
         let bytes = all - referred;
-        // Short-lived binaries belonged to processes that had dropped them when they were sampled.
+        // Binaries that rise and fall belong to processes that had already dropped them when they were sampled.
         let falls: i64 = binaries.trace.points().windows(2).map(|pair| (pair[0].1 - pair[1].1).max(0)).sum();
         let comes_and_goes = growing_table.is_none() && falls as f64 >= MIN_FALLS_SHARE * binaries.max as f64;
         if bytes < MIN_BYTES || bytes < HALF * all || comes_and_goes {
@@ -201,7 +203,7 @@ impl<'p> Unreferenced<'p> {
         SHARE.of(self.period).severity(bytes / self.resident.max(1.0))
     }
 
-    /// Adds the numbers that the unreferenced bytes are computed from.
+    /// Adds the numbers from which the unreferenced bytes are computed.
     fn because(&self, draft: Draft) -> Draft {
         draft
             .because(Evidence::number("binaries of the node, minimum", self.all, Unit::Bytes))
@@ -217,7 +219,7 @@ impl<'p> Unreferenced<'p> {
     }
 }
 
-/// The size of a single binary: `100 bytes`, `20 kB`.
+/// Formats the size of a single binary: `100 bytes`, `20 kB`.
 fn kilobytes(bytes: f64) -> String {
     if bytes < 9_950.0 {
         format!("{bytes:.0} bytes")
@@ -228,16 +230,16 @@ fn kilobytes(bytes: f64) -> String {
     }
 }
 
-/// An estimate that exceeds the unreferenced bytes by this factor counts binaries twice (judgement: a sample errs by less).
+/// An estimate that exceeds the unreferenced bytes by this factor counts binaries twice (judgement: the sampling error is smaller).
 const SHARED_FACTOR: f64 = 1.05;
 
-/// An estimate with two digits.
+/// Rounds an estimate to two digits.
 fn significant(value: f64) -> f64 {
     let unit = 10_f64.powf((value.max(1.0).log10().floor() - 1.0).max(0.0));
     (value / unit).round() * unit
 }
 
-/// The table that holds the most, if nothing has to change.
+/// Describes the table that holds the most binaries, if nothing has to change.
 fn in_table(rest: &Unreferenced<'_>, first: &TableBinaries<'_>, in_tables: f64) -> String {
     let held = megabytes(first.held_bytes().min(rest.bytes));
     let how = match first.has_parts() {
@@ -254,7 +256,7 @@ fn in_table(rest: &Unreferenced<'_>, first: &TableBinaries<'_>, in_tables: f64) 
     format!("ETS table {} holds {held} {how}{others}", first.title())
 }
 
-/// A table whose rows hold sub-binaries of much larger binaries.
+/// Drafts a finding about a table whose objects hold sub-binaries of much larger binaries.
 fn through_sub_binaries(rest: &Unreferenced<'_>, table: &TableBinaries<'_>) -> Option<Draft> {
     let period = rest.period;
     let held = table.held_bytes().min(rest.bytes);
@@ -262,7 +264,7 @@ fn through_sub_binaries(rest: &Unreferenced<'_>, table: &TableBinaries<'_>) -> O
     let is_others = products::is_of_others(period);
     let (each, factor) = (kilobytes(table.mean_bytes()), text::number(table.factor().round()));
     let (sampled, rows) = (text::number(table.sampled), text::number(table.rows));
-    // The sum over all rows may exceed the unreferenced bytes, because several rows refer to the same binary.
+    // The sum over all objects may exceed the unreferenced bytes, because several objects refer to the same binary.
     let is_shared = table.held_bytes() > SHARED_FACTOR * rest.bytes;
     let draft = Draft::new(
         severity,
@@ -278,7 +280,7 @@ fn through_sub_binaries(rest: &Unreferenced<'_>, table: &TableBinaries<'_>) -> O
         false => format!("estimated from {sampled} of {rows} rows"),
     })
     .detail(if is_shared { "some of them share a binary" } else { "" })
-    // Few rows are sampled, so the estimate must fit the total.
+    // Few objects are sampled, so the estimate must also fit the total.
     .confidence(Confidence::Measured)
     .inferred_if(!table.is_fair() || table.held_bytes() > rest.bytes / HALF)
     .guess_if(is_others)
@@ -312,7 +314,7 @@ fn through_sub_binaries(rest: &Unreferenced<'_>, table: &TableBinaries<'_>) -> O
     )
 }
 
-/// Most binaries are receive buffers, whose pages are hardly resident before data arrive.
+/// Reports that most binaries are receive buffers. Pages of a buffer are hardly resident before data arrive.
 fn in_buffers(rest: &Unreferenced<'_>, buffers: &ReceiveBuffers, bytes: f64) -> OtherHolder {
     let period = rest.period;
     let each = kilobytes(buffers.bytes / buffers.connections.max(1.0));
@@ -354,7 +356,7 @@ fn in_buffers(rest: &Unreferenced<'_>, buffers: &ReceiveBuffers, bytes: f64) -> 
     ))
 }
 
-/// The samples do not show what holds them.
+/// Drafts a finding if the samples do not show what holds the binaries.
 fn holder_unknown(rest: &Unreferenced<'_>, tables: &[TableBinaries<'_>]) -> Option<Draft> {
     let Unreferenced { period, bytes, growing_table, waiting, .. } = *rest;
     let severity = rest.severity(bytes)?;
@@ -420,7 +422,7 @@ fn holder_unknown(rest: &Unreferenced<'_>, tables: &[TableBinaries<'_>]) -> Opti
     }))
 }
 
-/// Most unreferenced binaries wait in ports, whose peers do not read.
+/// Drafts a finding if most unreferenced binaries wait in ports whose peers do not read.
 fn in_ports(period: &Period, resident: f64, waiting: f64, all: f64, referred: f64) -> Option<Draft> {
     let severity = SHARE.of(period).severity(waiting / resident.max(1.0)).filter(|_| waiting >= MIN_BYTES)?;
     let prove = "binary memory and erlang:port_info(Port, queue_size) under the same load";
@@ -444,10 +446,10 @@ fn in_ports(period: &Period, resident: f64, waiting: f64, all: f64, referred: f6
     )
 }
 
-/// A table with this many times the objects of the next one is the likely holder (judgement).
+/// A table with this many times as many objects as the next one is the likely holder (judgement).
 const MIN_OBJECTS_TO_NEXT: i64 = 10;
 
-/// The application's table that has by far the most objects.
+/// The application's table that has by far the most objects; `None` if no table stands out.
 fn outnumbers(period: &Period) -> Option<&TableRow> {
     let mut tables: Vec<&TableRow> = lock_suspects::of_program(period).collect();
     tables.sort_by_key(|table| std::cmp::Reverse(table.objects));
@@ -455,7 +457,7 @@ fn outnumbers(period: &Period) -> Option<&TableRow> {
     (most.objects >= next.max(1).saturating_mul(MIN_OBJECTS_TO_NEXT)).then_some(most)
 }
 
-/// The application's tables that may hold binaries, those with most objects first.
+/// The application's tables that may hold binaries, those with the most objects first.
 fn candidates(period: &Period, has_none: impl Fn(&TableRow) -> bool) -> String {
     let mut tables: Vec<&TableRow> =
         lock_suspects::of_program(period).filter(|table| !has_none(table)).collect();
@@ -467,11 +469,12 @@ fn candidates(period: &Period, has_none: impl Fn(&TableRow) -> bool) -> String {
     titles.collect::<Vec<_>>().join(", ")
 }
 
-/// The row of `beamtune memory --holders` for the process, if it was run.
+/// The process's row of `beamtune memory --holders`, if that was run.
 fn holder_row<'p>(period: &'p Period, process: &ProcessUse) -> Option<&'p HolderRow> {
     period.holders.iter().find(|holder| holder.pid == process.pid && holder.skipped.is_none())
 }
 
+/// Drafts a finding about a process that keeps binaries alive.
 fn draft(
     period: &Period,
     severity: f64,
@@ -504,7 +507,7 @@ fn draft(
         "{first}beamtune memory --collect '{}' shows what a GC frees; binary memory under the same load",
         row.pid
     );
-    // Binaries that other processes refer to as well stay.
+    // Binaries that other processes also refer to are not freed.
     let saving = holder.map_or(bytes, |holder| (holder.alone_bytes as f64).min(bytes));
     Draft::new(
         severity,
@@ -522,7 +525,7 @@ fn draft(
     .detail(
         collected.map_or_else(String::new, |collected| format!("a GC freed {}", megabytes(collected.freed))),
     )
-    // Whether it needs them is unknown.
+    // It is unknown whether the process needs the binaries.
     .confidence(Confidence::Inferred)
     .guess_if(is_in_use)
     .about(subject)

@@ -1,4 +1,4 @@
-//! BT049: schedulers are bound to CPUs that other threads use too, and wait there while another CPU is idle.
+//! BT049: schedulers are bound to CPUs that other threads also use, and wait there while another CPU is idle.
 
 use beamtune_model::{
     Account, Code, Cost, Evidence, Missing, Period, Scale, Threshold, Unit, facts, metrics,
@@ -33,14 +33,14 @@ const WAIT: Threshold = Threshold::new(
     },
 );
 
-/// A shorter wait is not reported.
+/// Minimum wait that is reported, in cores.
 const MIN_CORES: f64 = 0.05;
 
-/// A shorter wait is a notice, however large its share: RabbitMQ, which binds its schedulers, waits for 0.05 to 0.10 cores at a moderate load
-/// beside its clients (measured).
+/// A shorter wait is a notice, however large its share. Measured: RabbitMQ, which binds its schedulers, waits for 0.05 to 0.10 cores at
+/// moderate load when its clients run on the same host.
 const MIN_WARNING_CORES: f64 = 0.25;
 
-/// Severity if the CPUs are not the VM's alone, and nothing is lost yet.
+/// Severity if the CPUs are not reserved for the VM, but nothing is lost yet.
 const AT_RISK: f64 = 10.0;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
@@ -56,7 +56,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             how => format!("bind type {how}, but no scheduler is bound"),
         }));
     }
-    // While no CPU is idle, an unbound thread would wait as well.
+    // If no CPU is idle, an unbound thread would wait as well.
     let avoidable = waited.min(idle);
     let share = if ran + waited > 0.0 { avoidable / (ran + waited) } else { 0.0 };
     let quota = view::known_quota(period).ok().flatten();
@@ -65,13 +65,13 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         period.facts.get(facts::CPUS_ALLOWED).and_then(view::cpu_list).map(|cpus| cpus.len() as i64);
     let is_restricted = host.zip(allowed).is_some_and(|(host, allowed)| allowed < host);
     let is_waking_up = view::wait_per_turn_seconds(period).is_ok_and(|each| each < view::TURN_SECONDS);
-    // Threads throttled by a quota are runnable all the time, bound or not.
+    // Threads throttled by a quota are always runnable, bound or not.
     let by_waiting = WAIT
         .of(period)
         .severity(share)
         .filter(|_| avoidable >= MIN_CORES && !is_waking_up && !view::quota_used_up(period));
     let severity = match by_waiting {
-        // If the VM may not run on all CPUs, the idle ones may be others.
+        // The idle CPUs may be ones that the VM may not use, if it is restricted to some of the host's CPUs.
         Some(severity) if avoidable < MIN_WARNING_CORES || is_restricted => severity.min(MINOR),
         Some(severity) => severity,
         None if quota.is_some() || is_restricted => AT_RISK,
@@ -148,7 +148,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     ))
 }
 
-/// The first CPUs of a list: `0, 1, 2 and 30 more`.
+/// Formats the first CPUs of a list: `0, 1, 2 and 30 more`.
 fn first_cpus(cpus: &[&str]) -> String {
     const MAX_SHOWN: usize = 16;
     match cpus.len() {

@@ -1,4 +1,4 @@
-//! BT036: a cloud instance that earns CPU credits uses more CPU than it earns.
+//! BT036: a cloud instance that earns CPU credits uses more CPU than it earns credits for.
 
 use beamtune_model::{
     Account, Code, Cost, Evidence, Group, HostPart, Missing, Period, Scale, Signal, Subject, Threshold, Unit,
@@ -35,17 +35,18 @@ const SPENT: Threshold = Threshold::new(
     },
 );
 
-/// From this steal on, as a share of all CPUs, the credits are probably spent …
+/// With at least this steal, as a share of all CPUs, the credits are probably spent, if the instance also uses its baseline.
 const MIN_STEAL_SHARE: f64 = 0.05;
-/// … if the instance uses its baseline, which it keeps without credits. Steal below the baseline is for other guests.
+/// Minimum share of the baseline for that conclusion. The instance gets its baseline even without credits, so steal below it is for other
+/// guests.
 const MIN_BASELINE_SHARE: f64 = 0.95;
-/// Credits are kept for a day: a shorter recording shows how fast they go, not how many are left.
+/// Credits are kept for a day. A shorter recording shows how fast they are spent, not how many are left.
 const MIN_SECONDS: f64 = 3_600.0;
 
-/// From this share of the used CPU on, busy waiting is the first thing to change (judgement).
+/// If busy wait has at least this share of the used CPU, it is the first thing to change (judgement).
 const MIN_BUSY_WAIT_SHARE: f64 = 0.25;
 
-/// The baseline of each CPU by type, in per cent (Amazon EC2 User Guide, "Key concepts for burstable performance instances").
+/// The baseline per CPU by type, in percent (Amazon EC2 User Guide, "Key concepts for burstable performance instances").
 const T2: &[(&str, f64)] = &[
     ("nano", 5.0),
     ("micro", 10.0),
@@ -65,7 +66,7 @@ const T3: &[(&str, f64)] = &[
     ("2xlarge", 40.0),
 ];
 
-/// Instances that may be burstable, or share CPUs, and do not expose their type: by machine model, with the reason.
+/// Instances that may be burstable or share CPUs, but do not expose their type: machine model, and reason.
 const UNKNOWN_TYPES: &[(&str, &str)] = &[
     ("Microsoft Corporation Virtual Machine", "Azure's B series earns CPU credits"),
     (
@@ -75,18 +76,18 @@ const UNKNOWN_TYPES: &[(&str, &str)] = &[
     ("Xen HVM domU", "it may be Amazon's t2, which earns CPU credits, or any other Xen guest"),
 ];
 
-/// An instance type that earns credits.
+/// An instance type that earns CPU credits.
 #[derive(Debug, PartialEq)]
 struct Burstable<'a> {
     instance_type: &'a str,
-    /// The share of each CPU that it may use all the time, 0–1.
+    /// Share of each CPU that it may use all the time, 0–1.
     baseline: f64,
-    /// Whether its default is unlimited mode: CPU above the baseline is charged, not slowed down (Amazon EC2 User Guide, "Unlimited mode").
+    /// Whether its default is unlimited mode: CPU above the baseline is charged, not throttled (Amazon EC2 User Guide, "Unlimited mode").
     is_unlimited: bool,
 }
 
 impl<'a> Burstable<'a> {
-    /// By the machine model.
+    /// Identifies the type by the machine model.
     fn of(machine: &'a str) -> Option<Self> {
         let instance_type = machine.split_whitespace().next_back()?;
         let (family, size) = instance_type.split_once('.')?;
@@ -99,7 +100,7 @@ impl<'a> Burstable<'a> {
         Some(Burstable { instance_type, baseline: percent / 100.0, is_unlimited })
     }
 
-    /// What happens without credits.
+    /// Describes what happens without credits.
     fn without_credits(&self) -> &'static str {
         match self.is_unlimited {
             true => "without credits the rest is charged (in standard mode: slowed down)",

@@ -34,30 +34,31 @@ const RATE: Threshold = Threshold::new(
     },
 );
 
-/// No larger buffer is suggested, in kB: it takes memory and adds delay …
+/// Maximum buffer that is suggested, in kB. A larger one takes memory and adds delay.
 const MAX_BUFFER_KB: i64 = 131_072;
-/// … nor one that is not at least this many times the current one: RabbitMQ has 128,000 kB by default.
+/// A suggested buffer is at least this many times larger than the current one. RabbitMQ's default is 128,000 kB.
 const MIN_BUFFER_FACTOR: i64 = 2;
 
-/// Connections are sampled every ten seconds: one without a sample for longer is gone.
+/// Connections are sampled every ten seconds. A connection without a sample for longer than this is closed.
 const SAMPLE_AGE: Nanos = 15 * SECOND_NS;
 
-/// A shorter standstill may be a long GC of the other node, or a lost packet (judgement).
+/// Minimum length of a stall. A shorter one may be a long GC of the other node, or a lost packet (judgement).
 const MIN_STALL: Nanos = 5 * SECOND_NS;
 
 /// Severity of a stalled connection: it blocks every process that sends over it.
 const STALLED: f64 = 80.0;
-/// Severity if the queue length was the same in a few samples, but bytes may have been sent meanwhile: equal messages may leave equal rests.
+/// Severity if a few samples have the same queue length. Data may have been sent meanwhile: equal messages may leave equal remainders.
 const POSSIBLY_STALLED: f64 = 40.0;
-/// In this many samples they do not.
+/// In this many samples, equal queue lengths are no coincidence.
 const MIN_SAMPLES: u32 = 4;
-/// Severity of a process that is nearly always suspended while messages wait for it. It blocks its callers, however few events it causes.
+/// Severity of a process that is nearly always suspended although messages wait for it. It blocks its callers, however few events it
+/// causes.
 const ALWAYS_SUSPENDED: f64 = 50.0;
-/// A process that is suspended most of the time runs in no more than this share of the samples (judgement).
+/// A process that is suspended most of the time runs in at most this share of the samples (judgement).
 const MAX_RUNNING_SHARE: f64 = 0.1;
-/// A process that has this share of the suspensions is the one that fills the connection (judgement).
+/// A process with at least this share of the suspensions is the one that fills the connection (judgement).
 const MIN_SENDER_SHARE: f64 = 0.8;
-/// Before anything waits in the queue of a socket, the kernel has taken at least this much of it (tcp(7): tcp_wmem).
+/// Before data wait in the queue of a socket, the kernel has taken at least this many bytes (tcp(7): tcp_wmem).
 const SOCKET_BYTES: i64 = 4096;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
@@ -85,8 +86,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     Ok(Judgement::Healthy("no busy distribution port".to_owned()))
 }
 
-/// Connections whose socket queue did not change in the last samples: the other node reads nothing. Their senders are suspended once, maybe
-/// before the recording began, so there may be no event; and another system monitor does not hide it.
+/// Finds connections whose socket queue did not change in the last samples: the other node reads nothing. Their senders are suspended once,
+/// maybe before the recording began, so there may be no event. Another system monitor does not hide such a connection.
 fn stalled_connections(period: &Period) -> impl Iterator<Item = Draft> {
     let rate = told(period, "busy_dist_port").ok().map(|events| events.rate);
     period.entities(Group::Dist).into_iter().filter_map(move |node| {
@@ -95,7 +96,7 @@ fn stalled_connections(period: &Period) -> impl Iterator<Item = Draft> {
     })
 }
 
-/// A time in which a connection sent nothing.
+/// A period in which a connection sent nothing.
 struct Stall {
     /// Bytes in the socket queue.
     bytes: i64,
@@ -107,20 +108,20 @@ struct Stall {
 }
 
 impl Stall {
-    /// `suspended_per_s` are processes of the whole node.
+    /// `suspended_per_s` is the rate of the whole node.
     fn of(period: &Period, node: &str, suspended_per_s: Option<f64>) -> Option<Stall> {
         let queue = period.stat(&metrics::DIST_QUEUE, node).ok()?;
         let bytes = queue.last.value;
         let is_recent = queue.last.t >= period.end.saturating_sub(SAMPLE_AGE);
-        // Older recordings hold the output that the VM counts for the port, which does not include distribution data: it is less than
-        // the queue.
+        // Older recordings contain the VM's output counter of the port, which does not include distribution data and is therefore below the
+        // queue length.
         let min_output = bytes.saturating_add(SOCKET_BYTES);
         let output =
             period.stat(&metrics::DIST_OUTPUT, node).ok().filter(|output| output.last.value >= min_output);
         let since = output.map_or(queue.held_since, |output| queue.held_since.max(output.held_since));
         let samples = output.map_or(queue.held, |output| queue.held.min(output.held));
         let length = queue.last.t.saturating_sub(since);
-        // If many processes are suspended all the time, some connection moves; without its output, none can be called stalled.
+        // If many processes are suspended all the time, some connection makes progress. Without an output counter, it may be this one.
         let may_move =
             output.is_none() && suspended_per_s.is_some_and(|rate| rate >= RATE.of(period).warning);
         (is_recent && bytes > 0 && length >= MIN_STALL && !may_move).then_some(Stall {
@@ -132,6 +133,7 @@ impl Stall {
     }
 }
 
+/// Drafts a finding about a connection that stalled.
 fn stalled(period: &Period, node: &str, stall: &Stall, rate: Option<f64>) -> Draft {
     let Stall { bytes, samples, .. } = *stall;
     let seconds = stall.length as f64 / SECOND_NS as f64;
@@ -178,7 +180,7 @@ fn stalled(period: &Period, node: &str, stall: &Stall, rate: Option<f64>) -> Dra
         ))
 }
 
-/// The process, if it was suspended when sampled and hardly ever runs although messages wait for it.
+/// Returns the process if it was suspended when sampled, and hardly ever runs although messages wait for it.
 fn always_suspended<'a>(period: &'a Period, subject: &str) -> Option<&'a ProcessUse> {
     let process = period.process(Subject::process(subject).pid()?)?;
     let is_suspended = process.row.as_ref().is_some_and(|row| row.status.as_deref() == Some("suspended"));
@@ -186,7 +188,7 @@ fn always_suspended<'a>(period: &'a Period, subject: &str) -> Option<&'a Process
     (is_suspended && hardly_runs && process.queue_max > 0).then_some(process)
 }
 
-/// Processes that are suspended again and again.
+/// Drafts a finding about processes that are suspended repeatedly.
 fn suspensions(
     period: &Period,
     events: &Told<'_>,
@@ -276,6 +278,7 @@ fn suspensions(
     )
 }
 
+/// The limit of the distribution buffer.
 fn limit(period: &Period) -> Option<Evidence> {
     let bytes = period.fact_number(facts::DIST_BUF_BUSY_LIMIT).ok()?;
     Some(Evidence::number("limit (+zdbbl)", bytes as f64, Unit::Bytes))

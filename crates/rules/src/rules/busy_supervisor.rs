@@ -1,7 +1,7 @@
-//! BT087: a supervisor is busy and hardly starts a child.
+//! BT087: a supervisor is busy although it hardly starts children.
 //!
-//! `which_children`, `count_children` and `terminate_child` go through all children, and `which_children` copies a list of them to the caller.
-//! A supervisor that is called on each request delays the start of each child as well.
+//! `which_children`, `count_children` and `terminate_child` go through all children, and `which_children` copies a list of them to the
+//! caller. If each request calls a supervisor, the starts of children are delayed as well.
 
 use beamtune_model::{
     Account, Code, Confidence, Cost, Evidence, Missing, Period, ProcessRow, ProcessUse, Scale, Subject,
@@ -40,13 +40,13 @@ const SHARE: Threshold = Threshold::new(
     },
 );
 
-/// A node that does less work is not judged, in cores of all processes (judgement).
+/// Minimum work of a node that is evaluated, in cores of all processes (judgement).
 const MIN_CORES: f64 = 0.1;
 
-/// Callers that are named.
+/// Maximum number of callers that are named.
 const MAX_CALLERS: usize = 3;
 
-/// Reductions that the start and the end of a child may cost a supervisor (judgement; some hundreds for a child without arguments).
+/// Reductions that the start and exit of a child may cost a supervisor (judgement; a child without arguments costs some hundreds).
 const REDUCTIONS_PER_CHILD: f64 = 2_000.0;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
@@ -57,11 +57,11 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let mut drafts = Vec::new();
     for process in &period.processes {
         let Some(row) = process.row.as_ref().filter(|row| supervisors::is_supervisor(row)) else { continue };
-        // A start may copy large arguments, so a supervisor that starts children must have been seen listing them.
+        // A start may copy large arguments, so a supervisor that starts children must have been sampled while it listed them.
         if supervisors::starts(period, row) > 0 && !supervisors::lists_children(process) {
             continue;
         }
-        // All new processes may be its children, and each crash of a child is one more start.
+        // All new processes may be its children, and each crash of a child causes one more start.
         let children = started + supervisors::crashes(period, row) as f64;
         let other_work = process.reductions as f64 - REDUCTIONS_PER_CHILD * children;
         let share = (other_work / total).clamp(0.0, 1.0);
@@ -122,7 +122,7 @@ fn describe(
         ))
 }
 
-/// The application's functions in which sampled processes wait for the supervisor, with their counts, the most frequent first.
+/// Functions of the application in which sampled processes wait for the supervisor, with their counts, most frequent first.
 fn callers<'p>(period: &'p Period, pid: &str) -> Vec<(&'p str, i64)> {
     largest_first(period.stands.places.iter().filter_map(|place| {
         let waiting = place.on.iter().find(|on| on.who == pid)?;

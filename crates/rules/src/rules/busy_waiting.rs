@@ -1,7 +1,7 @@
 //! BT001: CPU time that schedulers spend in busy wait.
 //!
 //! A scheduler without work spins for a while before it sleeps, because waking up is slow. Scheduler wall time counts that as idle, the
-//! operating system as CPU time. The difference of the two is busy wait, less the cost of going to sleep and waking up.
+//! operating system counts it as CPU time. The difference is busy wait, minus the cost of going to sleep and waking up.
 
 use beamtune_model::{Account, Code, Cost, Evidence, Missing, Period, Scale, Threshold, Unit, Use, metrics};
 
@@ -30,14 +30,14 @@ const SHARE: Threshold = Threshold::new(
     Scale {
         notice: 0.30,
         warning: 0.50,
-        // Busy wait alone never hurts a node that has its CPUs for itself.
+        // Busy wait alone never hurts a node whose CPUs nothing else uses.
         critical: 2.0,
         source: "judgement; a passive TCP server at 2,500 requests/s busy-waits 90 % of its CPU time",
     },
 );
 
-/// Busy wait hurts if other threads want the CPU, or a quota counts it: time in which threads of the VM were runnable and off-CPU, for each
-/// core of busy wait.
+/// Time in which threads of the VM were runnable and off-CPU, per core of busy wait. Busy wait does harm if other threads want the CPU, or
+/// if it uses up a quota.
 const DELAY: Threshold = Threshold::new(
     "busy-waiting.delayed_per_spun",
     "seconds in which threads of the VM were throttled or waited for a CPU, for each second of busy wait",
@@ -49,14 +49,15 @@ const DELAY: Threshold = Threshold::new(
     },
 );
 
-/// Less busy wait is not reported.
+/// Minimum busy wait that is reported, in cores.
 const MIN_CORES: f64 = 0.10;
 
-/// Less than this share of what the node may use is a notice: 0.1 cores are much of two, and nothing of sixty-four (judgement).
+/// Busy wait below this share of what the node may use is a notice (judgement: 0.1 cores is a lot out of two, and nothing out of
+/// sixty-four).
 const MINOR_SHARE: f64 = 0.05;
 
-/// Without a quota, less than this is a notice (judgement: it costs power, and nothing waits for it); so is any busy wait with the default
-/// flags.
+/// Without a quota, less busy wait than this is a notice (judgement: it costs power, but nothing waits for the CPU). So is any busy wait
+/// with the default flags.
 const MINOR_CORES: f64 = 0.20;
 
 /// The msacc state in emulators with extra microstates.
@@ -85,13 +86,13 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     }
     let Some(severity) = SHARE.of(period).severity(share) else { return healthy() };
     let has_quota = view::quota_cores(period).is_some();
-    // With the default flags, busy wait takes CPU only from a quota and from threads that wait.
+    // With the default flags, busy wait costs only quota, and CPU that other threads wait for.
     let is_configured = flags.iter().any(|(_, setting)| setting.value().is_some_and(|value| value != "none"));
     let is_little = view::capacity(period).is_ok_and(|capacity| spun < MINOR_SHARE * capacity.cores)
         || (!has_quota && (!is_configured || spun < MINOR_CORES));
     let severity = if is_little { severity.min(MINOR) } else { severity };
 
-    // Busy wait certainly makes throttling worse; a wait for the CPU may be caused by neighbours alone.
+    // Busy wait certainly makes throttling worse, but run-queue delay may be caused by neighbours alone.
     let throttled = view::throttled_cores(period).unwrap_or(0.0);
     let waited = view::thread_cores(period, &metrics::THREAD_WAIT, kind::SCHEDULERS).unwrap_or(0.0);
     let by_quota = DELAY.of(period).severity(throttled / spun).filter(|_| throttled >= 0.05);
@@ -119,7 +120,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 text::cores(active)
             ))
             .costs(Cost::CpuCores(spun))
-            // The stake is what can be won: if nothing else wants the CPUs, nobody gains by it.
+            // The stake is what can be gained: if nothing else wants the CPUs, freeing them gains nothing.
             .share((is_little && by_quota.is_none() && by_neighbours.is_none() && !has_quota).then_some(0.0))
             .part(Use::BusyWaiting)
             .because(Evidence::number("CPU time of scheduler threads", cpu, Unit::Cores))
@@ -159,7 +160,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     ))
 }
 
-/// From imported text of a build with extra microstates, which has a state for busy wait.
+/// Evaluates imported text of a build with extra microstates, which has a state for busy wait.
 fn by_microstates(period: &Period) -> Option<Judgement> {
     let states = view::states(period, kind::SCHEDULERS).ok().filter(|_| period.is_imported())?;
     let awake = states.awake();
@@ -193,7 +194,7 @@ fn by_microstates(period: &Period) -> Option<Judgement> {
     ))
 }
 
-/// From imported text of an ordinary build, whose state `other` holds busy wait and scheduling: at most a notice.
+/// Evaluates imported text of an ordinary build, whose state `other` includes busy wait and scheduling: at most a notice.
 fn by_other(period: &Period, states: &view::States, awake: f64) -> Option<Judgement> {
     let (_, other) = states.cores.iter().find(|(state, _)| state == "other")?;
     let emulator = states.get("emulator");

@@ -1,4 +1,4 @@
-//! BT045: carriers do not fit their blocks: most blocks are a little above the singleblock threshold, or carriers hold few blocks.
+//! BT045: carriers do not fit their blocks: most blocks are slightly larger than the singleblock threshold, or carriers hold few blocks.
 
 use beamtune_model::memory::{Allocator, Carriers, allocators};
 use beamtune_model::{
@@ -32,7 +32,7 @@ const COST: Threshold = Threshold::new(
     Scale { notice: 0.02, warning: 0.10, critical: 0.50, source: "judgement; 2.2 µs a page were measured" },
 );
 
-/// Less CPU time is not reported as a cost, however little else the VM does.
+/// Minimum CPU time that is reported as a cost, however little else the VM does.
 const MIN_COST_CORES: f64 = 0.05;
 
 const MAPPINGS: Threshold = Threshold::new(
@@ -47,30 +47,30 @@ const MAPPINGS: Threshold = Threshold::new(
 );
 const MAX_MAPPINGS: f64 = 65_530.0;
 
-/// Singleblock carriers that an instance maps itself by default (`mmsbc`); the others come from malloc.
+/// Number of singleblock carriers that an instance maps itself by default (`mmsbc`); further ones come from malloc.
 const DEFAULT_MMSBC: f64 = 256.0;
 
 /// Severity if it costs neither CPU nor mappings.
 const NOTICE: f64 = 10.0;
 
-/// Smaller carriers are not reported: in bytes, and as a share of resident memory.
+/// Minimum size of carriers that are reported: in bytes, and as a share of resident memory.
 const MIN_BYTES: f64 = 64e6;
 const MIN_RESIDENT_SHARE: f64 = 0.05;
 
-/// Blocks larger than this many thresholds are meant to have their own carrier.
+/// Blocks larger than this multiple of the threshold are meant to have their own carriers.
 const MAX_THRESHOLDS: f64 = 4.0;
 
-/// A carrier that holds fewer of its largest blocks wastes the space at its end (the default holds at least ten; erlang/otp#9521).
+/// A carrier that holds fewer of its largest blocks wastes the space at its end. The default size holds at least ten (erlang/otp#9521).
 const MIN_BLOCKS_PER_CARRIER: f64 = 8.0;
 
 /// Carriers with a higher utilization waste nothing.
 const GOOD_UTILIZATION: f64 = 0.85;
 
-/// The sizes in effect for an allocator, in kB.
+/// Settings in effect for an allocator; sizes in kB.
 struct Sizes {
     sbct: f64,
     lmbcs: f64,
-    /// The maximum of singleblock carriers that all instances map themselves.
+    /// Maximum number of singleblock carriers that all instances together map themselves.
     mapped: f64,
 }
 
@@ -103,7 +103,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         period.stat(&metrics::SBCS_CARRIERS_SIZE, &entity)?;
     }
     let drafts = all.iter().filter_map(|allocator| {
-        // These have no threshold, or hold nothing for long.
+        // These have no threshold, or hold blocks only for a short time.
         if matches!(&*allocator.name, "temp_alloc" | "ll_alloc" | "literal_alloc") {
             return None;
         }
@@ -123,7 +123,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     ))
 }
 
-/// An error if imported text lacks the number of blocks of carriers that matter: most tools print only sizes.
+/// Returns an error if imported text lacks the number of blocks of large carriers. Most tools print only sizes.
 fn check_block_counts(period: &Period, all: &[Allocator], min_bytes: f64) -> Result<(), Missing> {
     let counted = |carriers: Carriers| carriers.blocks > 0 || (carriers.size as f64) < min_bytes;
     match all.iter().all(|allocator| counted(allocator.sbcs) && counted(allocator.multiblock())) {
@@ -132,7 +132,7 @@ fn check_block_counts(period: &Period, all: &[Allocator], min_bytes: f64) -> Res
     }
 }
 
-/// Most blocks are a little above the singleblock threshold.
+/// Drafts a finding if most blocks are slightly larger than the singleblock threshold.
 fn singleblock(
     period: &Period,
     allocator: &Allocator,
@@ -214,7 +214,7 @@ fn singleblock(
     )
 }
 
-/// An upper bound of the mappings that singleblock carriers make. The kernel merges neighbours, so mostly there are far fewer.
+/// Upper bound of the mappings that singleblock carriers create. The kernel merges adjacent mappings, so there are usually far fewer.
 fn mappings(period: &Period, single: Carriers, sizes: &Sizes) -> f64 {
     let counted = period.entities(Group::HostMapping).into_iter();
     let all: Option<f64> = counted
@@ -223,7 +223,7 @@ fn mappings(period: &Period, single: Carriers, sizes: &Sizes) -> f64 {
     (single.count as f64).min(sizes.mapped).min(all.unwrap_or(f64::INFINITY))
 }
 
-/// A flag made carriers hardly larger than the blocks in them.
+/// Drafts a finding if a flag made carriers hardly larger than the blocks in them.
 fn small_carriers(
     period: &Period,
     allocator: &Allocator,
@@ -235,7 +235,7 @@ fn small_carriers(
     let free = carriers.free() as f64;
     let ratio = sizes.lmbcs / sizes.sbct;
     let utilization = carriers.used()?;
-    // Small blocks leave nothing at the end of any carrier.
+    // Small blocks leave hardly any space at the end of a carrier.
     let has_large_blocks = carriers.mean_block()? / 1024.0 * MIN_BLOCKS_PER_CARRIER * 2.0 >= sizes.lmbcs;
     if ratio >= MIN_BLOCKS_PER_CARRIER
         || (carriers.size as f64) < min_bytes
@@ -299,7 +299,7 @@ const WASTE: Threshold = Threshold::new(
     Scale { notice: 0.05, warning: 0.25, critical: 0.70, source: "judgement: as for fragmented-carriers" },
 );
 
-/// A threshold above blocks of this mean size.
+/// Returns a threshold above blocks of this mean size.
 fn fitting_sbct_kb(mean_kb: f64) -> f64 {
     (2.0 * mean_kb).log2().ceil().exp2().clamp(1_024.0, 65_536.0)
 }

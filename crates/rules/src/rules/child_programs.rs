@@ -1,4 +1,4 @@
-//! BT060: external programs that the node starts take CPU from it, or are started all the time.
+//! BT060: external programs that the node starts take CPU from it, or are started continually.
 
 use beamtune_model::{
     Account, Code, Cost, Evidence, Missing, Period, Scale, Subject, Threshold, Unit, Use, metrics,
@@ -52,15 +52,15 @@ const RATE: Threshold = Threshold::new(
     },
 );
 
-/// Programs that use less CPU are at most a notice, whatever their number.
+/// Programs that use less CPU than this are at most a notice, whatever their number.
 const MIN_CORES: f64 = 0.05;
-/// Programs that use less CPU are never critical.
+/// Programs that use less CPU than this are never critical.
 const MIN_CRITICAL_CORES: f64 = 0.25;
-/// With less CPU per program, starting it is a large part of the cost (judgement; a start takes 1 to 2 ms).
+/// If a program uses less CPU than this, starting it is a large part of its cost (judgement; a start takes 1 to 2 ms).
 const SHORT_MSEC: f64 = 20.0;
 /// A host with a higher utilization has no CPU to spare for programs.
 const FULL_UTILIZATION: f64 = 0.9;
-/// Schedulers lack CPU if they wait for this share of their runnable time (as in cpu-starved).
+/// Schedulers lack CPU if they wait for at least this share of their runnable time (as in cpu-starved).
 const MAX_WAIT_SHARE: f64 = 0.15;
 
 /// CPU time and number of the external programs.
@@ -68,9 +68,9 @@ struct Usage<'a> {
     cores: f64,
     /// Cores that the node may use.
     limit: f64,
-    /// Programs started per second; `None` if that may not be read.
+    /// Programs started per second; `None` if the counters may not be read.
     rate: Option<f64>,
-    /// Whether the node lacks the CPU that they use.
+    /// Whether the node lacks the CPU that the programs use.
     is_cpu_short: bool,
     names: Vec<Named<'a>>,
     starters: Vec<Starter>,
@@ -120,7 +120,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     Ok(Judgement::found(describe(period, &usage, severity)))
 }
 
-/// Whether the schedulers wait for a CPU in much of their runnable time.
+/// Whether the schedulers wait for a CPU for much of their runnable time.
 fn schedulers_wait(period: &Period) -> bool {
     let of = |metric| view::thread_cores(period, metric, kind::SCHEDULERS).unwrap_or(0.0);
     let (ran, waited) = (of(&metrics::THREAD_CPU), of(&metrics::THREAD_WAIT));
@@ -133,7 +133,7 @@ fn describe(period: &Period, usage: &Usage<'_>, severity: f64) -> Draft {
     let are_short_lived = usage.are_short_lived(period);
     let used = format!("{} of {} cores", text::cores(cores), text::cores(limit));
     let by_name = cores_by_name(names);
-    // Helpers that ran all the time are not those that are started again and again.
+    // Long-running helpers are not the programs that are started repeatedly.
     let is_new = |named: &&Named<'_>| named.oldest_seconds.is_none_or(|oldest| oldest < period.seconds());
     let seen: Vec<&str> = names.iter().filter(is_new).map(|named| named.name).collect();
     let title = match (rate, busiest(names)) {
@@ -230,7 +230,7 @@ fn describe(period: &Period, usage: &Usage<'_>, severity: f64) -> Draft {
         })
 }
 
-/// Prints the next calls that start a program, with the process that makes them; `os:cmd` and `System.cmd` open a port, too.
+/// Prints the next calls that start a program, with the calling process. `os:cmd` and `System.cmd` open a port, too.
 const FIND_STARTER: &str = "recon_trace:calls({erlang, open_port, 2}, 5)";
 
 /// Modules that do what programs are often started for (OTP's applications kernel, stdlib, crypto and inets).
@@ -244,7 +244,7 @@ const MODULES: [(&[&str], &str); 7] = [
     (&["ps", "free", "df", "uptime", "nproc"], "os_mon (cpu_sup, memsup, disksup)"),
 ];
 
-/// What to do in place of starting these again and again.
+/// What to do instead of starting these programs repeatedly.
 fn in_place_of(names: &[&str]) -> String {
     let known = names.iter().find_map(|name| {
         let (_, module) = MODULES.iter().find(|(programs, _)| programs.contains(name))?;
@@ -259,7 +259,7 @@ fn in_place_of(names: &[&str]) -> String {
 const START_ONCE: &str =
     "or start the program once and send it each request through its port (port_command/2)";
 
-/// The process that starts them, or its function; else the program itself.
+/// The process or function that starts the programs, or else the busiest program.
 fn subject(starter: Option<&Starter>, names: &[Named<'_>]) -> Option<Subject> {
     let process = starter.and_then(|starter| match (&starter.process, &starter.function) {
         (Some(process), _) => Some(process.clone()),
@@ -269,18 +269,18 @@ fn subject(starter: Option<&Starter>, names: &[Named<'_>]) -> Option<Subject> {
     process.or_else(|| busiest().map(|named| Subject::OsProcess { name: named.name.to_owned(), pid: None }))
 }
 
-/// The name whose programs use the most CPU, if that can be measured.
+/// The name of the programs that use the most CPU, if that can be measured.
 fn busiest<'a, 'n>(names: &'a [Named<'n>]) -> Option<&'a Named<'n>> {
     names.iter().max_by(|a, b| a.cores.total_cmp(&b.cores)).filter(|named| named.cores >= MIN_NAMED_CORES)
 }
 
-/// Programs that a title names.
+/// Maximum number of programs that a title names.
 const MAX_IN_TITLE: usize = 2;
 
-/// A program with less CPU is not named with it.
+/// Minimum CPU of a program that is listed with its CPU, in cores.
 const MIN_NAMED_CORES: f64 = 0.005;
 
-/// The names with the most CPU: `ffmpeg 1.40, sh 0.02`.
+/// Lists the programs with the most CPU: `ffmpeg 1.40, sh 0.02`.
 fn cores_by_name(names: &[Named<'_>]) -> Option<String> {
     let mut seen: Vec<&Named<'_>> = names.iter().filter(|named| named.cores >= MIN_NAMED_CORES).collect();
     seen.sort_by(|a, b| b.cores.total_cmp(&a.cores).then(a.name.cmp(b.name)));
@@ -289,7 +289,7 @@ fn cores_by_name(names: &[Named<'_>]) -> Option<String> {
     (!text.is_empty()).then(|| text.join(", "))
 }
 
-/// The names with the most running programs: `3 ffmpeg, 1 sh`.
+/// Lists the programs with the most running instances: `3 ffmpeg, 1 sh`.
 fn alive(names: &[Named<'_>]) -> Option<String> {
     let mut alive: Vec<&Named<'_>> = names.iter().filter(|named| named.alive > 0).collect();
     alive.sort_by(|a, b| b.alive.cmp(&a.alive).then(a.name.cmp(b.name)));

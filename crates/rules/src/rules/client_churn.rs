@@ -1,4 +1,4 @@
-//! BT070: clients of RabbitMQ open and close connections, channels or queues all the time, leak channels, or fail to log in.
+//! BT070: clients of RabbitMQ continually open and close connections, channels or queues, leak channels, or fail to log in.
 
 use beamtune_model::{
     Account, Code, Confidence, Cost, Evidence, Metric, Missing, Period, Scale, Signal, Threshold, Unit,
@@ -30,11 +30,11 @@ struct Churn {
     verbs: (&'static str, &'static str),
     opened: &'static Metric,
     closed: &'static Metric,
-    /// Sampled new processes, by the client that opened them.
+    /// Number of sampled new processes, by the client that opened them.
     opener: Option<&'static Metric>,
     opened_per_s: Threshold,
-    /// CPU time of the broker for each, in seconds (measured with RabbitMQ 3.10 on OTP 25: 3.9 ms for a connection with a channel and a
-    /// message, 1.3 ms for a channel and 4.7 ms for a queue, each with a message, which is subtracted here).
+    /// CPU time of the broker for each, in seconds. Measured with RabbitMQ 3.10 on OTP 25, each with a message: 3.9 ms for a connection
+    /// with a channel, 1.3 ms for a channel, 4.7 ms for a queue. The message is subtracted here.
     cpu_seconds: f64,
     change: &'static str,
     why: &'static str,
@@ -103,7 +103,7 @@ const QUEUES: Churn = Churn {
     why: "declaring and deleting a queue are transactions of the metadata store, with bindings, on all nodes",
 };
 
-/// RabbitMQ makes one transaction of the metadata store for each queue, exchange and binding that is declared or deleted.
+/// RabbitMQ runs one transaction of the metadata store for each queue, exchange and binding that is declared or deleted.
 const METADATA: Threshold = Threshold::new(
     "client-churn.metadata_changes_per_s",
     "queues, exchanges and bindings declared or deleted a second",
@@ -119,14 +119,14 @@ const METADATA: Threshold = Threshold::new(
 /// queues).
 const METADATA_CPU_SECONDS: f64 = 0.000_8;
 
-/// From this share of the schedulers' work on, churn drives most of it (judgement).
+/// If churn takes at least this share of the schedulers' work, it drives most of that work (judgement).
 const MIN_SHARE_OF_WORK: f64 = 0.5;
 
-/// At least this share of what is opened must be closed in the period; otherwise clients came and stayed (judgement).
+/// At least this share of what is opened must be closed in the period. Otherwise clients connected and stayed (judgement).
 const MIN_CLOSED_SHARE: f64 = 0.5;
 
-/// A connection with this many channels, whose number grows, leaks them (judgement: the default of channel_max is 2047, and clients have one per
-/// thread).
+/// A connection with at least this many channels leaks them if their number grows (judgement: the default of channel_max is 2047, and
+/// clients have one channel per thread).
 const MIN_LEAKED_CHANNELS: f64 = 200.0;
 const MIN_CHANNEL_GROWTH: f64 = 10.0;
 
@@ -146,7 +146,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         return Ok(Judgement::Healthy(broker::NO_BROKER.to_owned()));
     }
     let opened = period.rate(&metrics::BROKER_CONNECTIONS_OPENED, "")?;
-    // Each connection opens a channel or two.
+    // Each connection opens one or two channels.
     let channels = CHANNELS.rates(period).filter(|(channels, _)| *channels > 4.0 * opened.max(1.0));
     let found = CONNECTIONS
         .rates(period)
@@ -173,6 +173,7 @@ impl Churn {
     }
 }
 
+/// Drafts a finding about churn of connections, channels or queues.
 fn churn(period: &Period, churn: &Churn, (opened, closed): (f64, f64)) -> Option<Draft> {
     let scale = churn.opened_per_s.of(period);
     let severity = scale.severity(opened).filter(|_| closed >= MIN_CLOSED_SHARE * opened)?;
@@ -207,14 +208,14 @@ fn churn(period: &Period, churn: &Churn, (opened, closed): (f64, f64)) -> Option
     )))
 }
 
-/// CPU cost in cores, limited to what the schedulers do; and whether it is most of that.
+/// CPU cost in cores, limited to the work of the schedulers, and whether it is most of that work.
 fn cost(period: &Period, cores: f64) -> (Option<f64>, bool) {
     let active = view::activity(period, view::kind::SCHEDULER).ok().map(|activity| activity.cores());
     let cores = active.map(|active| cores.min(active));
     (cores, cores.zip(active).is_some_and(|(cores, active)| cores >= MIN_SHARE_OF_WORK * active))
 }
 
-/// Churn of bindings and exchanges: Mnesia transactions except those of queues, which are counted separately.
+/// Drafts a finding about churn of bindings and exchanges: Mnesia transactions except those of queues, which are counted separately.
 fn metadata(period: &Period) -> Option<Draft> {
     let changes = period.rate(&metrics::MNESIA_COMMITS, "").ok()?;
     let (created, deleted) = QUEUES.rates(period)?;
@@ -252,7 +253,7 @@ fn metadata(period: &Period) -> Option<Draft> {
     )))
 }
 
-/// Channels that are opened and never closed.
+/// Drafts a finding about channels that are opened and never closed.
 fn leak(period: &Period) -> Option<Draft> {
     let grown = |client: &broker::Client<'_>| {
         let (first, last) = client.gauge(period, &metrics::CONNECTION_CHANNELS)?;
@@ -286,6 +287,7 @@ fn leak(period: &Period) -> Option<Draft> {
     )))
 }
 
+/// Drafts a finding about failed logins.
 fn failed(period: &Period) -> Option<Draft> {
     let failed = broker::total(period, &metrics::BROKER_LOGINS_FAILED)?;
     let severity = FAILED.of(period).severity(failed)?;

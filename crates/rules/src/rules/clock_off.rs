@@ -1,7 +1,7 @@
 //! BT021: the VM's clock and the host's disagree.
 //!
-//! After a step of the host's time, a VM that may not warp runs its clock, and every timer, up to 1 % fast or slow until the two agree:
-//! 100 seconds for each second. Without time correction its clock jumps with the host's.
+//! The host's time may be stepped. A VM that may not warp then runs its clock, and all timers, up to 1 % fast or slow until the two agree.
+//! Correcting one second takes 100 seconds. Without time correction, the VM's clock jumps with the host's.
 
 use beamtune_model::units::SECOND_NS;
 use beamtune_model::{
@@ -26,7 +26,7 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// Of the VM's monotonic clock against the recorder's.
+/// Drift of the VM's monotonic clock relative to the recorder's.
 const DRIFT: Threshold = Threshold::new(
     "clock-off.drift_share",
     "drift of the VM's clock, in seconds per second",
@@ -49,23 +49,22 @@ const DIFFERENCE: Threshold = Threshold::new(
     },
 );
 
-/// A smaller change of the host's time is no step: time services slew by less in a second, and readings are some
-/// milliseconds apart.
+/// A smaller change of the host's time is not a step: time services slew by less in a second, and readings are a few milliseconds apart.
 const MIN_STEP_SECONDS: f64 = 0.1;
 
-/// Readings of two clocks that are further apart are not compared: one clock may have been set in between, and a VM that corrects gains up to
-/// 1 %. The time offset is read every ten seconds.
+/// Readings of two clocks that are further apart are not compared. One clock may have been set in between, and a VM that corrects its clock
+/// gains up to 1 %. The time offset is read every ten seconds.
 const MAX_READING_DISTANCE: Nanos = 15 * SECOND_NS;
 
 const NS_PER_S: f64 = 1e9;
 
-/// The VM's clock against those of the recorder and the host.
+/// The VM's clock compared with those of the recorder and the host.
 struct Clocks {
-    /// Seconds per second that the VM's monotonic clock gains on the recorder's; `None` with too few readings.
+    /// Seconds per second that the VM's monotonic clock gains on the recorder's; `None` if there are too few readings.
     gain: Option<f64>,
-    /// Seconds that the VM's system time is ahead of the host's; `None` without a reading of the host at about the same time.
+    /// Seconds by which the VM's system time is ahead of the host's; `None` if the host was not read at about the same time.
     ahead: Option<f64>,
-    /// Seconds by which the host's time was set in the recording, all steps together; 0 if it was not.
+    /// Seconds by which the host's time was set during the recording, all steps together; 0 if it was not set.
     step: f64,
 }
 
@@ -76,7 +75,7 @@ impl Clocks {
             .into_iter()
             .map(|(t, ns)| (t, (ns - offset.first.value as f64) / NS_PER_S))
             .collect();
-        // The offset says how far the recorder's clock is ahead.
+        // The offset says how far the recorder's clock is ahead of the VM's.
         let gain = trend(&points).map(|trend| if trend.p < 0.01 { -trend.slope } else { 0.0 });
         let wall = period.stat(&metrics::WALL_CLOCK, "").ok();
         let ahead = period.stat(&metrics::TIME_OFFSET, "").ok().zip(wall).and_then(|(system, wall)| {
@@ -89,7 +88,7 @@ impl Clocks {
     }
 }
 
-/// The value of a gauge at about an instant. The trace of a long recording has a reading every few minutes, and lacks the last one.
+/// The value of a gauge near an instant. The trace of a long recording has a reading every few minutes, and lacks the last one.
 fn at(gauge: &SeriesStat, t: Nanos) -> Option<i64> {
     let last = (gauge.last.t, gauge.last.value);
     let readings = gauge.trace.points().iter().chain([&last]);
@@ -110,9 +109,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let difference = clocks.ahead.and_then(|ahead| DIFFERENCE.of(period).severity(ahead.abs()));
     let drift = DRIFT.of(period).severity(gain.abs());
     let worst = difference.into_iter().chain(drift).reduce(f64::max);
-    // A VM that may warp follows a step within a minute, and no timer suffers.
+    // A VM that may warp follows a step within a minute, and timers are not affected.
     let warps = mode == "multi_time_warp" && corrected;
-    // A small step is corrected soon, by 1 %.
+    // A small step is corrected soon, at 1 %.
     let is_small = corrected && clocks.step < DIFFERENCE.of(period).warning;
     let stepped = (clocks.step > 0.0).then_some(match (warps, is_small) {
         (true, _) => 10.0,
@@ -184,7 +183,7 @@ fn title(period: &Period, clocks: &Clocks, gain: f64) -> (String, String) {
     let difference = clocks.ahead.filter(|ahead| DIFFERENCE.of(period).severity(ahead.abs()).is_some());
     match (DRIFT.of(period).severity(gain.abs()), difference) {
         (Some(_), Some(ahead)) => {
-            // If they drift apart, it never ends.
+            // If they drift apart, they never agree.
             let left = (ahead * gain < 0.0).then(|| view::duration_text((ahead / gain).abs()));
             let title = format!(
                 "VM clock runs {:.2} % {}, {} {} the host",

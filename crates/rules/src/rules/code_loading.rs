@@ -1,8 +1,9 @@
-//! BT057: modules are searched for, loaded or purged while the node works.
+//! BT057: modules are searched for, loaded or purged while the node runs.
 //!
-//! A call to a module that is not loaded goes to the code server, which in interactive mode searches all directories of the code path; for
-//! a module that does not exist, on each call. When a module is loaded again, its old code is purged: the code purger asks every process,
-//! one after the other, whether it still runs it. Both processes have registered names, and their work shows which of the two it is.
+//! A call to a module that is not loaded goes to the code server. In interactive mode, the code server then searches all directories of the
+//! code path; for a module that does not exist, it does so on each call. When a module is loaded again, its old code is purged: the code
+//! purger asks every process, one after the other, whether it still runs that code. Both processes have registered names, and their work
+//! shows which of the two it is.
 
 use beamtune_model::{
     Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Threshold, Unit, facts, metrics,
@@ -42,7 +43,7 @@ const SEARCHES: Threshold = Threshold::new(
     },
 );
 
-/// Fewer samples are not reported: a node that just started loads its modules.
+/// Minimum number of samples: a node that just started loads its modules.
 const MIN_SAMPLES: u32 = 3;
 
 const PURGES: Threshold = Threshold::new(
@@ -51,21 +52,21 @@ const PURGES: Threshold = Threshold::new(
     Scale { notice: 0.03, warning: 0.10, critical: 0.60, source: "judgement, as for persistent-term-churn" },
 );
 
-/// Reductions of the purger for each process that it asks, by first release (measured: lab code-reloading).
+/// Reductions of the purger for each process that it asks, by the first release with this number (measured: lab code-reloading).
 const CHECK_REDUCTIONS: [(u32, f64); 2] = [(21, 20.0), (27, 36.0)];
 
-/// CPU time to ask a process, with its turn on a scheduler: half of what it takes to ask it and to search it for literals (4.0 to 5.5 µs with
-/// 1,000 words, OTP 23, 25 and 29). The other half counts for persistent-term-churn.
+/// CPU time for asking a process, including its time slice: half of the time for asking a process and searching it for literals (4.0 to 5.5
+/// µs with 1,000 words, OTP 23, 25 and 29). The other half counts for persistent-term-churn.
 const CHECK_SECONDS: f64 = 2.5e-6;
 
-/// A lower CPU cost is not reported.
+/// Minimum CPU cost that is reported, in cores.
 const MIN_CORES: f64 = 0.01;
 
 const CODE_SERVER: &str = "code_server";
 const FILE_LOADER: &str = "erl_prim_loader";
 const PURGER: &str = "erts_code_purger";
 
-/// One of these processes.
+/// One of the processes above.
 #[derive(Clone, Copy)]
 struct SystemProcess<'p> {
     process: &'p ProcessUse,
@@ -89,7 +90,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     }) {
         return Ok(Judgement::found(reloaded(period, purges, server, severity)));
     }
-    // Before 27 another process reads the files for the code server.
+    // Before OTP 27, another process reads the files for the code server.
     let searchers = [server, SystemProcess::find(period, FILE_LOADER)];
     let busiest = searchers.into_iter().flatten().max_by(|a, b| a.busy.total_cmp(&b.busy));
     let found = busiest.filter(|busiest| busiest.process.runnable >= MIN_SAMPLES);
@@ -107,10 +108,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     }))
 }
 
-/// Purges of old code, estimated from the reductions of the purger.
+/// Purges of old code, estimated from the purger's reductions.
 struct Purges<'p> {
     purger: SystemProcess<'p>,
-    /// Modules a second, if all processes were asked for each.
+    /// Modules purged per second, if all processes are asked for each module.
     per_s: f64,
     processes: f64,
     /// CPU cost in cores, and as a share of what the VM uses.
@@ -136,7 +137,7 @@ impl<'p> Purges<'p> {
     }
 }
 
-/// Modules are replaced all the time.
+/// Drafts a finding about modules that are replaced continually.
 fn reloaded(period: &Period, purges: &Purges<'_>, server: Option<SystemProcess<'_>>, severity: f64) -> Draft {
     let Purges { purger, per_s, processes, cores, share } = purges;
     let processes_text = text::number(processes.round());
@@ -169,7 +170,7 @@ fn reloaded(period: &Period, purges: &Purges<'_>, server: Option<SystemProcess<'
     ))
 }
 
-/// Modules are searched for, mostly without success.
+/// Drafts a finding about searches for modules, which mostly find nothing.
 fn searched(period: &Period, server: SystemProcess<'_>, busy: f64, all: f64, severity: f64) -> Draft {
     let process = server.process;
     let system = period.cores(&metrics::PROCESS_SYSTEM, "").ok();
@@ -231,7 +232,8 @@ fn searched(period: &Period, server: SystemProcess<'_>, busy: f64, all: f64, sev
         })
 }
 
-/// Whether the node was started with a boot script that is not OTP's own, as releases are. RabbitMQ is no release, even with its own script.
+/// Whether the node was started with a boot script other than OTP's own, as releases are. RabbitMQ is not a release, even with its own
+/// script.
 fn boots_release(period: &Period) -> bool {
     const OTP_SCRIPTS: &[&str] =
         &["no_dot_erlang", "start", "start_all_example", "start_clean", "start_sasl"];
@@ -245,13 +247,13 @@ fn boots_release(period: &Period) -> bool {
     is_own && watermark::version(period).is_none()
 }
 
-/// Whether the arguments select embedded mode; a release may be in it without such an argument.
+/// Whether the arguments select embedded mode. A release may run in embedded mode without such an argument.
 fn is_embedded(period: &Period) -> bool {
     let arguments = period.facts.list(facts::INIT_ARGS).unwrap_or_default();
     arguments.iter().any(|argument| matches!(argument.as_str(), "-mode embedded" | "-embedded"))
 }
 
-/// Processes in a call to the code server: the first, and how many more.
+/// Describes the processes in a call to the code server: the first, and how many more.
 fn callers(period: &Period) -> Option<String> {
     let is_caller = |process: &&ProcessUse| {
         stack::of(process).is_some_and(|place| {

@@ -1,7 +1,8 @@
-//! BT083: a listener accepts many connections that live only seconds, so that setting them up is much of the work.
+//! BT083: a listener accepts many connections that live for seconds only, so that setting them up is much of the work.
 //!
-//! By Little's law the mean life is the number of open connections divided by the accept rate; but if some stay and others end between two
-//! samples, the latter are short-lived. The kernel shows which side closes first: only there does the socket stay in TIME_WAIT.
+//! By Little's law, the mean lifetime is the number of open connections divided by the accept rate. But if some connections stay and others
+//! end between two samples, the latter are short-lived. The kernel shows which side closes first: only there does the socket stay in
+//! TIME_WAIT.
 
 use beamtune_model::{
     Account, Code, Confidence, Cost, Evidence, Group, Missing, Period, Scale, Signal, Subject, Threshold,
@@ -39,30 +40,30 @@ const ACCEPTED: Threshold = Threshold::new(
     },
 );
 
-/// Fewer samples of the connections are not judged. If there are many connections, a sample is taken only every few seconds.
+/// Minimum number of samples of the connections. If there are many connections, a sample is taken only every few seconds.
 const MIN_SAMPLES: u32 = 3;
 
 /// Connections that live longer are healthy (judgement: the usual idle time-outs and heartbeats are 30 s and more).
 const MAX_LIFE_SECONDS: f64 = 30.0;
-/// Shorter connections may be single requests, as in HTTP (judgement). They are a notice at most, from the rate of a warning on.
+/// Shorter connections may be single requests, as in HTTP (judgement). They are a notice at most, and only at the rate of a warning.
 const REQUEST_SECONDS: f64 = 1.0;
 
-/// This share of the accepted connections must end in the period; otherwise clients came and stayed (judgement).
+/// At least this share of the accepted connections must end in the period. Otherwise clients connected and stayed (judgement).
 const MIN_ENDED_SHARE: f64 = 0.5;
-/// From the first share on the node closes the connections, below the second its peers do (judgement).
+/// At the first share or above, the node closes the connections; below the second, its peers do (judgement).
 const BY_NODE_SHARE: f64 = 0.5;
 const BY_PEERS_SHARE: f64 = 0.1;
 
-/// Shares of the CPU that the node may use: below the first nothing is reported, from the second on it is a warning (judgement).
+/// Shares of the CPU that the node may use: below the first nothing is reported, at the second or above it is a warning (judgement).
 const MIN_CPU_SHARE: f64 = 0.05;
 const MIN_WARNING_CPU_SHARE: f64 = 0.30;
 
-/// Fewer ended connections say nothing about equal lives.
+/// Minimum number of ended connections whose lifetimes are compared.
 const MIN_LIVES: i64 = 20;
-/// Lives are measured to within a second. Lives are equal if this share is in three neighbouring seconds (judgement); evenly or randomly
-/// distributed lives have half.
+/// Lifetimes are measured to within a second. They are equal if this share falls into three adjacent seconds (judgement). Of evenly or
+/// randomly distributed lifetimes, half do.
 const EQUAL_SHARE: f64 = 0.85;
-/// For shorter lives three neighbouring seconds say nothing.
+/// Three adjacent seconds are not significant for shorter lifetimes.
 const MIN_EQUAL_SECONDS: i64 = 3;
 
 /// If less than this share of the accepted connections is ever sampled, most end between two samples (judgement: half).
@@ -75,16 +76,16 @@ struct Listener<'p> {
     closed_per_s: Option<f64>,
     open: f64,
     life_seconds: f64,
-    /// Whether most connections end between two samples: the open ones are others.
+    /// Whether most connections end between two samples. The open connections are then others.
     is_rarely_sampled: bool,
 }
 
-/// Connections that the node closed first.
+/// Rate of connections that the node closed first.
 fn closed_per_s(period: &Period, address: &str) -> Option<f64> {
     period.stat(&metrics::TCP_CLOSED, address).ok().map(|closed| closed.mean() / CLOSED_SECONDS)
 }
 
-/// A lower bound, unless `all_per_s` is known: the sampled ones, and those that the node closed, are some of all.
+/// A lower bound, unless `all_per_s` is known: sampled connections, and connections that the node closed, are only some of all.
 fn accepted_per_s(period: &Period, address: &str, all_per_s: Option<f64>) -> Option<f64> {
     let begun_per_s = period.rate(&metrics::TCP_BEGUN, address).ok()?;
     Some(all_per_s.unwrap_or(0.0).max(begun_per_s).max(closed_per_s(period, address).unwrap_or(0.0)))
@@ -108,7 +109,7 @@ impl<'p> Listener<'p> {
         }
         let closed_per_s = closed_per_s(period, address);
         let sampled = period.rate(&metrics::TCP_BEGUN, address).ok()? / accepted_per_s;
-        // A connection that lives for a part of the time between two samples is sampled with that probability.
+        // A connection that lives for a fraction of the time between two samples is sampled with that probability.
         let between_seconds = period.seconds() / f64::from(open.samples - 1);
         let life_seconds = match sampled < SAMPLED_SHARE {
             true => sampled * between_seconds,
@@ -163,7 +164,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             next: "record the node with this version of beamtune: beamtune record TARGET".to_owned(),
         });
     }
-    // The kernel counts the whole network namespace: the number is only a socket's if there is no other.
+    // The kernel counts the whole network namespace, so the number belongs to a socket only if there is no other.
     let sockets = period.stat(&metrics::LISTENING_SOCKETS, "").ok().map(|sockets| sockets.max);
     let is_alone = own.len() == 1 && sockets == Some(1);
     let all_per_s = period.rate(&metrics::PASSIVE_OPENS, "").ok().filter(|_| is_alone);
@@ -278,7 +279,7 @@ fn describe(period: &Period, listener: &Listener<'_>) -> Option<Draft> {
     Some(advise(period, draft, listener, closer, equal))
 }
 
-/// From this share of the samples on, setting up connections is most of the node's work.
+/// If at least this share of the samples is in connection set-up, that is most of the node's work.
 const MIN_SHARE_OF_WORK: f64 = 0.5;
 
 fn advise(

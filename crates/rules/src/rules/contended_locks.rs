@@ -1,7 +1,7 @@
 //! BT033: which locks threads wait for.
 //!
-//! With lock counting it names the lock, its table, process or allocator, and the waits that would remain without it. With samples of waiting
-//! threads it names the operation.
+//! With lock counting, the finding names the lock, its table, process or allocator, and the waits that would remain without this lock. With
+//! samples of waiting threads, it names the operation.
 
 use beamtune_model::units::{SECOND_NS, seconds};
 use beamtune_model::{Account, Code, Cost, Evidence, Missing, Nanos, Period, Subject, Unit, Use};
@@ -30,10 +30,10 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// Counts of a shorter time may be chance, in nanoseconds.
+/// Minimum duration of lock counting, in nanoseconds. Shorter counts may be chance.
 const MIN_LENGTH_NS: i64 = SECOND_NS;
 
-/// Maximum of findings, and of locks or operations that one of them lists.
+/// Maximum number of findings, and of locks or operations that a finding lists.
 const MAX_NAMED: usize = 3;
 
 const NEXT: &str = "run beamtune locks TARGET";
@@ -61,6 +61,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     })
 }
 
+/// Evaluates lock counts.
 fn by_counts(period: &Period) -> Judgement {
     if period.locks.is_empty() {
         return Judgement::NotJudged {
@@ -84,7 +85,7 @@ fn by_counts(period: &Period) -> Judgement {
             let share = thing.share?;
             let severity = schedulers.severity_of(thing)?;
             let contender = contenders.iter().find(|contender| contender.class == thing.class)?;
-            // A thread that waits for one second in each second has lost one core.
+            // A thread that waits for one second per second has lost one core.
             let draft =
                 Draft::new(severity, format!("Waits for lock {}: {} cores", thing.name, text::cores(share)))
                     .detail(format!(
@@ -102,7 +103,7 @@ fn by_counts(period: &Period) -> Judgement {
             Some(counted(draft, period, thing, contender, &rest))
         })
         .collect();
-    // Many small waits may be much together.
+    // Many small waits may add up.
     if !things.iter().any(|thing| thing.share.is_some_and(|share| schedulers.severity(share).is_some())) {
         drafts.extend(spread(period, &contenders, &things, schedulers));
     }
@@ -161,7 +162,7 @@ fn counted(draft: Draft, period: &Period, thing: &Thing, contender: &Contender, 
         .because_some(hot_key(entity))
         .because_some(numbered(contender, thing))
         .because_some(place(contender, entity, is_rest));
-    // The remedy depends on the owner of the lock, and the answer of the class is for its most contended lock.
+    // The remedy depends on the owner of the lock. The explanation of the class is for its most contended lock.
     let answer = match entity.is_some() || is_rest {
         true => contention::answer(period, &contender.class, entity),
         false => contender.answer.clone(),
@@ -183,14 +184,14 @@ fn counted(draft: Draft, period: &Period, thing: &Thing, contender: &Contender, 
         .but("contention may move to the next lock, so the waits that remain are a lower bound")
 }
 
-/// The share of one of a table's locks, if it has most of the wait time.
+/// Share of a table's most contended lock, if it has most of the table's wait time.
 fn hot_key(entity: Option<&Entity>) -> Option<Evidence> {
     let hottest = entity.filter(|entity| entity.is_one_hot_lock())?.hottest?;
     let evidence = Evidence::number("of those for one of its locks", hottest, Unit::Ratio);
     Some(evidence.with_text("one hot key, or a few"))
 }
 
-/// Of locks that share a load, the share of the most contended one, if it is most.
+/// Share of the most contended of several locks that share a load, if it has most of the wait time.
 fn numbered(contender: &Contender, thing: &Thing) -> Option<Evidence> {
     let first = contender.entities.first().filter(|_| thing.id.is_none())?;
     let part = first.counts.waited as f64 / contender.counts.waited.max(1) as f64;
@@ -198,7 +199,7 @@ fn numbered(contender: &Contender, thing: &Thing) -> Option<Evidence> {
     is_hot.then(|| Evidence::number(format!("of those for {}", first.title), part, Unit::Ratio))
 }
 
-/// The place in the emulator's source: of the entity's own locks if recorded, else of the whole class.
+/// The place in the emulator's source: of the owner's locks if recorded, else of the whole class.
 fn place(contender: &Contender, entity: Option<&Entity>, is_rest: bool) -> Option<Evidence> {
     let own = entity.and_then(|entity| entity.place.as_ref());
     let of = if own.is_some() || (entity.is_none() && !is_rest) { "those" } else { "the class" };
@@ -206,7 +207,7 @@ fn place(contender: &Contender, entity: Option<&Entity>, is_rest: bool) -> Optio
     Some(Evidence::number(format!("of {of} at {file}:{line}"), *share, Unit::Ratio))
 }
 
-/// A finding about many locks with short waits each.
+/// Drafts a finding about many locks with short waits each.
 fn spread(
     period: &Period,
     contenders: &[Contender],
@@ -238,7 +239,7 @@ fn spread(
     Some(explained(draft, &contention::answer(period, &first.class, None)))
 }
 
-/// Adds what is known of the class, and what helps.
+/// Adds what is known about the class, and what helps.
 fn explained(draft: Draft, answer: &Answer) -> Draft {
     let advice = answer.advice.as_deref().unwrap_or("no known remedy");
     let draft = draft
@@ -251,12 +252,12 @@ fn explained(draft: Draft, answer: &Answer) -> Draft {
 /// Sampled lock waits.
 struct Waits {
     share: f64,
-    /// What the share is of.
+    /// What the share refers to.
     of: &'static str,
     severity: Option<f64>,
 }
 
-/// A finding from samples of waiting threads.
+/// Drafts a finding from samples of waiting threads.
 fn sampled(period: &Period) -> Judgement {
     let operations = contention::operations(period);
     let first = operations.first();
@@ -307,7 +308,7 @@ fn sampled(period: &Period) -> Judgement {
     )))
 }
 
-/// Adds what is known of an operation.
+/// Adds what is known about an operation.
 fn operation(mut draft: Draft, period: &Period, first: &Operation, stack: String) -> Draft {
     if !stack.is_empty() {
         draft = draft.because(Evidence::text("call stack", stack));

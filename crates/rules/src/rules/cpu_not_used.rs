@@ -44,16 +44,16 @@ pub const RULE: Rule = Rule {
 /// A node that uses less than this share of its capacity is idle, and needs no explanation.
 const IDLE_SHARE: f64 = 0.05;
 
-/// A smaller unused share of the capacity needs no explanation.
+/// Minimum unused share of the capacity that needs an explanation.
 const MIN_UNUSED_SHARE: f64 = 0.25;
 
-/// With a longer run-queue delay because of others, a node is not idle, whatever it used.
+/// With a longer run-queue delay because of other OS processes, a node is not idle, however little CPU it used.
 const MIN_DELAY_CORES: f64 = 0.05;
 
-/// A smaller share of the capacity that others use needs no explanation either (judgement).
+/// A delay below this share of the capacity needs no explanation either (judgement).
 const MIN_DELAY_SHARE: f64 = 0.05;
 
-/// The subject, if it is one thing.
+/// The subject, if the cause is a single thing.
 fn subject(cause: Use, unused: &Unused<'_>) -> Option<Subject> {
     match cause {
         Use::Quota => Some(Subject::limit(Limit::CpuQuota)),
@@ -72,7 +72,7 @@ fn subject(cause: Use, unused: &Unused<'_>) -> Option<Subject> {
     }
 }
 
-/// The kind of the processes that wait with messages queued, if most are of one kind and wait in one place.
+/// The kind of the processes that wait with queued messages, if most of them are of one kind and wait in the same place.
 fn kind_of(held_up: &[&ProcessUse]) -> Option<Kind> {
     let kinds: Vec<Kind> = held_up.iter().filter_map(|process| Kind::of(process)).collect();
     let count = |kind: &Kind| kinds.iter().filter(|other| *other == kind).count();
@@ -119,22 +119,22 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let taken = |taken: f64, by: &str| {
         format!("{} of {} cores used by {by}", text::cores(taken), text::cores(capacity.cores))
     };
-    // With lock counting the lock is known, and contended-locks has the remedy.
+    // With lock counting, the lock is known, and contended-locks has the remedy.
     let counted = unused.lock.as_ref().filter(|_| cause == Use::Locks);
-    // Without, list the usual suspects: a table that all write, a process that all send to.
+    // Without it, list the usual suspects: a table that all processes write, a process that all send to.
     let is_guessed = cause == Use::Locks && counted.is_none();
     let candidates = [lock_suspects::candidates, lock_suspects::metrics, lock_suspects::receiver]
         .into_iter()
         .filter_map(|candidate| candidate(period).filter(|_| is_guessed));
     let bags = if is_guessed { lock_suspects::bags(period) } else { Vec::new() };
     let bag = bags.first().copied();
-    // An explanation is a notice; lock contention is more than that.
+    // An explanation is a notice; lock contention is more severe.
     let severity = locks.as_ref().map_or(10.0, |(severity, _)| *severity);
     // If only context switches indicate locks, the wait time is unknown.
     let is_timed = cause == Use::Locks && BLOCKED.of(period).severity(unused.blocked_share).is_some();
     let blocked = is_timed.then_some(Cost::CpuCores(unused.blocked));
     let turns = turns_for.map(|turns| Signal::TurnsFor(turns.subject()));
-    // A single process gets this signal where findings are joined.
+    // A single process gets this signal when findings are joined.
     let kind_signal = match (cause, &unused.hold, &held_up[..]) {
         (Use::Outside, None, [_, _, ..]) => kind_of(held_up).as_ref().and_then(Kind::signal),
         _ => None,
@@ -279,13 +279,13 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     Ok(Judgement::found(remedies.into_iter().fold(draft, Draft::fix)))
 }
 
-/// Processes that take turns: at most this many are named.
+/// Maximum number of named processes that take turns.
 const MAX_RUNNING: usize = 3;
 
-/// A process with a smaller share of all reductions is not one of those that take turns (judgement).
+/// A process with a smaller share of all reductions is not among those that take turns (judgement).
 const MIN_TURN_SHARE: f64 = 0.02;
 
-/// The process that others wait for, and the processes that take turns, those with most reductions first.
+/// Describes the process that others wait for, and the processes that take turns, those with the most reductions first.
 fn serial_work(period: &Period, turns_for: Option<&Hold<'_>>) -> String {
     let waits = turns_for.map(|hold| {
         let at = hold.at.as_ref().map_or(String::new(), |at| format!(" in {at}"));
@@ -312,7 +312,7 @@ fn serial_work(period: &Period, turns_for: Option<&Hold<'_>>) -> String {
         .join("; ")
 }
 
-/// What most of the CPU time goes into: `functions of shop, called by shop:work/2`.
+/// Names the code that takes most of the CPU time: `functions of shop, called by shop:work/2`.
 fn hot_code(period: &Period) -> Option<String> {
     let hot = HotCode::of(period).ok().flatten()?;
     let what = match &hot.what {
@@ -328,7 +328,7 @@ fn hot_code(period: &Period) -> Option<String> {
     })
 }
 
-/// What others wait for, worded for a title.
+/// Names what others wait for, for a title.
 fn waited_for(hold: &Hold<'_>) -> String {
     match hold.process.filter(|_| !hold.is_one()) {
         Some(first) => format!("{} and others", text::name(&first.subject())),
@@ -393,12 +393,12 @@ fn remedies(period: &Period, cause: Use) -> Vec<Option<Remedy>> {
             "other OS processes use the CPUs",
             "run-queue delay falls towards 0",
         )],
-        // Whether the node should do more is unknown.
+        // It is unknown whether the node should do more.
         _ => Vec::new(),
     }
 }
 
-/// The remedy for work that goes on in turns.
+/// The remedy for work that is done in turns.
 fn for_turns(period: &Period, turns_for: Option<&Hold<'_>>) -> Option<Remedy> {
     let change = match turns_for {
         Some(hold) => format!(
@@ -445,7 +445,7 @@ fn for_waits(period: &Period, unused: &Unused<'_>) -> Option<Remedy> {
     )
 }
 
-/// The application's functions in which most sampled processes wait, with their counts: `lab:handler/4 (81)`.
+/// Functions of the application in which most sampled processes wait, with their counts: `lab:handler/4 (81)`.
 fn waiting_functions(period: &Period) -> Option<String> {
     let places = blocking::waiting(period).filter_map(|place| {
         let at = stack::of_program(&place.stack).or(place.stack.first().map(String::as_str))?;

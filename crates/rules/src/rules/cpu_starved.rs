@@ -1,4 +1,4 @@
-//! BT004: schedulers are runnable and get no CPU.
+//! BT004: schedulers are runnable but get no CPU.
 
 use beamtune_model::{
     Account, Code, Cost, Evidence, HostPart, Limit, Missing, Period, Scale, Signal, Subject, Threshold, Unit,
@@ -54,36 +54,36 @@ const STEAL: Threshold = Threshold::new(
     },
 );
 
-/// A shorter run-queue delay, and less steal, are not reported.
+/// Minimum run-queue delay, and minimum steal, that is reported, in cores.
 const MIN_CORES: f64 = 0.05;
 
-/// Without a quota, less than this is a notice (judgement, as for busy-waiting: little work is delayed).
+/// Without a quota, a shorter delay is a notice (judgement, as for busy-waiting: little work is delayed).
 const MINOR_CORES: f64 = 0.20;
 
-/// From this idle share of the CPUs that the VM may use on, its own threads displace each other only in bursts (judgement).
+/// If at least this share of the CPUs that the VM may use is idle, its own threads displace each other only in bursts (judgement).
 const MIN_IDLE_SHARE: f64 = 0.25;
 
-/// Less than this is never critical, however large its share: a node that hardly runs is slowed, not stopped.
+/// A shorter delay is never critical, however large its share: a node that hardly runs is slowed, not stopped.
 const MIN_CRITICAL_CORES: f64 = 0.25;
 
 /// If the CPUs that the VM may use were busy for less than this share of the time, any wait was a burst (judgement).
 const MIN_CROWDED_SHARE: f64 = 0.5;
 
-/// From this share of throttled periods on, it is the quota that the threads wait for (judgement: most of the time).
+/// If the group was throttled in at least this share of periods, the threads wait for the quota (judgement: most of the time).
 const SURELY_THROTTLED: f64 = 0.5;
 
-/// What had the CPUs that the schedulers waited for.
+/// What used the CPUs that the schedulers waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cause {
     /// Nothing: a quota throttled the VM.
     Quota,
-    /// The VM's own threads, more than there are CPUs.
+    /// The VM's own threads: more of them were runnable than it has CPUs.
     OwnThreads,
     /// External programs that the VM started.
     Programs,
-    /// Other processes.
+    /// Other OS processes.
     Neighbours,
-    /// Own threads or neighbours: the VM may use only some of the host's CPUs, and where neighbours ran is not recorded.
+    /// Own threads or neighbours: the VM may use only some of the host's CPUs, and it is not recorded on which CPUs neighbours ran.
     Unknown,
 }
 
@@ -92,11 +92,11 @@ struct Waiting {
     /// On-CPU time.
     ran: f64,
     waited: f64,
-    /// The part of `waited` by threads that had work; `None` if unknown.
+    /// The part of `waited` of threads that had work; `None` if unknown.
     with_work: Option<f64>,
-    /// Delay each time that a thread got a CPU.
+    /// Mean delay per time slice.
     per_turn_seconds: f64,
-    /// CPU of other processes, of the whole host.
+    /// CPU of other OS processes, on the whole host.
     foreign: f64,
     /// CPU of external programs that the VM started.
     programs: f64,
@@ -105,7 +105,7 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// CPU that threads with work lacked, in cores; no more than neighbours or programs used if they are the cause.
+    /// CPU that threads with work lacked, in cores. If neighbours or programs are the cause, it is no more than they used.
     fn lacked(&self) -> f64 {
         let lacked = self.with_work.unwrap_or(self.waited).min(self.waited);
         match self.cause {
@@ -128,13 +128,14 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let programs = view::programs_cores(period).unwrap_or(0.0);
     let cpus = period.stat(&metrics::CPUS_ONLINE, "")?.mean();
     let capacity = view::capacity(period)?;
-    // This much did not fit on the CPUs that the VM may not use.
+    // The part of their CPU use that did not fit on the CPUs that the VM may not use.
     let surely_here = programs + foreign - (cpus - capacity.allowed).max(0.0);
-    // If others have most of the CPUs, threads in busy wait would not be delayed without them.
+    // If other OS processes use most of the CPUs, the delay of busy-waiting threads is left out: without those processes there would be
+    // none.
     let is_full_of_others = foreign + programs >= MIN_CROWDED_SHARE * capacity.allowed;
     let with_work = with_work(period);
     let wanted = with_work.filter(|_| is_full_of_others).unwrap_or(waited);
-    // Neighbours that used half of the delay are the cause, whatever else there is.
+    // Neighbours that used at least half of the delay are the cause, whatever else ran.
     let cause = match wanted / 2.0 {
         _ if view::quota_used_up(period) => Cause::Quota,
         half if foreign + programs < half => Cause::OwnThreads,
@@ -143,7 +144,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         _ => Cause::Neighbours,
     };
     let waiting = Waiting {
-        // Without the counters every delay counts as a lack of CPU.
+        // Without the counters, every delay is regarded as a lack of CPU.
         per_turn_seconds: view::wait_per_turn_seconds(period).unwrap_or(f64::INFINITY),
         ran: view::thread_cores(period, &metrics::THREAD_CPU, kind::SCHEDULERS)?,
         waited,
@@ -157,7 +158,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let used = foreign + programs + view::process_cores(period)?;
     let is_crowded = used >= MIN_CROWDED_SHARE * waiting.capacity.allowed;
     let mut drafts = Vec::new();
-    // With idle CPUs, a delay as short as a wake-up is no lack of CPU.
+    // With idle CPUs, a delay as short as a wake-up is not a lack of CPU.
     let is_alone = !is_crowded || cause == Cause::OwnThreads;
     let is_short = waiting.per_turn_seconds < view::TURN_SECONDS;
     let is_waking_up =
@@ -185,8 +186,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     ))
 }
 
-/// Run-queue delay of schedulers that had work, in cores: each for no longer than it was active. With ten dirty I/O schedulers that spin after each
-/// job, a VM of two CPUs was seen with a delay of four cores, and work for half a core.
+/// Run-queue delay of schedulers that had work, in cores: for each, no longer than it was active. Ten dirty I/O schedulers that spin after
+/// each job gave a VM on two CPUs a delay of four cores, with work for half a core (measured).
 fn with_work(period: &Period) -> Option<f64> {
     let threads = cpu::entities_of(period, metrics::THREAD_WAIT.group, kind::SCHEDULERS).into_iter();
     let each = threads.map(|entity| {
@@ -231,10 +232,10 @@ fn describe(period: &Period, waiting: &Waiting, severity: f64, cpus: f64) -> Dra
             format!("the VM may use {:.0} of {cpus:.0} CPUs", capacity.allowed),
         ),
     };
-    // Without much busy wait, switching it off wins nothing.
+    // Without much busy wait, disabling it gains nothing.
     let busy_wait_off =
         view::busy_waiting_off(&period.facts).filter(|_| spun(period).is_none_or(|spun| spun >= MIN_CORES));
-    // Own schedulers displace each other, whatever else runs.
+    // More schedulers than CPUs displace each other, whatever else runs.
     let too_many = capacity.online > capacity.allowed;
     Draft::new(severity, title)
         .detail(detail)
@@ -348,11 +349,12 @@ fn spun(period: &Period) -> Option<f64> {
     FLAGS.iter().map(|(flag, kind)| Some(Spinning::of(period, flag, kind).ok()?.spun)).sum()
 }
 
-/// A smaller delay is at most a notice, in cores.
+/// A shorter delay is a notice at most, in cores.
 fn minor_cores(period: &Period) -> f64 {
     if view::quota_cores(period).is_some() { MIN_CORES } else { MINOR_CORES }
 }
 
+/// Drafts a finding about steal.
 fn steal(period: &Period) -> Option<Draft> {
     let steal = period.cores(&metrics::CPU_STEAL, "").ok()?;
     let busy = period.cores(&metrics::CPU_BUSY, "").ok()?;
@@ -360,7 +362,7 @@ fn steal(period: &Period) -> Option<Draft> {
     // Each process loses steal in proportion to its CPU time.
     let part = view::process_cores(period).map_or(1.0, |own| (own / busy.max(f64::MIN_POSITIVE)).min(1.0));
     let lacked = steal * part;
-    // On a nearly idle guest a large share may be stolen, and little is lost.
+    // On a nearly idle guest, a large share may be stolen although little is lost.
     let severity = STEAL.of(period).severity(share).filter(|_| lacked >= MIN_CORES)?;
     Some(
         Draft::new(

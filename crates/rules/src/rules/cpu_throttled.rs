@@ -35,27 +35,30 @@ const PERIODS: Threshold = Threshold::new(
     },
 );
 
-/// If less was throttled, the share of periods says nothing: for an idle group the kernel counts only the few periods in which it runs.
+/// If less time was throttled, the share of periods is meaningless: for an idle group, the kernel counts only the few periods in which it
+/// runs.
 const MIN_CORES: f64 = 0.01;
 
-/// From this share of the quota on, dirty CPU schedulers are part of the cause.
+/// Dirty CPU schedulers that use at least this share of the quota are part of the cause.
 const MIN_DIRTY_SHARE: f64 = 0.25;
 
 /// Dirty CPU schedulers that use up a quota together with the normal ones.
 struct Dirty {
-    /// CPU of all of them.
+    /// CPU of all of them, in cores.
     cores: f64,
     online: i64,
-    /// How many can work all the time together with the normal ones.
+    /// Number of them that can work all the time together with the normal ones.
     fit: i64,
 }
 
 impl Dirty {
-    /// `quota` is what other processes of the group leave. `None` if they use little of it, or cannot be fewer.
+    /// `quota` is what other processes of the group leave. Returns `None` if dirty CPU schedulers use little of it, or if fewer of them do
+    /// not help.
     ///
-    /// By default as many are online as normal ones, so both together may want twice the quota. With a quota of 1.35 cores and two normal ones, two
-    /// dirty ones had the group throttled in 49 to 75 % of the periods, and requests on normal schedulers waited for up to 128 ms; with one it was
-    /// never throttled, and they waited for up to 4 ms, with as much work done (measured, OTP 25).
+    /// By default, as many of them are online as normal schedulers, so both together may want twice the quota. Measured on OTP 25 with a
+    /// quota of 1.35 cores and two normal schedulers: two dirty ones had the group throttled in 49 to 75 % of the periods. Requests on
+    /// normal schedulers then waited for up to 128 ms. With one, the group was never throttled, requests waited for up to 4 ms, and as much
+    /// work was done.
     fn of(period: &Period, quota: f64) -> Option<Dirty> {
         let cores = view::thread_cores(period, &metrics::THREAD_CPU, &[kind::DIRTY_CPU]).ok()?;
         let normal = view::thread_cores(period, &metrics::THREAD_CPU, &[kind::SCHEDULER]).ok()?;
@@ -68,14 +71,14 @@ impl Dirty {
     }
 }
 
-/// A lower use, as a share of the quota, fits on average: the quota is used up in bursts (judgement).
+/// CPU use below this share of the quota fits on average: the quota is used up in bursts (judgement).
 const MAX_SUFFICIENT_SHARE: f64 = 0.9;
 
-/// Steps in which quotas are advised, in cores (judgement: people write halves).
+/// Steps in which quotas are advised, in cores (judgement: people use halves).
 const QUOTA_STEP_CORES: f64 = 0.5;
 
-/// The smallest step that is above the quota and covers what is wanted. Throttled time counts each CPU of the group on which threads were
-/// stopped, so what is used and what is throttled add up to what is wanted.
+/// Returns the smallest step that is above the quota and covers the CPU wanted. Throttled time counts each CPU of the group on which
+/// threads were stopped, so used and throttled time add up to the CPU wanted.
 fn fitting_quota(quota: f64, wanted: f64) -> f64 {
     let above = ((quota / QUOTA_STEP_CORES).floor() + 1.0) * QUOTA_STEP_CORES;
     above.max((wanted / QUOTA_STEP_CORES).ceil() * QUOTA_STEP_CORES)
@@ -203,11 +206,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_advised_quota_covers_what_is_wanted() {
+    fn an_advised_quota_covers_the_cpu_wanted() {
         let check = |quota: f64, wanted: f64, expect: f64| assert_eq!(fitting_quota(quota, wanted), expect);
         check(0.15, 0.98, 1.0);
         check(0.5, 1.2, 1.5);
-        // In bursts, less is wanted on average than the quota gives.
+        // In bursts, the mean CPU wanted is below the quota.
         check(1.0, 0.8, 1.5);
         check(1.9, 3.4, 3.5);
     }

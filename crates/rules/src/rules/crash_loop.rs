@@ -1,9 +1,9 @@
-//! BT063: processes crash again and again, and are restarted.
+//! BT063: processes crash repeatedly, and are restarted.
 //!
-//! The agent's exit monitor sees some of the exits: of children of busy supervisors, of new holders of registered names, and of sampled new
-//! processes. A normal exit (`normal`, `shutdown`, `{shutdown, _}`) is no crash, however frequent. But a supervisor that restarts several children
-//! when one fails (`rest_for_one`, `one_for_all`) ends the others with `shutdown`: their exits show how often that one fails, which may end before
-//! it is monitored.
+//! The agent's exit monitor sees some of the exits. It monitors children of busy supervisors, new processes with registered names, and
+//! sampled new processes. A normal exit (`normal`, `shutdown`, `{shutdown, _}`) is not a crash, however frequent. But a supervisor that
+//! restarts several children when one fails (`rest_for_one`, `one_for_all`) ends the others with `shutdown`. Their exits show how often the
+//! failing child exits, which may happen before it is monitored.
 
 use std::collections::BTreeSet;
 
@@ -44,38 +44,38 @@ const RATE: Threshold = Threshold::new(
     },
 );
 
-/// Fewer crashes are no loop (judgement).
+/// Minimum number of crashes in a loop (judgement).
 const MIN_CRASHES: i64 = 3;
 
-/// At least this many siblings must be ended again and again; a single one may be ended on purpose (judgement).
+/// Minimum number of siblings that are ended repeatedly. A single one may be ended intentionally (judgement).
 const MIN_SIBLINGS: usize = 2;
 
-/// If processes without a name crash in a smaller share of their exits, most of the work is done (judgement).
+/// If crashes are a smaller share of the exits of processes without a name, most of the work is done (judgement).
 const MIN_CRASH_SHARE: f64 = 0.1;
 
-/// More exits per second with a reason of the application's own are not intended (judgement).
+/// At a higher rate, exits with the application's own reason are not intended (judgement).
 const MAX_INTENDED_PER_S: f64 = 2.0;
 
-/// Maximum of loops that are reported, the most frequent ones.
+/// Maximum number of loops that are reported, most frequent first.
 const MAX_LOOPS: usize = 5;
 
 /// The exit reason after `exit(Pid, kill)`, and at the heap limit of a process.
 const KILLED: &str = "killed";
 
-/// A process of which neither name nor initial call is known.
+/// A process whose name and initial call are unknown.
 const UNKNOWN: &str = "a process";
 
-/// The end of the initial call of behaviours: their callback module's.
+/// End of the initial call of behaviours, after their callback module.
 const INIT: &str = ":init/1";
 
-/// The beginning of the initial call of a supervisor, before its callback module.
+/// Start of the initial call of a supervisor, before its callback module.
 const SUPERVISOR: &str = "supervisor:";
 
 /// Crashes of processes with the same parent and the same initial call.
 struct Loop<'a> {
     rows: Vec<&'a ExitRow>,
     crashes: i64,
-    /// Share of crashes among the exits that were seen under that parent, 0–1.
+    /// Share of crashes among the observed exits under that parent, 0–1.
     share: f64,
     /// Siblings that the supervisor restarts with them.
     siblings: Siblings<'a>,
@@ -84,12 +84,12 @@ struct Loop<'a> {
 /// Named children that their supervisor ends and restarts.
 #[derive(Default)]
 struct Siblings<'a> {
-    /// Names with their numbers of exits, the most frequent first.
+    /// Names with their numbers of exits, most frequent first.
     exits: Vec<(&'a str, i64)>,
 }
 
 impl<'a> Siblings<'a> {
-    /// The children of the same parent whose exits match.
+    /// Returns the children of the same parent whose exits match.
     fn of(exits: &'a [ExitRow], parent: &ExitRow, matches: fn(&ExitRow) -> bool) -> Self {
         let rows = exits
             .iter()
@@ -97,12 +97,12 @@ impl<'a> Siblings<'a> {
         Siblings { exits: largest_first(rows.filter_map(|row| Some((row.name.as_deref()?, row.count)))) }
     }
 
-    /// Exits of the most frequent one: all of them were restarted at least this often.
+    /// Exits of the sibling that exited most often. All siblings were restarted at least this often.
     fn restarts(&self) -> i64 {
         self.exits.first().map_or(0, |(_, count)| *count)
     }
 
-    /// Whether they are restarted together, again and again.
+    /// Whether they are restarted together repeatedly.
     fn are_restarted(&self) -> bool {
         self.exits.iter().filter(|(_, count)| *count >= MIN_CRASHES).count() >= MIN_SIBLINGS
     }
@@ -129,7 +129,8 @@ fn is_shut_down(row: &ExitRow) -> bool {
     row.reason.is_none() && row.name.is_some()
 }
 
-/// The same, or killed: a supervisor kills children with `brutal_kill`, and those that do not end in time.
+/// Whether a named process exited with `shutdown` or was killed. A supervisor kills children with `brutal_kill`, and those that do not exit
+/// in time.
 fn is_ended(row: &ExitRow) -> bool {
     is_shut_down(row) || row.name.is_some() && is_killed(row)
 }
@@ -139,11 +140,12 @@ fn is_killed(row: &ExitRow) -> bool {
     row.reason.as_deref() == Some(KILLED) && row.heap_limit_words == 0
 }
 
-/// Processes with unknown parents are no siblings.
+/// Whether the parent is known. Processes with unknown parents are not siblings.
 fn has_known_parent(row: &ExitRow) -> bool {
     row.parent_name.is_some() || row.parent_call.is_some()
 }
 
+/// Name and initial call of the parent, which identify it.
 fn parent_of(row: &ExitRow) -> (Option<&str>, Option<&str>) {
     (row.parent_name.as_deref(), row.parent_call.as_deref())
 }
@@ -175,11 +177,11 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     ))
 }
 
-/// Crashes of processes with the same parent and the same initial call, the most frequent first.
+/// Finds crashes of processes with the same parent and the same initial call, most frequent first.
 fn loops(exits: &[ExitRow]) -> Vec<Loop<'_>> {
     let parent = parent_of;
     let mut loops: Vec<Loop<'_>> = Vec::new();
-    // Processes with an unknown call come last, and count for the most frequent loop of their parent.
+    // Processes with an unknown call come last, and are added to the most frequent loop of their parent.
     let (known, unknown): (Vec<&ExitRow>, Vec<&ExitRow>) =
         exits.iter().filter(|row| row.reason.is_some() && row.count > 0).partition(|row| row.call.is_some());
     for row in known.into_iter().chain(unknown) {
@@ -214,14 +216,14 @@ fn loops(exits: &[ExitRow]) -> Vec<Loop<'_>> {
     loops
 }
 
-/// Adds the siblings that are restarted with a failing process: of each supervisor to its most frequent loop, which comes first.
+/// Adds the siblings that are restarted with a failing process. Those of each supervisor go to its most frequent loop, which comes first.
 fn add_siblings<'a>(loops: &mut Vec<Loop<'a>>, exits: &'a [ExitRow]) {
     let failing: Vec<&ExitRow> = loops
         .iter()
         .filter(|found| !found.is_killed())
         .filter_map(|found| found.rows.first().copied())
         .collect();
-    // Named processes that are killed together with siblings of a failing process are no loop of their own.
+    // Named processes that are killed together with siblings of a failing process are not a separate loop.
     loops.retain(|found| {
         let is_sibling = |row: &&ExitRow| {
             failing.iter().any(|first| parent_of(first) == parent_of(row))
@@ -243,7 +245,7 @@ fn add_siblings<'a>(loops: &mut Vec<Loop<'a>>, exits: &'a [ExitRow]) {
     }
 }
 
-/// Restarts of several children of one supervisor, without an observed crash.
+/// Drafts findings about restarts of several children of one supervisor without an observed crash.
 fn unseen(period: &Period, loops: &[Loop<'_>]) -> Vec<Draft> {
     let mut parents: Vec<_> =
         loops.iter().filter_map(|found| found.rows.first()).map(|row| parent_of(row)).collect();
@@ -261,6 +263,7 @@ fn unseen(period: &Period, loops: &[Loop<'_>]) -> Vec<Draft> {
     drafts
 }
 
+/// Drafts a finding about restarts without an observed crash.
 fn describe_unseen(
     period: &Period,
     row: &ExitRow,
@@ -299,7 +302,7 @@ impl Loop<'_> {
         self.rows.iter().filter_map(|row| row.name.as_deref()).collect()
     }
 
-    /// Name of the crashing process, names of several, or their initial call.
+    /// Name of the crashing process, names of several such processes, or their initial call.
     fn child(&self) -> String {
         let names = self.names();
         let call = self.rows.iter().find_map(|row| row.call.as_deref());
@@ -311,7 +314,7 @@ impl Loop<'_> {
         }
     }
 
-    /// The same, worded for a title, and whether it is a plural.
+    /// Names the crashing processes for a title, and says whether the name is a plural.
     fn titled(&self) -> (String, bool) {
         let call = self.rows.iter().find_map(|row| row.call.as_deref());
         match (self.is_named(), call) {
@@ -356,12 +359,12 @@ impl Loop<'_> {
         self.rows.iter().all(|row| is_killed(row))
     }
 
-    /// Number of restarts: exits of siblings may have been seen more often than its own.
+    /// Number of restarts. More exits of siblings than of the failing process may have been observed.
     fn restarts(&self) -> i64 {
         self.crashes.max(self.siblings.restarts())
     }
 
-    /// Whether processes without a name exit with a reason of the application's own, and no exception: their work may end that way.
+    /// Whether processes without a name exit with the application's own reason, and without an exception. Their work may end that way.
     fn may_be_intended(&self) -> bool {
         let is_own = |row: &&ExitRow| {
             let reason = row.reason.as_deref();
@@ -393,12 +396,12 @@ fn why(row: &ExitRow) -> String {
     }
 }
 
-/// Where it was raised: the application's own function, if there is one.
+/// Where the exit was raised: the application's own function, if any.
 fn place(row: &ExitRow) -> Option<String> {
     own_place(row).or_else(|| row.stack.first().map(|(function, _)| function.clone()))
 }
 
-/// The innermost function of the stack that is the application's own, with its line.
+/// The application's innermost function on the stack, with its line.
 fn own_place(row: &ExitRow) -> Option<String> {
     let functions: Vec<String> = row.stack.iter().map(|(function, _)| function.clone()).collect();
     let own = stack::of_program(&functions)?;

@@ -35,33 +35,34 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     for (kind, queue, io) in [(kind::DIRTY_CPU, "dirty_cpu", false), (kind::DIRTY_IO, "dirty_io", true)] {
         let activity = match view::activity(period, kind) {
             Ok(activity) => activity,
-            // scheduler:utilization prints no dirty I/O schedulers …
+            // scheduler:utilization prints no dirty I/O schedulers.
             Err(_) if io && period.is_imported() => continue,
             Err(missing) => return Err(missing),
         };
         let waiting = match view::run_queue(period, queue) {
             Ok(waiting) => Some(waiting),
-            // … and no run queues.
+            // Nor does it print run queues.
             Err(_) if period.is_imported() => None,
             Err(missing) => return Err(missing),
         };
         let name = if io { "dirty I/O schedulers" } else { "dirty CPU schedulers" };
         healthy.push(format!("{name} busy {:.0} %", activity.mean() * 100.0));
         let Some(severity) = USE.of(period).severity(activity.mean()) else { continue };
-        // Without waiting jobs, busy threads are full use, not a shortage.
+        // If no jobs wait, busy threads are fully used, but there are enough of them.
         let has_queue = waiting.is_some_and(|waiting| waiting >= 0.5);
         drafts.push(describe(period, severity, name, &activity, waiting, io).minor_if(!has_queue));
     }
     Ok(Judgement::found_or_healthy(drafts, healthy.join(", ")))
 }
 
-/// A thread that sleeps less often per second does not wait for a disk: each such read is a sleep, and the agent causes fewer (judgement).
+/// A thread that sleeps less often per second does not wait for a disk: each disk access is a sleep, and the agent causes fewer
+/// (judgement).
 const MIN_SLEEPS_PER_S: f64 = 0.2;
 
-/// A thread that uses less CPU does nothing (judgement).
+/// A thread that uses less CPU does no work (judgement), in cores.
 const MIN_CORES: f64 = 0.01;
 
-/// Whether dirty I/O schedulers, though busy all the time, neither use a CPU nor wake up: each is blocked in one call.
+/// Whether dirty I/O schedulers are always busy, but neither use a CPU nor wake up: each is blocked in one call.
 fn calls_do_not_return(period: &Period, threads: usize) -> bool {
     let each = |rate: Result<f64, Missing>| rate.ok().map(|rate| rate / threads.max(1) as f64);
     let sleeps = each(view::thread_rate(period, &metrics::VOLUNTARY_SWITCHES, &[kind::DIRTY_IO]));
@@ -187,7 +188,8 @@ fn describe(
         })
 }
 
-/// The number of dirty CPU schedulers that can be useful: at most as many as normal ones online (more are cut, or refused with badarg), and as CPUs.
+/// Number of dirty CPU schedulers that can be useful: at most as many as normal schedulers online, and as CPUs. The VM reduces a higher
+/// number, or refuses it with badarg.
 fn max_useful(period: &Period) -> Result<usize, Missing> {
     let cores =
         view::capacity(period).map(|capacity| capacity.cores).or_else(|_| view::schedulers_online(period))?;

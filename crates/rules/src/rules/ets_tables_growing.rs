@@ -1,7 +1,7 @@
 //! BT010: the number of ETS tables grows.
 //!
-//! There is no limit: since OTP 21 only memory bounds the number of tables, and `system_info(ets_limit)` is a hint for the size of a hash. A count
-//! that only grows is still a leak.
+//! There is no limit: since OTP 21 only memory bounds the number of tables, and `system_info(ets_limit)` is a hint for the size of a hash
+//! table. A count that only grows is still a leak.
 
 use beamtune_model::{
     Account, Code, Evidence, Limit, MemoryKind, Missing, Period, Scale, Signal, Subject, TableRow, Threshold,
@@ -42,7 +42,7 @@ const RATE: Threshold = Threshold::new(
     },
 );
 
-/// Below this count growth is not judged: a quiet node has as many.
+/// Growth below this number of tables is not reported: a quiet node has as many.
 const MIN_TABLES: i64 = 200;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
@@ -95,13 +95,13 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     ))
 }
 
-/// A running node reports who owns how many tables, but not their names (`table` stands for all); a crash dump has both.
+/// Name that stands for all tables: a running node reports how many tables each owner has, but not their names. A crash dump has both.
 const ANY_NAME: &str = "table";
 
-/// Maximum number of names of tables.
+/// Maximum number of table names.
 const MAX_NAMES: usize = 3;
 
-/// What most tables have in common.
+/// Describes what most tables have in common.
 fn most_are(period: &Period, maker: &Maker) -> String {
     let named = (maker.kind != ANY_NAME).then(|| format!("named `{}`", maker.kind));
     let owned = maker.by.as_ref().map(|owner| format!("owned by {}", owner_text(period, owner)));
@@ -116,7 +116,7 @@ fn most_are(period: &Period, maker: &Maker) -> String {
     format!("most are {}{names}", facts.join(" and "))
 }
 
-/// Names that several of the largest tables of an owner have: those of one kind usually have the same: `, such as `a` and `b``.
+/// Names that several of an owner's largest tables share, as tables of one kind usually do: `, such as `a` and `b``.
 fn names_of_owner(period: &Period, owner: &str) -> String {
     let is_owners = |table: &&TableRow| table.owner == owner || table.owner_name.as_deref() == Some(owner);
     let names = period.tables.iter().filter(is_owners).filter(|table| !table.name.is_empty());
@@ -127,7 +127,7 @@ fn names_of_owner(period: &Period, owner: &str) -> String {
     if names.is_empty() { String::new() } else { format!(", such as {}", text::names(&names, MAX_NAMES)) }
 }
 
-/// The owner: a process by its registered name and pid, else what it was started with.
+/// Describes the owner: a process by its registered name and pid, else by its initial call.
 fn owner_text(period: &Period, owner: &str) -> String {
     match period.process_named(owner) {
         Some(process) => format!("process {}", process.title()),
@@ -136,7 +136,7 @@ fn owner_text(period: &Period, owner: &str) -> String {
     }
 }
 
-/// What the tables take, and when the memory that is left is used up at that pace. Their number has no limit.
+/// Describes the memory of the tables, and when the remaining memory is used up at the present rate. The number of tables has no limit.
 fn memory_text(period: &Period, tables: f64) -> String {
     let Some(stat) = period.find(beamtune_model::Group::Memory, "", "ets") else { return String::new() };
     let all = stat.last.value as f64;

@@ -1,8 +1,8 @@
 //! BT074: processes wait in short steps outside the node: name resolution, connecting, a handshake, a sync to disk.
 //!
-//! A healthy step takes milliseconds, so a sample hardly ever catches a process in it. Reported are: many processes in a step; one process
-//! that is nearly always in a step while its message queue is not empty; and a shared process of OTP or a library (`net_kernel`, the code
-//! server, a logger handler) that is often in a step, because its callers wait as long.
+//! A healthy step takes milliseconds, so a sample hardly ever finds a process in it. Many processes in a step are a finding. So is a single
+//! process that is nearly always in a step while its message queue is not empty. So is a shared process of OTP or a library (`net_kernel`,
+//! the code server, a logger handler) that is often in a step, because its callers wait as long.
 
 use beamtune_model::{
     Account, Code, Cost, Evidence, Group, Missing, Period, ProcessUse, Scale, Signal, Subject, Threshold,
@@ -47,22 +47,22 @@ const QUEUED: Threshold = Threshold::new(
     },
 );
 
-/// A process is nearly always in a step from this share of its samples on, idle ones left out (judgement).
+/// A process is nearly always in a step if at least this share of its samples shows it there, idle samples left out (judgement).
 const MIN_SHARE: f64 = 0.8;
 
-/// A shared process is reported from this share of the samples on (judgement).
+/// A shared process is reported if at least this share of the samples shows it in a step (judgement).
 const MIN_SHARED_SHARE: f64 = 0.2;
 
-/// Growth of the queue within the period that matters, in messages (judgement).
+/// Minimum growth of a queue within the period, in messages (judgement).
 const MIN_GROWTH: f64 = 10.0;
 
 /// Severity of a growing queue, whatever its length (judgement): each caller waits longer than the one before.
 const GROWING: f64 = WARNING + 5.0;
 
-/// Kinds of single processes that are reported.
+/// Maximum number of kinds of single processes that are reported.
 const MAX_KINDS: usize = 3;
 
-/// Shorter queues are ignored if the process may be a server that waits for the next request of its client (judgement).
+/// Shorter queues are ignored if the process may be a server that waits for its client's next request (judgement).
 const MIN_SERVER_QUEUE: f64 = 100.0;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
@@ -116,7 +116,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     });
     let mut drafts: Vec<Draft> = found.collect();
     drafts.extend(without_answer(period, total));
-    // Processes in a step that many wait in are covered by its finding.
+    // Processes in a step in which many processes wait are covered by the finding about that step.
     let mut single: Vec<StepWait<'_>> = period
         .processes
         .iter()
@@ -155,10 +155,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     ))
 }
 
-/// Silent connections for each waiting process, at least (judgement: nearly all).
+/// Minimum number of silent connections for each waiting process (judgement: nearly all).
 const MIN_SILENT: f64 = 0.8;
 
-/// Processes that waited for an answer in all samples, while about as many connections to peers received nothing.
+/// Drafts a finding about processes that waited for a reply in all samples, while about as many connections to peers received nothing.
 fn without_answer(period: &Period, total: f64) -> Option<Draft> {
     let silent = |address| {
         let peer = str::strip_prefix(address, TO)?;
@@ -209,7 +209,7 @@ fn without_answer(period: &Period, total: f64) -> Option<Draft> {
 /// Prefix of the entities of connections that the VM has opened.
 const TO: &str = "to ";
 
-/// The process most often sampled in a short step, though it has no message queue: for the healthy line.
+/// Describes the process most often sampled in a short step although it has no queued messages. For the "healthy" text.
 fn often_within(period: &Period) -> Option<String> {
     let within = |process: &ProcessUse| {
         let samples = || process.stood.iter().chain(&process.ran);
@@ -234,7 +234,7 @@ struct StepWait<'a> {
     step: &'static Step,
     /// Call stack in the step.
     stack: &'a [String],
-    /// Samples in the step, and all samples; `None` where only its last row shows the stack.
+    /// Samples in the step, and all samples; `None` if only its last row shows the stack.
     samples: Option<(i64, i64)>,
     /// What it reads, if that is a socket.
     reads: Option<Reads>,
@@ -253,7 +253,7 @@ impl<'a> StepWait<'a> {
             let (stack, _) = process.stood.iter().max_by_key(|(_, count)| *count)?;
             let step = Step::of(stack)?;
             let is_there = |stack: &[String]| Step::of(stack).is_some_and(|other| other.what == step.what);
-            // The request for its stack may have made it runnable.
+            // The request for its stack may itself have made it runnable.
             let samples = || process.stood.iter().chain(&process.ran);
             let there = sum(samples().filter(|(stack, _)| is_there(stack)));
             let all = sum(samples());
@@ -336,8 +336,8 @@ impl<'a> StepWait<'a> {
     }
 }
 
-/// A shared process of OTP or a library that is often sampled in a step which should be short. Its callers wait as long, whether or not
-/// messages are queued at the moment.
+/// Drafts a finding about a shared process of OTP or a library that is often sampled in a step that should be short. Its callers wait as
+/// long, whether or not messages are queued at that moment.
 fn describe_shared(period: &Period, process: &ProcessUse) -> Option<Draft> {
     if !known_processes::knows(process) {
         return None;
@@ -347,7 +347,7 @@ fn describe_shared(period: &Period, process: &ProcessUse) -> Option<Draft> {
         let within = process.stood.iter().filter(|(stack, _)| step.is_within(stack));
         Some((step, sum(within))).filter(|(_, there)| *there >= FEWEST)
     })?;
-    // A sample without a stack of it counts as idle: it was not among the busiest then.
+    // Samples without a stack count as idle: the process was then not among the busiest.
     let samples = i64::from(period.vm_ticks).max(all);
     let share = there as f64 / samples as f64;
     if share < MIN_SHARED_SHARE {
@@ -389,7 +389,7 @@ fn describe_shared(period: &Period, process: &ProcessUse) -> Option<Draft> {
     Some(known_processes::explain(draft, period, process))
 }
 
-/// Number of samples of some stacks.
+/// Number of samples with these stacks.
 fn sum<'a>(stacks: impl Iterator<Item = &'a (Vec<String>, i64)>) -> i64 {
     stacks.fold(0, |sum: i64, (_, count)| sum.saturating_add(*count))
 }

@@ -1,6 +1,6 @@
-//! BT064: a flag in effect is a trap, or does not do what it says. `beamtune lint` judges files by the same rules.
+//! BT064: a flag in effect is a trap, or does not do what it says. `beamtune lint` applies the same rules to files.
 //!
-//! Only warnings of the linter are reported: notes are not certain, and an error would have kept the VM from starting.
+//! Only warnings of the linter are reported: notes are not certain, and an error would have prevented the VM from starting.
 
 use beamtune_flags::lint::{self, File, Level, Target};
 use beamtune_flags::source::live_node;
@@ -23,15 +23,15 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// The linter's rule for values with an unexpected effect. Its other rules are about flags without effect, which harm only those who rely on
-/// them.
+/// The linter's rule for values with an unexpected effect. Its other rules are about flags without effect, which harm only users who rely
+/// on these flags.
 const TRAP: &str = "BF015";
 /// The linter's rule for a flag that a later one overrides.
 const OVERRIDDEN: &str = "BF008";
 
 const PROVE: &str = "beamtune lint TARGET is silent; compare CPU, memory and latency under the same load";
 
-/// `beamtune lint TARGET` shows all.
+/// Maximum number of findings; `beamtune lint TARGET` shows all.
 const MAX_FINDINGS: usize = 5;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
@@ -40,7 +40,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let release = u32::try_from(release).unwrap_or(0);
     let args = period.facts.list(facts::EMU_ARGS).unwrap_or_default();
     let init = init_words(&period.facts.list(facts::INIT_ARGS).unwrap_or_default());
-    // The emulator gets flags with a minus, where people write a plus.
+    // The emulator receives flags with a minus sign, where users write a plus sign.
     let emulator: Vec<String> = emulator_words(&args).iter().map(|word| written(word)).collect();
     let count = parse_emu_args(&args).len();
     let words = [emulator, vec!["--".to_owned()], init].concat();
@@ -64,6 +64,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     ))
 }
 
+/// The flag as users write it: with a plus sign.
 fn written(word: &str) -> String {
     match word.strip_prefix('-') {
         Some(name) if name.starts_with(|c: char| c.is_ascii_alphabetic()) => format!("+{name}"),
@@ -71,7 +72,7 @@ fn written(word: &str) -> String {
     }
 }
 
-/// Whether a product that puts its own flags first has set it on purpose: overridden flags, and application parameters.
+/// Whether a product that puts its own flags first has set it intentionally: an overridden flag, or an application parameter.
 fn is_of_product(finding: &lint::Finding) -> bool {
     finding.code.as_str() == OVERRIDDEN || !finding.flag.starts_with('+')
 }
@@ -86,7 +87,7 @@ fn describe(period: &Period, finding: &lint::Finding, settings: &[Setting]) -> D
     let origin = of_it.and_then(|setting| match &setting.origin {
         Origin::Environment(name) => Some(name.clone()),
         Origin::CommandLine => Some("the command line or an args file (vm.args)".to_owned()),
-        // Not known from the recorded environment.
+        // The recorded environment does not show the origin.
         Origin::Start | Origin::Default => None,
     });
     let page = format!("{}, docs/lint/{}.md", finding.code, finding.code);
@@ -106,7 +107,7 @@ fn describe(period: &Period, finding: &lint::Finding, settings: &[Setting]) -> D
         .fix(remedy)
 }
 
-/// Whether a setting is of this flag, which the linter names with its value where both are one word.
+/// Whether a setting is of this flag. The linter names a flag with its value if both are one word.
 fn is_of(setting: &Setting, flag: &str) -> bool {
     parse_emu_args(&[flag.to_owned()]).first().is_some_and(|named| named.flag == setting.flag)
 }

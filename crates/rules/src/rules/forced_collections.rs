@@ -1,8 +1,8 @@
-//! BT032: a job forces a GC of every process again and again, as old advice has it.
+//! BT032: a job repeatedly forces a GC of every process, as outdated advice recommends.
 //!
-//! In rounds: the counter of GCs jumps by the number of processes from one sample to the next, and rises little between two jumps. Without a
-//! pause between rounds there are no jumps; then a process must be sampled in `erlang:garbage_collect/1,2`, while every process is collected
-//! once a second or more on average.
+//! Such a job works in rounds: the GC counter jumps by the number of processes from one sample to the next, and rises little between two
+//! jumps. Without a pause between rounds there are no jumps. In that case a process must be sampled in `erlang:garbage_collect/1,2` while
+//! every process is collected at least once a second on average.
 
 use beamtune_model::{
     Account, Code, Confidence, Cost, Evidence, Group, Missing, Period, ProcessUse, Scale, Signal, Threshold,
@@ -27,13 +27,13 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// GCs in a jump, per process of the node, at least.
+/// Minimum number of GCs in a jump, per process of the node.
 const MIN_GCS_PER_PROCESS: f64 = 0.8;
 
 /// A jump with more GCs per process is a wave of work, not a round through all processes.
 const MAX_GCS_PER_PROCESS: f64 = 2.0;
 
-/// GCs in a jump, divided by those in a usual step, at least.
+/// Minimum number of GCs in a jump, divided by those in a usual step.
 const MIN_JUMP: f64 = 4.0;
 
 const MIN_JUMPS: usize = 3;
@@ -49,7 +49,8 @@ const RATE: Threshold = Threshold::new(
     },
 );
 
-/// Instants at which all processes were collected, in seconds, with the number of GCs. A round that two neighbouring steps share is one jump.
+/// Returns the times at which all processes were collected, in seconds, with the number of GCs. A round that two adjacent steps share is
+/// one jump.
 fn jumps(steps: &[(f64, f64)], all: f64, usual: f64) -> Vec<(f64, f64)> {
     let is_jump = |size: f64, steps: f64| size >= all && size >= MIN_JUMP * steps * usual;
     let mut found = Vec::new();
@@ -81,7 +82,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .collect();
     let mut sizes: Vec<f64> = steps.iter().map(|step| step.1).collect();
     sizes.sort_by(f64::total_cmp);
-    // The lower quartile: in a short recording two thirds of the steps may hold a part of a round.
+    // The lower quartile: in a short recording, two thirds of the steps may contain a part of a round.
     let usual = sizes.get(sizes.len() / 4).copied().unwrap_or(0.0);
     let jumps = jumps(&steps, MIN_GCS_PER_PROCESS * processes, usual.max(1.0));
     let healthy = || {
@@ -103,7 +104,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let mut apart: Vec<f64> = jumps.windows(2).map(|pair| pair[1].0 - pair[0].0).collect();
     apart.sort_by(f64::total_cmp);
     let median = apart[apart.len() / 2].max(1.0);
-    // An instant is known to one step: rounds every 2.5 s are two or three seconds apart.
+    // A time is known only to within a step: rounds every 2.5 s are two or three seconds apart.
     let step_s = period.seconds() / sizes.len() as f64;
     let tolerance = (0.25 * median).max(1.1 * step_s);
     let regular: Vec<f64> =
@@ -149,7 +150,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     Ok(Judgement::found(draft.about(subject)))
 }
 
-/// A job that starts its next round as soon as one is over.
+/// Drafts a finding about a job that starts its next round as soon as one is finished.
 fn without_pause(period: &Period, forced: &Forced<'_>, severity: f64) -> Draft {
     let &Forced { caller, rate, processes } = forced;
     let subject = caller.subject();

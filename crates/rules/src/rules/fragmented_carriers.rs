@@ -1,7 +1,7 @@
-//! BT024: an allocator's carriers are resident and hold few blocks.
+//! BT024: an allocator's carriers are resident but contain few blocks.
 //!
-//! Blocks do not move. After a peak, a few surviving blocks keep whole carriers; where block sizes do not fit the free space, carriers are
-//! never full. The peak size of the blocks distinguishes the two.
+//! Blocks do not move. After a peak, a few surviving blocks keep whole carriers; if block sizes do not fit the free space, carriers are
+//! never full. The peak size of the blocks distinguishes the two cases.
 
 use beamtune_model::memory::{Allocator, Bridge, Carriers, allocators, content};
 use beamtune_model::{
@@ -41,48 +41,48 @@ const SHARE: Threshold = Threshold::new(
     },
 );
 
-/// Carrier utilization from which on carriers are as good as in any allocator.
+/// Carriers with this utilization or above are not reported: no allocator uses them much better.
 const GOOD_UTILIZATION: f64 = 0.75;
 
-/// Less free memory is not worth a change.
+/// Minimum free memory that is reported.
 const MIN_FREE_BYTES: f64 = 32e6;
-/// Less free memory is a notice (judgement).
+/// Minimum free memory for a warning (judgement).
 const MIN_WARNING_BYTES: f64 = 100e6;
 
-/// From this utilization on it is a notice: the VM itself counts such carriers as used. It begins to share carriers of heaps below 45 %, others
-/// below 60 % (erl_alloc.c, ERTS_ALC_DEFAULT_ENABLED_ACUL).
+/// At this utilization or above, a finding is a notice: the VM itself regards such carriers as used. It begins to share carriers of heaps
+/// below 45 %, others below 60 % (erl_alloc.c, ERTS_ALC_DEFAULT_ENABLED_ACUL).
 const HALF_USED: f64 = 0.5;
-/// More free memory is a warning at any utilization (judgement).
+/// More free memory than this is a warning at any utilization (judgement).
 const MAX_NOTICE_BYTES: f64 = 1e9;
 
-/// Blocks have filled the carriers once if their peak was this share of the peak of the carriers …
+/// Blocks once filled the carriers if their peak was at least this share of the peak of the carriers.
 const PEAK_UTILIZATION: f64 = 0.70;
-/// … and the peak is over if they are at most this share of it now.
+/// The peak is over if the blocks are at most this share of it now.
 const AFTER_PEAK_SHARE: f64 = 0.60;
 
-/// Never critical if this share of it is freed with MADV_FREE: the kernel takes it when it needs it.
+/// A finding is never critical if this share of the free memory is freed with MADV_FREE: the kernel takes that memory when it needs it.
 const MOSTLY_LAZY_FREE: f64 = 0.5;
-/// Mentioned from this share on.
+/// Minimum share of memory freed with MADV_FREE that is mentioned.
 const MIN_LAZY_FREE: f64 = 0.1;
 
-/// The smallest largest-multiblock-carrier size that is worth the mapping calls (`+M<S>lmbcs`, in kB).
+/// Smallest maximum size of multiblock carriers that is worth the mapping calls (`+M<S>lmbcs`, in kB).
 const SMALL_CARRIER_KB: f64 = 256.0;
 
-/// Threshold below which blocks of up to 2 MB share carriers (`+M<S>sbct`, in kB).
+/// Singleblock threshold with which blocks of up to 2 MB share carriers (`+M<S>sbct`, in kB).
 const SHARING_SBCT_KB: f64 = 2_048.0;
 
-/// Singleblock carriers that an instance may map as mseg segments (`+M<S>mmsbc`), at most and by default; others come from malloc.
+/// Maximum and default number of singleblock carriers that an instance may map as mseg segments (`+M<S>mmsbc`); others come from malloc.
 const MAX_SINGLEBLOCK: usize = 8_192;
 const DEFAULT_SINGLEBLOCK: usize = 256;
-/// Each is a mapping, of which a process has at most 65,530 (vm.max_map_count): about half of that is for one allocator.
+/// Each of these carriers is a mapping. A process has at most 65,530 mappings (vm.max_map_count); one allocator may use about half of them.
 const MAX_MAPPINGS: usize = 30_000;
 
-/// Utilization below which carriers are shared by all schedulers (`+M<S>acul`, in %) …
+/// Utilization below which all schedulers share a carrier (`+M<S>acul`, in %).
 const SHARED_BELOW: f64 = 80.0;
-/// … and below which they give free pages back (`+M<S>acful`, in %).
+/// Utilization below which a carrier releases free pages (`+M<S>acful`, in %).
 const FREED_BELOW: f64 = 60.0;
 
-/// Strategies that set acul to 0, so that no carrier is given to another instance (run on OTP 25).
+/// Strategies that set acul to 0, so that no carrier moves to another instance (tested on OTP 25).
 const UNSHARED_STRATEGIES: [&str; 3] = ["bf", "aobf", "gf"];
 
 /// Kind of carriers.
@@ -92,19 +92,20 @@ enum Set {
     SingleBlock,
 }
 
+/// Carriers of one kind of an allocator, with low utilization.
 struct Sparse<'a> {
     allocator: &'a Allocator,
     set: Set,
     carriers: Carriers,
     unused: Unused,
-    /// Resident memory of the whole VM that is freed with MADV_FREE and not yet taken. The kernel does not say in which mappings.
+    /// Memory of the whole VM that is freed with MADV_FREE but still resident. The kernel does not say in which mappings it is.
     lazy_free: f64,
-    /// Rows of a walk through the carriers, if one was asked for.
+    /// Rows of a carrier walk, if one was requested.
     walked: Vec<&'a CarrierRow>,
 }
 
 impl Sparse<'_> {
-    /// Whether blocks have filled the carriers once, and most of them are gone.
+    /// Whether blocks once filled the carriers, and most of those blocks are gone.
     fn after_peak(&self) -> bool {
         let (carriers, blocks) = self.allocator.mbcs_largest;
         let now = self.allocator.multiblock().blocks_size as f64;
@@ -118,7 +119,7 @@ impl Sparse<'_> {
         !period.is_imported() || self.set == Set::SingleBlock || self.allocator.mbcs_largest.1 > 0
     }
 
-    /// Whether the peak came and went within the period, so that it is one of many. Only binaries are known well enough.
+    /// Whether the peak began and ended within the period, so that it is one of many. Only binaries are recorded well enough for this.
     fn comes_again(&self, period: &Period) -> bool {
         let binaries =
             period.find(Group::Memory, "", "binary").filter(|_| self.allocator.name == "binary_alloc");
@@ -139,11 +140,11 @@ impl Sparse<'_> {
         beamtune_flags::allocator(&self.allocator.name).map(|known| known.letter)
     }
 
-    /// Estimates the size of the carriers if each had `carrier_bytes` and the same blocks lay in them at random: carriers without a block would
-    /// have been freed. With rows of a walk it is estimated for each row, because some carriers are crowded and others hold a single block.
-    /// Carriers as large as now, or larger, all stay if they hold a block.
+    /// Estimates the size of the carriers if each had `carrier_bytes` and the same blocks were distributed at random: carriers without a
+    /// block would have been freed. With rows of a carrier walk, each row is estimated separately, because some carriers are crowded and
+    /// others hold a single block. Carriers of the present size or larger all stay if they hold a block.
     fn left_with(&self, carrier_bytes: f64) -> f64 {
-        // A present carrier is divided into parts; each block lies in one of them.
+        // A present carrier is divided into parts, and each block is in one of them.
         let left = |carriers: i64, bytes: i64, blocks: i64| {
             let (carriers, bytes) = (carriers.max(1) as f64, bytes as f64);
             let part = (carrier_bytes * carriers / bytes.max(1.0)).min(1.0);
@@ -160,13 +161,13 @@ impl Sparse<'_> {
         self.walked.iter().map(|row| left(row.carriers, row.bytes, blocks(row))).sum()
     }
 
-    /// What smaller carriers would have saved, in bytes.
+    /// Bytes that smaller carriers would have saved.
     fn saved_by_small_carriers(&self) -> f64 {
         let saved = self.left_with(f64::INFINITY) - self.left_with(SMALL_CARRIER_KB * 1024.0);
         saved.clamp(0.0, self.unused.bytes)
     }
 
-    /// Free pages of carriers in the pool, in bytes: each block keeps at most two pages.
+    /// Bytes of free pages in carriers of the pool. Each block keeps at most two pages.
     fn saved_by_pages(&self) -> f64 {
         let pool = self.allocator.pool;
         let kept = 2.0 * memory::PAGE_BYTES * pool.blocks as f64;
@@ -174,7 +175,7 @@ impl Sparse<'_> {
     }
 }
 
-/// Limits the severity where little is free, or carriers are half used.
+/// Limits the severity if little memory is free, or if carriers are half used.
 fn limited(severity: f64, free_bytes: f64, used: f64) -> f64 {
     let is_usual = used >= HALF_USED && free_bytes <= MAX_NOTICE_BYTES;
     if free_bytes < MIN_WARNING_BYTES || is_usual { severity.min(MINOR) } else { severity }
@@ -193,7 +194,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let lazy_free = bridge.total(|mapping| mapping.lazy_free) as f64;
     let blocks = all.iter().fold(0_i64, |sum, allocator| sum.saturating_add(allocator.all().blocks_size));
     let mut drafts = Vec::new();
-    // temp_alloc is empty by its nature, and the literal area is never freed.
+    // temp_alloc is normally empty, and the literal area is never freed.
     for allocator in
         all.iter().filter(|allocator| !matches!(&*allocator.name, "temp_alloc" | "literal_alloc"))
     {
@@ -238,7 +239,7 @@ fn utilization_text(used: f64, carriers: f64) -> String {
     format!("carrier utilization: {:.0} % of {}", used * 100.0, text::bytes(carriers))
 }
 
-/// Judges imported text that has sums over all allocators only.
+/// Evaluates imported text that has only sums over all allocators.
 fn all_together(period: &Period) -> Result<Judgement, Missing> {
     let Some((carriers, Some(blocks))) = beamtune_model::memory::all_together(period) else {
         return Err(period.missing_group(Group::Allocator, "sizes of carriers and blocks"));
@@ -388,14 +389,14 @@ fn remedies(period: &Period, draft: Draft, sparse: &Sparse<'_>) -> Draft {
         )
         .map(|remedy| bytes.into_iter().fold(remedy, Remedy::saving))
     };
-    // A raised sbct is on purpose: too many blocks had carriers of their own (BT045).
+    // A raised sbct is intentional: too many blocks had carriers of their own (BT045).
     let given = view::allocator_flag(&period.facts, letter, "sbct");
     let is_raised = given.is_some_and(|kilobytes| kilobytes > memory::DEFAULT_SBCT_KB);
     let keeps = keeps_carriers(period, letter);
     let usual_free = sparse.carriers.blocks_size as f64 * (1.0 / GOOD_UTILIZATION - 1.0);
     draft
         .but_if(is_raised, "sbct is above its default: larger blocks share carriers, at the price of free space")
-        // Waves of large binaries leave free space between small ones; whether these are large is not known.
+        // Waves of large binaries leave free space between small ones. It is unknown whether these binaries are large.
         .fix_if(sparse.comes_again(period) && !is_raised, || {
             large_apart(Some((sparse.unused.bytes - usual_free).max(0.0)))
         })
@@ -408,7 +409,7 @@ fn remedies(period: &Period, draft: Draft, sparse: &Sparse<'_>) -> Draft {
                 prove,
             ).map(|remedy| remedy.saving(sparse.unused.bytes))
         })
-        // If most processes were just collected, a GC does not help.
+        // A GC does not help if most processes were just collected.
         .fix_if(after_peak && name == "eheap_alloc" && !collected::of_most(period), || {
             remedy::of(
                 period,
@@ -418,7 +419,7 @@ fn remedies(period: &Period, draft: Draft, sparse: &Sparse<'_>) -> Draft {
                 prove,
             ).map(|remedy| remedy.saving(sparse.unused.bytes))
         })
-        // Not for heaps: each GC allocates a new one, so those above 64 kB would be mapped and unmapped all the time.
+        // Not for heaps: each GC allocates a new heap, so heaps above 64 kB would be mapped and unmapped all the time.
         .fix_if(after_peak && !is_raised && name != "eheap_alloc" && sparse.saved_by_small_carriers() >= 0.1 * sparse.unused.bytes, || {
             remedy::of(
                 period,
@@ -463,8 +464,8 @@ fn remedies(period: &Period, draft: Draft, sparse: &Sparse<'_>) -> Draft {
         })
 }
 
-/// The flag whose strategy keeps instances from sharing carriers. The later one of it and `acul` counts: an `acul` after it changes the
-/// strategy (run on OTP 25).
+/// Returns the flag whose strategy keeps instances from sharing carriers. The later one of this flag and `acul` takes effect: an `acul`
+/// after it changes the strategy (tested on OTP 25).
 fn keeps_carriers(period: &Period, letter: char) -> Option<String> {
     let mut keeps = None;
     for setting in beamtune_flags::parse_emu_args(&period.facts.list(facts::EMU_ARGS)?) {

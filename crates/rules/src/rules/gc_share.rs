@@ -1,4 +1,4 @@
-//! BT011: GC takes much of the schedulers' work.
+//! BT011: GC takes a large share of the schedulers' work.
 
 use std::collections::HashMap;
 
@@ -44,32 +44,34 @@ const SHARE: Threshold = Threshold::new(
     },
 );
 
-/// Less GC is not worth a change.
+/// Minimum GC that is reported, in cores.
 const MIN_CORES: f64 = 0.10;
 
-/// Advised first heap, divided by the heap that a process has: room to grow before the next GC.
+/// Advised first heap as a multiple of the heap that a process has: room to grow before the next GC.
 const HEAP_ROOM: f64 = 1.5;
 
-/// From this share of the time of dirty CPU schedulers on, GCs may contend for the shared allocator …
+/// GCs may contend for the shared allocator if they take at least this share of the time of dirty CPU schedulers.
 const MIN_DIRTY_SHARE: f64 = 0.13;
-/// … if at least this many run at the same time on average. (A node hung with 13–36 % of many of them, and one allocator.)
+/// Minimum mean number of dirty CPU schedulers in GC at the same time. (A node with many of them and one allocator hung at 13–36 % GC.)
 const MIN_DIRTY_CORES: f64 = 1.0;
 
-/// Largest first heap advised for all processes of a kind, in words: beyond it live data are the cost, and small processes would take as much.
+/// Largest first heap advised for all processes of a kind, in words. With larger heaps, live data are the cost, and small processes would
+/// take as much memory.
 const MAX_KIND_HEAP_WORDS: i64 = memory::LARGE_HEAP_WORDS;
 
-/// Largest first heap advised for one process, in words: 64 MB. The young heap is allocated in addition to the old one (judgement).
+/// Largest first heap advised for a single process, in words: 64 MB. The young heap is allocated in addition to the old one (judgement).
 const MAX_PROCESS_HEAP_WORDS: i64 = 8 << 20;
 
-/// At this spawn rate (judgement) …
+/// At this spawn rate or above, new processes produce the garbage, unless a process has a larger heap than [`SMALL_HEAP_WORDS`]
+/// (judgement).
 const HIGH_SPAWN_PER_S: f64 = 10.0;
-/// … new processes, rather than one with a smaller heap than this, make the garbage: 256 kB (judgement). In words.
+/// Size of a small heap, in words: 256 kB (judgement).
 const SMALL_HEAP_WORDS: i64 = 32 << 10;
 
-/// From this size on, live data are what a GC copies: 1 MB (judgement). In words.
+/// With a heap of this size or larger, what a GC copies is live data: 1 MB (judgement). In words.
 const LARGE_HEAP_WORDS: i64 = 128 << 10;
 
-/// First heap advised where many small heaps are collected, in words: 20 kB.
+/// First heap advised if many small heaps are collected, in words: 20 kB.
 const FIRST_HEAP_WORDS: i64 = 2_586;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
@@ -91,7 +93,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     }
     let Some(severity) = SHARE.of(period).severity(share) else { return Ok(Judgement::Healthy(sentence)) };
     let culprit = Culprit::of(period);
-    // Processes at priority low use spare CPU time.
+    // Processes at priority low use only spare CPU time.
     let small = view::is_little_cpu(period, gc) || culprit.is_of_low_priority();
 
     let forced = Forced::of(period);
@@ -153,7 +155,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         draft
     };
 
-    // GC threads hold their allocator even while off-CPU.
+    // Threads in GC hold their allocator even while off-CPU.
     let by_clock = view::states(period, &[kind::DIRTY_CPU]).map_or(0.0, |states| states.gc());
     let may_contend = by_clock >= MIN_DIRTY_CORES
         && dirty_schedulers(period).is_some_and(|threads| by_clock >= MIN_DIRTY_SHARE * threads)
@@ -206,7 +208,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 "GC rate and GC share under the same load",
             )
         })
-        // A heap full of messages says nothing about the heap that it needs.
+        // A heap full of messages does not show how much heap the process needs.
         .fix_if(!has_queue && !hibernates, || {
             let words = (culprit.heap_words()? as f64 * HEAP_ROOM) as i64;
             let max = if culprit.kind.is_some() { MAX_KIND_HEAP_WORDS } else { MAX_PROCESS_HEAP_WORDS };
@@ -240,7 +242,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     ))
 }
 
-/// The function or module in which most of the garbage is made, if there is one.
+/// The function or module that produces most of the garbage, if there is one.
 fn allocating_code(period: &Period) -> Option<String> {
     let hot = HotCode::of(period).ok().flatten().filter(HotCode::allocates)?;
     match hot.what {
@@ -249,7 +251,7 @@ fn allocating_code(period: &Period) -> Option<String> {
     }
 }
 
-/// Median heap of the processes that work.
+/// Median heap size of the processes that do work.
 fn busy_heap_words(period: &Period) -> Option<i64> {
     let busy = period.processes.iter().filter(|process| process.reductions > 0);
     let rows = busy.filter_map(|process| process.row.as_ref());
@@ -261,7 +263,7 @@ fn median(mut numbers: Vec<i64>) -> Option<i64> {
     numbers.get(numbers.len() / 2).copied()
 }
 
-/// How to make less work for GC: with large heaps what it copies is live, with small ones it comes often.
+/// How to reduce the work of GC. With large heaps, most of what a GC copies is live; with small heaps, GCs are frequent.
 fn less_garbage(heap_words: Option<i64>, code: Option<&str>) -> String {
     let place = code.map_or_else(|| "per message".to_owned(), |code| format!("in {code}"));
     match heap_words {
@@ -274,13 +276,13 @@ fn less_garbage(heap_words: Option<i64>, code: Option<&str>) -> String {
     }
 }
 
-/// Whether a low `fullsweep_after` is the node's own, and no option of the process.
+/// Whether a low `fullsweep_after` is a setting of the node, not an option of the process.
 fn is_fullsweep_of_node(period: &Period, culprit: &Culprit<'_>) -> bool {
     culprit.fullsweep_after().is_some()
         && culprit.fullsweep_after() == period.facts.number(facts::FULLSWEEP_AFTER)
 }
 
-/// Dirty CPU schedulers online; all of them where that is not known.
+/// Number of dirty CPU schedulers online, or of all if that is unknown.
 fn dirty_schedulers(period: &Period) -> Option<f64> {
     let count = |fact| period.facts.number(fact);
     let threads = count(facts::DIRTY_CPU_SCHEDULERS_ONLINE).or_else(|| count(facts::DIRTY_CPU_SCHEDULERS))?;
@@ -297,11 +299,11 @@ fn own_allocators(period: &Period) -> Option<Remedy> {
     )
 }
 
-/// The processes that make most of the garbage: by samples in GC, else by heap size × reductions.
+/// The processes that produce most of the garbage: by samples in GC, else by heap size × reductions.
 struct Culprit<'a> {
-    /// What several processes of one kind were started with.
+    /// Initial call of several processes of one kind.
     kind: Option<&'a str>,
-    /// One process, or those of the kind; empty if none dominates.
+    /// A single process, or the processes of the kind; empty if none dominates.
     processes: Vec<&'a ProcessUse>,
     /// Whether they were sampled in GC.
     is_sampled: bool,
@@ -340,7 +342,7 @@ impl<'a> Culprit<'a> {
         )
     }
 
-    /// The processes of a kind, or the one that is registered under this name.
+    /// Returns the processes of a kind, or the process that is registered under this name.
     fn sampled(period: &'a Period, kind: Option<&'a str>) -> Self {
         let row_of = |process: &'a ProcessUse| process.row.as_ref();
         let named = period
@@ -366,7 +368,7 @@ impl<'a> Culprit<'a> {
         self.processes.first().copied().filter(|_| self.kind.is_none())
     }
 
-    /// Pid or kind, heap, and a low `fullsweep_after`.
+    /// Describes pid, heap, and a low `fullsweep_after`.
     fn detail(&self) -> String {
         let subject = self.one().map(ProcessUse::subject);
         let pid = subject.as_ref().map(|subject| text::pid(subject).to_owned()).filter(|pid| !pid.is_empty());
@@ -383,7 +385,7 @@ impl<'a> Culprit<'a> {
         self.kind.map(Subject::kind).or_else(|| Some(self.one()?.subject()))
     }
 
-    /// Where to put a spawn option.
+    /// Says where to set a spawn option.
     fn place(&self) -> String {
         self.kind.map_or_else(
             || {
@@ -403,7 +405,7 @@ impl<'a> Culprit<'a> {
         self.processes.iter().filter_map(|process| process.row.as_ref())
     }
 
-    /// Median heap.
+    /// Median heap size, in words.
     fn heap_words(&self) -> Option<i64> {
         median(self.rows().filter_map(|row| row.total_heap_words).collect())
     }
@@ -413,7 +415,7 @@ impl<'a> Culprit<'a> {
         self.rows().filter_map(|row| row.fullsweep_after).min()
     }
 
-    /// Whether most of them were hibernated when sampled, though they work.
+    /// Whether most of them were hibernated when sampled, although they work.
     fn hibernates(&self) -> bool {
         let hibernating = self.rows().filter(|row| memory::hibernates(row)).count();
         self.is_known() && 2 * hibernating > self.rows().count()

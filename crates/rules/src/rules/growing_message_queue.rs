@@ -41,21 +41,21 @@ const LENGTH: Threshold = Threshold::new(
     },
 );
 
-/// Growth within the period that matters, as a share of the final queue length …
+/// Minimum growth within the period, as a share of the final queue length.
 const MIN_GROWTH: f64 = 0.10;
-/// … or in messages, for very long queues.
+/// Growth in messages that suffices for very long queues.
 const MIN_GROWTH_MESSAGES: f64 = 1_000.0;
 
-/// A queue below this share of its maximum was emptied within the period, and does not count as growing.
+/// A queue below this share of its maximum was emptied within the period, and is not growing.
 const MIN_SHARE_OF_MAX: f64 = 0.5;
 
-/// Rounds through all processes after which the longest queue is known, where a round takes several samples.
+/// Number of scans of all processes after which the longest queue is known, if a scan takes several samples.
 const MIN_ROUNDS: u32 = 3;
 
 /// A queue of this length is a warning even if it does not grow: it takes memory, and each GC of its process scans or copies it.
 const LONG: f64 = 100_000.0;
 
-/// Lowest severity of a growing queue, whatever its length (judgement).
+/// Minimum severity of a growing queue, whatever its length (judgement).
 const GROWING: f64 = WARNING + 5.0;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
@@ -68,7 +68,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         let is_at_its_end = last >= MIN_SHARE_OF_MAX * process.queue_max as f64;
         match trend(&points).filter(|trend| is_at_its_end && grows(trend, &points)) {
             Some(trend) => drafts.push(growing(period, process, severity.max(GROWING), last, &trend)),
-            // A process that empties its queue from time to time has a long one in between.
+            // A process that empties its queue from time to time has a long queue in between.
             None if last < LONG && view::is_emptied_again(process) => {}
             None => drafts.push(
                 steady(period, process, if last >= LONG { severity.max(GROWING) } else { severity }, last)
@@ -94,13 +94,14 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     Ok(Judgement::found_or_healthy(drafts, sentence))
 }
 
-/// Whether the growth is significant and large enough. A queue that rises and falls does not count.
+/// Whether the growth is significant and large enough. A queue that rises and falls does not grow.
 fn grows(trend: &Trend, points: &[(f64, f64)]) -> bool {
     let (Some(first), Some(last)) = (points.first(), points.last()) else { return false };
     let grown = trend.slope * (last.0 - first.0);
     trend.p < 0.01 && trend.low > 0.0 && grown >= MIN_GROWTH_MESSAGES.min(MIN_GROWTH * last.1)
 }
 
+/// Drafts a finding about a queue that grows.
 fn growing(period: &Period, process: &ProcessUse, severity: f64, last: f64, trend: &Trend) -> Draft {
     let subject = process.subject();
     let wait = QueueWait::of(period, process);
@@ -129,7 +130,7 @@ fn growing(period: &Period, process: &ProcessUse, severity: f64, last: f64, tren
         Some(wait) => advise_waiting(draft, period, wait, is_own),
         None => advise_busy(draft, period, is_own),
     };
-    // GC does not take the time of a process that waits.
+    // A process that waits does not lose its time to GC.
     draft.fix_if(is_own && wait.is_none() && process.row.as_ref().is_some_and(is_on_heap), || {
         off_heap(
             period,
@@ -139,7 +140,7 @@ fn growing(period: &Period, process: &ProcessUse, severity: f64, last: f64, tren
     })
 }
 
-/// Processes that wait for its replies. Who sends without waiting is not recorded.
+/// Describes the processes that wait for its replies. Senders that do not wait are not recorded.
 fn callers(period: &Period, process: &ProcessUse) -> String {
     let holds = blocking::holds(period).unwrap_or_default();
     let hold = holds.iter().find(|hold| hold.process.is_some_and(|server| server.pid == process.pid));
@@ -150,7 +151,8 @@ fn callers(period: &Period, process: &ProcessUse) -> String {
     })
 }
 
-/// When its messages will have used up the memory that is left, if that is soon. Binaries that they refer to may make it sooner.
+/// Describes when the messages of the process will use up the remaining memory, if that is soon. Binaries that they refer to may make it
+/// sooner.
 fn time_left(period: &Period, process: &ProcessUse, per_second: f64) -> String {
     let weighed = period.messages.to.iter().filter(|(pid, _)| *pid == process.pid);
     let (messages, bytes) = weighed.fold((0, 0), |(messages, bytes), (_, size)| {
@@ -171,7 +173,8 @@ fn time_left(period: &Period, process: &ProcessUse, per_second: f64) -> String {
 
 const BOUNDED: &str = "the queue stays bounded under the same load";
 
-/// Callers would wait for the same as the process, and so would the processes that they serve.
+/// Adds remedies for a process that waits. Calls instead of casts do not help: callers would wait for the same thing, and so would the
+/// processes that they serve.
 fn advise_waiting(draft: Draft, period: &Period, wait: &QueueWait, is_own: bool) -> Draft {
     let place = &wait.place;
     let limit = || {
@@ -218,6 +221,7 @@ fn advise_waiting(draft: Draft, period: &Period, wait: &QueueWait, is_own: bool)
     }
 }
 
+/// Adds remedies for a process that works all the time.
 fn advise_busy(draft: Draft, period: &Period, is_own: bool) -> Draft {
     draft
         .fix(remedy::of(
@@ -238,8 +242,9 @@ fn advise_busy(draft: Draft, period: &Period, is_own: bool) -> Draft {
         })
 }
 
+/// Drafts a finding about a long queue that does not grow.
 fn steady(period: &Period, process: &ProcessUse, severity: f64, last: f64) -> Draft {
-    // A queue is recorded only while it is among the longest and its process answers.
+    // A queue is recorded only while it is among the longest, and while its process answers.
     let is_known = process.queue.points().len() >= MIN_POINTS;
     let subject = process.subject();
     let messages = text::counted(last, "message", "messages");

@@ -1,4 +1,4 @@
-//! BT085: one process does ever more work under a constant load.
+//! BT085: the work of one process keeps growing under a constant load.
 
 use beamtune_model::{
     Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Threshold, Unit, metrics,
@@ -38,22 +38,22 @@ const RISE: Threshold = Threshold::new(
     },
 );
 
-/// Share of all reductions from which on a process dominates the node (judgement).
+/// A process with at least this share of all reductions dominates the node (judgement).
 const MIN_SHARE: f64 = 0.25;
 
-/// Less work does no harm yet (judgement).
+/// Minimum work of the process, in cores: less does no harm yet (judgement).
 const MIN_CORES: f64 = 0.1;
 
-/// Lower end of the slope's interval, as a share of the slope: a wider interval is noise (judgement).
+/// Minimum of the slope's lower bound, as a share of the slope. A wider interval is noise (judgement).
 const MIN_LOW: f64 = 0.5;
 
-/// If port input grows at this share of the pace, the load grows (judgement).
+/// If port input grows by at least this share of the growth of the work, the load grows (judgement).
 const LOAD_PACE: f64 = 0.5;
 
 /// A process whose work grows.
 struct Growing<'p> {
     process: &'p ProcessUse,
-    /// Of its reductions per second.
+    /// Trend of its reductions per second.
     trend: Trend,
     /// Growth over the samples, as a share of the median.
     rise: f64,

@@ -1,4 +1,4 @@
-//! BT067: heap settings, of the VM or of one kind of processes, cost CPU time or memory.
+//! BT067: heap settings of the VM, or of one kind of processes, cost CPU time or memory.
 
 use beamtune_model::{
     Account, Code, Cost, Evidence, Group, Missing, Period, ProcessRow, Rank, Scale, Subject, Threshold, Unit,
@@ -44,10 +44,10 @@ const FIRST_HEAPS: Threshold = Threshold::new(
     Scale { notice: 0.10, warning: 0.30, critical: 0.80, source: "judgement: less would hardly be missed" },
 );
 
-/// A fullsweep of a smaller heap costs next to nothing (judgement: 0.5 MB are copied in about 100 µs).
+/// A fullsweep of a smaller heap costs next to nothing (judgement: copying 0.5 MB takes about 100 µs).
 const MIN_SWEPT_WORDS: i64 = 65_536;
 
-/// Less memory in minimum heaps is not worth a finding (judgement).
+/// Minimum memory in minimum heaps that is reported (judgement).
 const MIN_BYTES: f64 = 100e6;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
@@ -64,7 +64,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     ))
 }
 
-/// A low VM-wide fullsweep_after.
+/// Drafts a finding about a low VM-wide fullsweep_after.
 fn full_sweeps(period: &Period, after: i64) -> Option<Draft> {
     let rows = || period.processes.iter().filter_map(|process| process.row.as_ref());
     let heaps: Vec<i64> = rows()
@@ -111,19 +111,20 @@ fn full_sweeps(period: &Period, after: i64) -> Option<Draft> {
     )
 }
 
-/// Number and share of the processes with most memory that must be of one kind and have the setting (judgement).
+/// Minimum number, and minimum share, of the largest processes that are of one kind and have the setting (judgement).
 const MIN_KIND_ROWS: usize = 10;
 const MIN_KIND_SHARE: f64 = 0.5;
 
-/// A first heap counts as set on purpose from this multiple of the VM's default on, and from 32 kB on (judgement).
+/// A first heap is regarded as intentional if it is at least this multiple of the VM's default, and at least [`MIN_FIRST_WORDS`]
+/// (judgement).
 const MIN_KIND_FACTOR: i64 = 10;
 const MIN_FIRST_WORDS: i64 = 4_096;
 
-/// A young and an old heap together may be this multiple of the first heap without having grown, because a GC copies into a second heap of the
-/// same size (judgement).
+/// Young and old heap together may reach this multiple of the first heap without having grown (judgement). A GC copies into a second heap
+/// of the same size.
 const MAX_UNGROWN: i64 = 4;
 
-/// A large min_heap_size that processes of one kind are started with.
+/// Drafts a finding about a large min_heap_size with which processes of one kind are started.
 fn first_heaps_of_kind(period: &Period, default: i64) -> Option<Draft> {
     let largest: Vec<&ProcessRow> = period
         .processes
@@ -134,7 +135,7 @@ fn first_heaps_of_kind(period: &Period, default: i64) -> Option<Draft> {
     let is_large = |words: i64| words >= MIN_KIND_FACTOR * default && words >= MIN_FIRST_WORDS;
     let given = largest.iter().filter_map(|row| {
         let words = row.min_heap_words.filter(|words| is_large(*words))?;
-        // A heap that has grown beyond it would be as large without it.
+        // A heap that has grown beyond the setting would be as large without it.
         row.total_heap_words.filter(|total| *total <= MAX_UNGROWN * words)?;
         Some(((row.initial_call.as_deref()?, words), 1))
     });
@@ -145,7 +146,7 @@ fn first_heaps_of_kind(period: &Period, default: i64) -> Option<Draft> {
     let memory = |kind: &str| Some(period.find(Group::Memory, "", kind)?.last.value as f64);
     let (heaps, used) = (memory("processes")?, memory("total")?);
     let each = words as f64 * memory::WORD_BYTES;
-    // Their number is not recorded: at most as many as process memory has room for.
+    // The number of such processes is not recorded. It is at most the number that fits into process memory.
     let processes = period.stat(&metrics::PROCESS_COUNT, "").ok()?.mean().min(heaps / each);
     let bytes = processes * (words - default).max(0) as f64 * memory::WORD_BYTES;
     let share = bytes / used.max(1.0);
@@ -181,7 +182,7 @@ fn first_heaps_of_kind(period: &Period, default: i64) -> Option<Draft> {
     Some(draft)
 }
 
-/// A large VM-wide min_heap_size.
+/// Drafts a finding about a large VM-wide min_heap_size.
 fn first_heaps(period: &Period, words: i64) -> Option<Draft> {
     let processes = period.stat(&metrics::PROCESS_COUNT, "").ok()?.mean();
     let used = period.find(Group::Memory, "", "total")?.last.value as f64;
@@ -202,7 +203,7 @@ fn first_heaps(period: &Period, words: i64) -> Option<Draft> {
         .detail(format!("default {DEFAULT_FIRST_HEAP_WORDS} words"))
         .about(Subject::Flag { name: "+hms".to_owned() })
         .costs(Cost::MemoryBytes(bytes))
-        // Heaps may have grown without it.
+        // Heaps may have grown without the setting.
         .inferred_if(true)
         .because(Evidence::number("min_heap_size", words as f64 * memory::WORD_BYTES, Unit::Bytes))
         .because(Evidence::number("processes", processes, Unit::Count))

@@ -1,7 +1,7 @@
-//! BT078: processes hibernate again and again, and the GC for it takes much of the CPU.
+//! BT078: processes hibernate too often, and the GC that this causes takes much of the CPU.
 //!
-//! Hibernation is a fullsweep into a heap without free space. Processes that stay hibernated are healthy; hibernating for each message is
-//! expensive.
+//! Hibernation is a fullsweep into a heap without free space. Processes that stay hibernated are healthy, but hibernating for each message
+//! is expensive.
 
 use beamtune_model::{
     Account, Code, Confidence, Cost, Evidence, Missing, Period, Scale, Signal, Subject, Threshold, Unit, Use,
@@ -40,10 +40,10 @@ const SHARE: Threshold = Threshold::new(
     },
 );
 
-/// Less GC is not worth a change (judgement, as in gc-share).
+/// Minimum GC that is reported, in cores (judgement, as in gc-share).
 const MIN_CORES: f64 = 0.10;
 
-/// Kinds of processes named in a finding.
+/// Maximum number of kinds of processes that a finding names.
 const MAX_KINDS: usize = 3;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
@@ -53,7 +53,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     if collecting.gc < MIN_CORES {
         return healthy(format!("GC: {:.2} cores", collecting.gc));
     }
-    // A busy node without samples of running processes: an older recording.
+    // A busy node without samples of running processes comes from an older recording.
     if period.work_samples.is_empty() {
         return Err(Missing {
             what: "stacks of running processes".to_owned(),

@@ -1,7 +1,7 @@
 //! BT073: the function that takes most of the CPU time.
 //!
-//! Only its author knows whether that is useful work. It explains other findings where the CPU does not suffice, or where most of the garbage is
-//! made there.
+//! Only the author of that function knows whether it is useful work. The finding explains other findings if the CPU does not suffice, or if
+//! most of the garbage is produced there.
 
 use beamtune_model::{
     Account, Code, Confidence, Cost, Evidence, Missing, Period, Signal, Subject, Unit, Use, metrics,
@@ -30,28 +30,29 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// A smaller share of the CPU that the node may use passes, unless it is [`MAX_PASSED_CORES`] or more (judgement).
+/// Code with a smaller share of the CPU that the node may use is not reported, unless it uses at least [`MAX_PASSED_CORES`] (judgement).
 const MIN_SHARE: f64 = 0.15;
 
-/// About what one process can use (judgement).
+/// CPU use that is always reported: about what one process can use (judgement).
 const MAX_PASSED_CORES: f64 = 0.7;
 
-/// Less passes on any node (judgement).
+/// Minimum CPU use that is reported on any node, in cores (judgement).
 const MIN_CORES: f64 = 0.1;
 
-/// Share of run-queue delay from which on the CPU is what schedulers used and waited for (judgement, as in cpu-starved).
+/// If run-queue delay has at least this share, the CPU that schedulers used and waited for is taken as the CPU of the node (judgement, as
+/// in cpu-starved).
 const STARVED_SHARE: f64 = 0.15;
 
 /// Kinds of processes with a smaller share of the samples are not named (judgement).
 const MIN_KIND_SHARE: f64 = 0.1;
 
-/// From this share of the samples on, a known function or library is what takes the CPU time (judgement).
+/// A known function or library with at least this share of the samples is what takes the CPU time (judgement).
 const NEARLY_ALL: f64 = 0.7;
 
-/// The known function or library is in the title only if that is not longer, in characters.
+/// Maximum length of a title that names the known function or library, in characters.
 const MAX_TITLE: usize = 72;
 
-/// Kinds of processes, never-waiting processes, and functions or modules that are named.
+/// Maximum number of kinds of processes, never-waiting processes, and functions or modules that are named.
 const MAX_KINDS: usize = 3;
 const MAX_PROCESSES: usize = 5;
 const MAX_FOREMOST: usize = 5;
@@ -72,7 +73,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     if used < min_cores {
         return Ok(Judgement::Healthy(format!("Erlang code and GC: {used:.2} of {capacity:.2} cores")));
     }
-    // A busy node without samples of running processes: an older recording.
+    // A busy node without samples of running processes comes from an older recording.
     if period.work_samples.is_empty() {
         return Err(Missing {
             what: "stacks of running processes".to_owned(),
@@ -161,7 +162,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         row.initial_call.as_deref().map(|call| Signal::RunBy(Subject::kind(call)))
     });
     let started: Vec<Signal> = started.collect();
-    // Nothing known says that it costs too much.
+    // Nothing indicates that this code costs too much.
     let is_own_work = hot.known.is_none() && hot.library.is_none();
     let draft = Draft::new(MINOR, title)
         .detail(&titles)
@@ -244,12 +245,13 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     Ok(Judgement::found(draft))
 }
 
-/// Whether a known function or library has nearly all of its samples.
+/// Whether a known function or library has nearly all samples of this code.
 fn is_nearly_all(part: &Part, hot: &HotCode) -> bool {
     part.samples as f64 >= NEARLY_ALL * hot.samples.0 as f64
 }
 
-/// What to do, its source, and whether it is about logging: for the known function or library, and for the rest unless that is little.
+/// Advice, its source, and whether it is about logging: for the known function or library, and for the remaining code unless that is
+/// little.
 fn advice(hot: &HotCode, name: &str) -> Vec<(String, Option<&'static str>, bool)> {
     let mut advice: Vec<(String, Option<&'static str>, bool)> = Vec::new();
     if let Some(part) = &hot.known {
@@ -276,7 +278,7 @@ fn advice(hot: &HotCode, name: &str) -> Vec<(String, Option<&'static str>, bool)
     advice
 }
 
-/// Functions, callers or modules with most samples.
+/// The functions, callers or modules with the most samples.
 fn foremost(hot: &HotCode) -> Option<Evidence> {
     let what = match hot.what {
         What::Module(_) => "functions (samples)",
@@ -286,7 +288,7 @@ fn foremost(hot: &HotCode) -> Option<Evidence> {
     (!hot.foremost.is_empty()).then(|| Evidence::text(what, listed(&hot.foremost, MAX_FOREMOST)))
 }
 
-/// Kinds of processes that run it.
+/// The kinds of processes that run the code.
 fn kinds(hot: &HotCode) -> Option<Evidence> {
     let what = "processes (samples)";
     (!hot.kinds.is_empty()).then(|| Evidence::text(what, listed(&hot.kinds, MAX_KINDS)))

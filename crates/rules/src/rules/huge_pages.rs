@@ -1,7 +1,7 @@
 //! BT020: transparent huge pages keep memory resident that the VM does not use.
 //!
-//! With `always` the kernel backs 2 MB of a carrier as soon as one byte is touched, and khugepaged joins small pages later. Memory that the VM
-//! frees within a huge page stays resident.
+//! With `always`, the kernel backs 2 MB of a carrier as soon as one byte is touched, and khugepaged merges small pages later. Memory that
+//! the VM frees within a huge page stays resident.
 
 use beamtune_model::{
     Account, Code, Confidence, Cost, Evidence, Group, Missing, Period, Scale, Threshold, Unit, facts, metrics,
@@ -35,10 +35,10 @@ const UNUSED: Threshold = Threshold::new(
     },
 );
 
-/// Less is not worth a change of the host.
+/// Minimum unused memory that is worth a change of the host.
 const MIN_BYTES: f64 = 256.0 * (1 << 20) as f64;
 
-/// Memory in huge pages, as a share of the unused memory that they are blamed for, at least.
+/// Minimum memory in huge pages, as a share of the unused memory that is attributed to them.
 const MIN_HUGE_SHARE: f64 = 0.5;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {

@@ -1,4 +1,4 @@
-//! BT031: idle or nearly idle processes keep large heaps, which grew for work that is over. Without work there is no GC.
+//! BT031: idle or nearly idle processes keep large heaps that earlier work needed. Without work there is no GC.
 
 use beamtune_model::{
     Account, Code, Cost, Evidence, Group, Missing, Period, ProcessRow, ProcessUse, Rank, Remedy, Scale,
@@ -31,13 +31,14 @@ const SHARE: Threshold = Threshold::new(
     Scale { notice: 0.10, warning: 0.25, critical: 0.75, source: "judgement" },
 );
 
-/// A smaller heap is not worth a change.
+/// Minimum size of a heap that is worth a change.
 const MIN_HEAP_BYTES: i64 = 4_000_000;
 
-/// Nearly idle processes of one kind that must have large heaps: a single one most likely keeps data that it is asked for (judgement).
+/// Minimum number of nearly idle processes of one kind with large heaps. A single one most likely keeps data that others ask it for
+/// (judgement).
 const MIN_ALIKE: usize = 3;
 
-/// Less in all of them together is not worth a change.
+/// Minimum size of all these heaps together that is worth a change.
 const MIN_TOTAL_BYTES: f64 = 48e6;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
@@ -49,7 +50,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .filter_map(|process| Some((process, process.row.as_ref()?)))
         .filter(|(process, row)| {
             let waits = row.status.as_deref().is_none_or(|status| status == "waiting");
-            // Queued messages are BT006's, and may be what the heap holds.
+            // Queued messages are the subject of BT006, and may be what the heap contains.
             let works =
                 !memory::is_idle(period, process) && !memory::hardly_works(period, process, row.memory_bytes);
             let quiet = !works && row.queue == 0 && waits;
@@ -64,7 +65,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             || all.iter().filter(|(other, _)| is_alike(other, row)).count() >= MIN_ALIKE
     });
     idle.sort_by_key(|(_, row)| std::cmp::Reverse(row.memory_bytes));
-    // A GC that was asked for has measured the garbage, which replaces the estimate.
+    // A requested GC has measured the garbage; that replaces the estimate.
     let measured: Vec<(Measured, &ProcessUse)> = idle
         .iter()
         .filter_map(|(process, _)| Some((collected::of_process(period, process)?, *process)))
@@ -95,12 +96,12 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 .filter(|row| row.minor_gcs == Some(0)),
         )
     };
-    // The largest processes have rows. Of the others only the sum is known, and they need not be like these.
+    // The largest processes have rows. Of the others, only the sum is known, and they may differ.
     let large = period.processes.iter().filter_map(|process| process.row.as_ref());
     let all_large = bytes_of(large.filter(|row| row.ranks.contains(&Rank::Memory)));
     let all = period.find(Group::Memory, "", "processes").map_or(0.0, |stat| stat.last.value as f64);
     let with_others = all * sampled_bytes / all_large.max(1.0);
-    // A process that is asked now and then may keep the data of its answers.
+    // A process that is called now and then may keep the data of its replies.
     let asked = idle.iter().filter(|(process, _)| !memory::is_idle(period, process));
     let asked = if is_measured { 0.0 } else { bytes_of(asked.map(|(_, row)| *row)) };
     let severity_of = |bytes: f64| SHARE.of(period).severity(bytes / resident.max(1.0));
@@ -149,9 +150,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 ),
             })
             .about(subject)
-            // How much of it is garbage is not visible from outside.
+            // It is not visible from outside how much of it is garbage.
             .inferred_if(!is_measured)
-            // A process of the same kind kept its heap when it was collected.
+            // A process of the same kind kept its heap in a GC.
             .guess_if(measured.iter().any(|(measured, of)| measured.is_little() && is_alike(of, row)))
             .costs(Cost::MemoryBytes(sampled_bytes))
             .because(
@@ -215,6 +216,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     ))
 }
 
+/// Whether a process is of the same kind as another one, by its initial call.
 fn is_alike(process: &ProcessUse, row: &ProcessRow) -> bool {
     process
         .row
@@ -222,6 +224,7 @@ fn is_alike(process: &ProcessUse, row: &ProcessRow) -> bool {
         .is_some_and(|other| other.initial_call.is_some() && other.initial_call == row.initial_call)
 }
 
+/// Sum of the memory of processes, in bytes.
 fn bytes_of<'r>(rows: impl Iterator<Item = &'r ProcessRow>) -> f64 {
     rows.fold(0.0, |sum, row| sum + row.memory_bytes as f64)
 }

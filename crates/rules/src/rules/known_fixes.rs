@@ -1,6 +1,6 @@
-//! BT051: the VM has a defect that a later version fixes, and the node shows it or has the conditions for it.
+//! BT051: the VM has a bug that a later version fixes, and the node shows it or meets the conditions for it.
 //!
-//! A defect that is only possible is latent: it is listed in a section of its own and needs no action.
+//! A bug that is only possible is latent: it is listed in a separate section and needs no action.
 
 use std::collections::BTreeSet;
 
@@ -24,19 +24,19 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// Severity of a sign that the node shows: a warning and never more, because it may have another cause.
+/// Severity of bugs whose effect the node shows: a warning at most, because the effect may have another cause.
 const SHOWN: f64 = 30.0;
-/// Severity of a defect that the node only has the conditions for.
+/// Severity of bugs for which the node only meets the conditions.
 const POSSIBLE: f64 = 10.0;
 
-/// Minimum versions of these branches, whatever they fix: earlier ones corrupt memory when they build binaries (OTP-19462), and those of ERTS
-/// 13 and 14 with the fixes for signals to dirty processes could crash by them (OTP-18957).
+/// Minimum versions of these branches, regardless of the bugs found. Earlier ones corrupt memory when they build binaries (OTP-19462).
+/// Those of ERTS 13 and 14 with the fixes for signals to dirty processes could crash because of these fixes (OTP-18957).
 const MIN_VERSIONS: &[&str] = &["13.2.2.13", "14.2.5.7", "15.2.2"];
 
 /// OTP release minus ERTS release: ERTS 13 is OTP 25.
 const OTP_MINUS_ERTS: u32 = 12;
 
-/// Versions of ERTS with the OTP that they came with, by rising versions (otp_versions.table of erlang/otp).
+/// Versions of ERTS, with the OTP version that contains each, ascending (otp_versions.table of erlang/otp).
 const RELEASES: &[(&str, &str)] = &[
     ("12.3.2.9", "24.3.4.9"),
     ("13.0", "25.0"),
@@ -115,10 +115,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     Ok(Judgement::Found(drafts))
 }
 
-/// A defect, the version that fixes it, and its sign.
+/// A bug, the version that fixes it, and its sign.
 type Defect = (&'static Fix, &'static str, Sign);
 
-/// The version that fixes all defects found.
+/// The version that fixes all bugs found.
 struct Advice<'a> {
     /// The node's version.
     erts: &'a str,
@@ -126,15 +126,15 @@ struct Advice<'a> {
     enough: &'static str,
     /// The minimum version of its branch, if that is later.
     min_version: Option<&'static str>,
-    /// Its OTP release.
+    /// The OTP release of that version.
     release: u32,
-    /// Number of defects of the node's version, possible on this node or not.
+    /// Number of bugs in the node's version, possible on this node or not.
     lacks: usize,
     node: &'a Period,
 }
 
 impl Advice<'_> {
-    /// Defects that the node shows.
+    /// Drafts a finding about bugs whose effect the node shows.
     fn shown(&self, defects: &[Defect]) -> Draft {
         let count = match defects.len() {
             1 => "Known defect".to_owned(),
@@ -152,7 +152,7 @@ impl Advice<'_> {
         self.complete(draft, defects)
     }
 
-    /// Defects that the node only has the conditions for.
+    /// Drafts a finding about bugs for which the node only meets the conditions.
     fn possible(&self, defects: &[Defect]) -> Draft {
         let (first, more) = match defects {
             [] => ("", String::new()),
@@ -168,7 +168,7 @@ impl Advice<'_> {
         self.complete(draft.latent(), defects)
     }
 
-    /// The version to upgrade to, with the release of OTP that has it.
+    /// The version to upgrade to, with the OTP version that contains it.
     fn target(&self) -> String {
         let target = self.min_version.unwrap_or(self.enough);
         let parsed = OtpVersion::parse(target);
@@ -184,6 +184,7 @@ impl Advice<'_> {
         }
     }
 
+    /// Adds the bugs as evidence, and the upgrade as the remedy.
     fn complete(&self, mut draft: Draft, defects: &[Defect]) -> Draft {
         draft = draft.about(Subject::Emulator { name: format!("ERTS {}", self.erts) });
         for (fix, until, sign) in defects {
@@ -215,7 +216,7 @@ impl Advice<'_> {
     }
 }
 
-/// Flags of the node that a release refuses or ignores.
+/// Flags of the node that the given release refuses or ignores.
 fn refused(period: &Period, release: u32) -> Vec<String> {
     let Some(now) = period.facts.otp_release() else { return Vec::new() };
     let gone: BTreeSet<&str> = beamtune_flags::changes(now, release)

@@ -11,7 +11,7 @@ fn invalid(text: &str) -> String {
     parse("my.toml", text).expect_err(text).to_string()
 }
 
-/// Source files below a folder.
+/// Returns the source files below a folder.
 fn sources(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
     let below = |path: PathBuf| if path.is_dir() { sources(&path) } else { vec![path] };
@@ -32,21 +32,21 @@ fn every_threshold_in_the_source_is_listed_once_and_belongs_to_a_rule() {
         assert_eq!(
             bare,
             None,
-            "{}: give it a name (Threshold::new), so that it can be changed",
+            "{}: a threshold needs a name (Threshold::new), so that users can change it",
             path.display()
         );
         for (index, _) in text.match_indices("Threshold::new(") {
             let name = text[index..].split('"').nth(1).expect("a name").to_owned();
-            assert!(written.insert(name.clone()), "{name} is in two places");
+            assert!(written.insert(name.clone()), "{name} is defined twice");
         }
     }
     let listed: Vec<_> = all().iter().map(|(threshold, _)| threshold.name.to_owned()).collect();
-    assert_eq!(listed.iter().cloned().collect::<BTreeSet<_>>(), written, "listed in Rule::thresholds");
+    assert_eq!(listed.iter().cloned().collect::<BTreeSet<_>>(), written, "each is listed in Rule::thresholds");
     assert_eq!(listed.len(), written.len());
 }
 
 #[test]
-fn names_are_keys_of_toml_and_each_section_occurs_once() {
+fn names_are_toml_keys_and_each_section_occurs_once() {
     let mut sections = Vec::new();
     for (threshold, rules) in all() {
         let (section, key) = split(threshold.name);
@@ -62,7 +62,7 @@ fn names_are_keys_of_toml_and_each_section_occurs_once() {
 }
 
 #[test]
-fn the_listing_is_a_file_that_changes_nothing() {
+fn the_listing_is_a_valid_file_without_changes() {
     let text = listing(&Thresholds::default());
     let read = parse("all.toml", &text).expect("valid");
     assert_eq!(read.names().len(), 0);
@@ -145,7 +145,7 @@ fn a_changed_threshold_changes_the_level_and_the_evidence_says_so() {
     assert!(matches!(gc_share(&period), Outcome::Healthy(_)));
 }
 
-/// A number of a page in the unit of the code; `None` for words.
+/// Parses a number of a page into the unit of the code; `None` for words.
 fn number(cell: &str) -> Option<f64> {
     let end = cell.find(|c: char| !(c.is_ascii_digit() || ".,".contains(c))).unwrap_or(cell.len());
     let number: f64 = cell[..end].trim_end_matches(',').replace(',', "").parse().ok()?;

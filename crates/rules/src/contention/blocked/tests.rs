@@ -18,7 +18,7 @@ fn times(threads: usize, awake: Option<i64>, ran: i64, queued: i64, sleeps: i64)
 }
 
 #[test]
-fn measured_cases_get_their_answers() {
+fn measured_cases_have_the_expected_verdicts() {
     let check = |times: Times, answer, what: &str| {
         let judged = judge(times);
         assert_eq!(judged.answer, answer, "{what}: {judged:?}");
@@ -52,7 +52,7 @@ fn measured_cases_get_their_answers() {
 }
 
 #[test]
-fn without_the_vms_times_only_threads_that_hardly_run_are_cleared() {
+fn without_the_vms_times_only_idle_threads_are_certainly_not_blocked() {
     let check = |times: Times, expect| assert_eq!((judge(times.clone()).answer, judge(times).why), expect);
     check(times(2, None, 1_900, 90, 2), (Answer::NotSure, Why::OnCpu));
     check(times(2, None, 1_700, 200, 1_431), (Answer::NotSure, Why::OnCpu));
@@ -74,14 +74,14 @@ fn on_a_kernel_without_schedstats_the_sleeps_decide() {
 }
 
 #[test]
-fn no_time_and_no_threads_are_no_answer() {
+fn without_time_and_threads_there_is_no_verdict() {
     let none = judge(Times::default());
     assert_eq!(none.answer, Answer::NotSure);
     assert_eq!(none.times.blocked_share(), None);
 }
 
 #[test]
-fn the_answer_is_a_sentence_with_its_number() {
+fn the_verdict_is_a_sentence_with_its_number() {
     let check = |times: Times, expect: &str| assert_eq!(judge(times).sentence(), expect);
     check(
         times(4, Some(4_000), 400, 120, 74_000),
@@ -98,7 +98,7 @@ fn the_answer_is_a_sentence_with_its_number() {
     );
 }
 
-/// Ten seconds of two schedulers; the closure adds the VM's own readings of a second.
+/// Ten seconds of two schedulers; the closure adds the VM's own readings of each second.
 fn period(mut says: impl FnMut(i64, &str, &mut SampleBuilder<'_>)) -> Period {
     let mut table = SeriesTable::default();
     let mut builder = PeriodBuilder::default();
@@ -121,7 +121,7 @@ fn period(mut says: impl FnMut(i64, &str, &mut SampleBuilder<'_>)) -> Period {
 
 #[test]
 fn the_awake_time_comes_from_microstates() {
-    // Microstate accounting is on for a tenth of the time, so its shares count.
+    // Microstate accounting is on for a tenth of the time, so only its shares matter.
     let period = period(|second, entity, out| {
         out.family(&metrics::MSACC, entity, "sleep", second * 10);
         out.family(&metrics::MSACC, entity, "emulator", second * 90);

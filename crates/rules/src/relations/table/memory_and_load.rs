@@ -1,4 +1,4 @@
-//! Relations of what concerns memory, programs, brokers and connections.
+//! Relations about memory, external programs, brokers and connections.
 
 use beamtune_model::{HostPart, MemoryKind, Signal, Subject, Use};
 
@@ -138,7 +138,7 @@ pub(super) const MEMORY_AND_LOAD: &[Relation] = &[
     Relation {
         cause: "BT060",
         effects: &["BT002"],
-        // Their share of what the quota allows.
+        // The programs' share of what the quota allows.
         is_meant: |cause, _| cause.claim.and_then(|claim| claim.share).is_some_and(|share| share >= EXPLAINS),
         why: "programs that the node started use up most of the quota",
     },
