@@ -1,4 +1,4 @@
-//! What several rules need from a period, derived once. Rules read signals, never each other.
+//! Facts that several rules derive from a period, each computed in one place. Rules use signals, and never other rules.
 
 pub(crate) mod acceptors;
 pub(crate) mod blocking;
@@ -40,7 +40,7 @@ pub(crate) mod table_binaries;
 pub(crate) mod unread;
 pub(crate) mod watermark;
 
-/// What a file of `data/` holds.
+/// Parses a TOML file of `data/`, which is compiled into the program.
 #[expect(clippy::panic, reason = "the data is part of the program, and a test reads all of it")]
 fn data<T: serde::de::DeserializeOwned>(name: &str, text: &str) -> T {
     toml::from_str(text).unwrap_or_else(|error| panic!("data/{name}.toml: {error}"))
