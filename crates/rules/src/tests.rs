@@ -1,5 +1,5 @@
-//! Every rule on a sick and on a healthy node, on one that lacks its data, and every branch of advice. (The binary's own tests judge real
-//! nodes.)
+//! Tests of each rule on a sick node, on a healthy one and on one that lacks its data, and of each branch of advice. The tests of the
+//! binary judge real nodes.
 
 mod account;
 mod binaries;
@@ -71,14 +71,14 @@ fn assert_healthy(node: &Node, code: &str) {
     assert!(matches!(outcome, Outcome::Healthy(_)), "{code}: {outcome:?}");
 }
 
-/// The value of evidence with this name.
+/// Returns the value of the evidence with this name.
 fn value(finding: &Finding, what: &str) -> Option<f64> {
     finding.evidence.iter().find(|evidence| evidence.what == what).and_then(|evidence| evidence.value)
 }
 
-/// The parts of a finding that tests read.
+/// Parts of a finding that tests read.
 trait Read {
-    /// Its subject as text.
+    /// Returns its subject as text.
     fn subject_text(&self) -> Option<String>;
     fn cost(&self) -> Option<Cost>;
 }
@@ -110,7 +110,7 @@ fn codes_are_unique_and_in_order() {
     assert_eq!(codes, expect);
 }
 
-/// Finds pages that are missing, and pages without a link.
+/// Finds rules whose page is missing, and pages without a link.
 #[test]
 fn every_rule_has_its_file_and_its_page() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -133,7 +133,7 @@ fn every_rule_has_its_file_and_its_page() {
     let list = std::fs::read_to_string(root.join("../../docs/rules/README.md")).expect("the list of pages");
     for rule in RULES {
         let row = format!("| {} | [{1}]({1}.md) | {2} | ", rule.code, rule.name, rule.question);
-        assert!(list.contains(&row), "no row {row:?} in the list of pages");
+        assert!(list.contains(&row), "the list of pages has no row {row:?}");
         let page = std::fs::read_to_string(root.join("../../docs/rules").join(format!("{}.md", rule.name)));
         let page = page.expect("its page");
         let heading = format!("# {} {}", rule.code, rule.name);
@@ -142,7 +142,7 @@ fn every_rule_has_its_file_and_its_page() {
 }
 
 #[test]
-fn every_rule_says_what_would_confirm_or_refute_it() {
+fn every_rule_names_a_test_that_confirms_or_refutes_it() {
     for rule in RULES {
         assert!(rule.confirm.len() > 30 && !rule.confirm.ends_with('.'), "{}", rule.name);
     }
@@ -159,7 +159,7 @@ fn a_healthy_node_has_no_finding() {
 }
 
 #[test]
-fn nothing_is_called_healthy_without_data() {
+fn rules_without_data_report_nothing_as_healthy() {
     for verdict in diagnose(&Period::default()).verdicts {
         assert!(
             matches!(verdict.outcome, Outcome::NotJudged { .. }),
@@ -171,7 +171,7 @@ fn nothing_is_called_healthy_without_data() {
 }
 
 #[test]
-fn a_rule_that_lacks_what_it_needs_does_not_judge() {
+fn a_rule_without_its_data_does_not_judge() {
     for rule in RULES {
         for needed in rule.needs {
             let period = node()
@@ -206,18 +206,18 @@ fn every_remedy_named_in_the_rules_has_an_entry() {
     assert!(ids.len() > 20, "{ids:?}");
     for id in ids {
         let entry = beamtune_flags::entry(&id).unwrap_or_else(|| panic!("no entry {id}"));
-        assert!(!entry.risk.to_string().is_empty(), "{id} says nothing of its risk");
-        assert!(!entry.releases(Some(25)).is_empty(), "{id} does not say for which releases");
+        assert!(!entry.risk.to_string().is_empty(), "{id} has no risk");
+        assert!(!entry.releases(Some(25)).is_empty(), "{id} has no releases");
     }
 }
 
-/// A rule for tests with this name.
+/// Returns a rule for tests with this code.
 const fn rule(code: &'static str, judge: fn(&Period) -> Result<Judgement, Missing>) -> Rule {
     Rule { code: Code(code), name: "test", judge, ..Rule::COMMON }
 }
 
 #[test]
-fn a_rule_that_panics_or_never_ends_is_a_fault_and_those_after_it_judge() {
+fn a_rule_that_panics_or_never_ends_is_a_fault_and_later_rules_still_judge() {
     static RULES: [Rule; 4] = [
         rule("BT901", |_| panic!("as a test wants")),
         rule("BT902", |_| {
@@ -228,7 +228,7 @@ fn a_rule_that_panics_or_never_ends_is_a_fault_and_those_after_it_judge() {
         rule("BT903", |_| Ok(Judgement::found(Draft::new(50.0, "something")))),
         rule("BT904", |_| Ok(Judgement::Healthy("all".to_owned()))),
     ];
-    // Printing the panic with its stack takes a second on a busy machine.
+    // Printing the panic with its stack takes a second on a busy host.
     let limit = Duration::from_secs(5);
     let diagnosis = crate::by(RULES.iter(), &Arc::new(node().period()), limit);
     let reasons: Vec<String> = diagnosis
@@ -246,7 +246,7 @@ fn a_rule_that_panics_or_never_ends_is_a_fault_and_those_after_it_judge() {
     assert_eq!(reasons[3], "BT904 Healthy(\"all\")");
 }
 
-/// The place of the process that others wait for.
+/// Returns a wait sample of the process that others wait for.
 fn held(pid: &str, status: &str, stack: &[&str]) -> StandRow {
     StandRow { pid: Some(pid.to_owned()), status: status.to_owned(), of: 0, ..stand(1, stack, &[]) }
 }
@@ -274,6 +274,6 @@ fn a_remedy_that_the_release_does_not_support_is_not_offered() {
     let period =
         |release: &str| node().with(|n| n.facts.push((facts::OTP_RELEASE, release.to_owned()))).period();
     let offered = |release| crate::remedy::of(&period(release), "+Mdai", "+Mdai max", "", "").is_some();
-    assert!(!offered("23"), "an unknown flag stops the boot");
+    assert!(!offered("23"), "the VM does not start with an unknown flag");
     assert!(offered("25"));
 }

@@ -1,7 +1,7 @@
 //! BT041: a process spends its time searching its own message queue.
 //!
-//! A receive that does not match scans all messages, each time, at one reduction per message. A process with a long queue that waits for one
-//! kind of message gets slower as its queue grows, and the queue never empties.
+//! Each time a receive finds no match, it has scanned all messages, at one reduction per message. A process with a long queue that waits
+//! for one kind of message gets slower as its queue grows, and the queue never empties.
 
 use beamtune_model::{
     Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Threshold, Unit, metrics,

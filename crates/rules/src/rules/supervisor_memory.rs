@@ -1,7 +1,7 @@
 //! BT080: a supervisor holds more memory than its children account for.
 //!
-//! A supervisor that is not `simple_one_for_one` keeps the specification of a permanent or transient child that has ended normally, with its
-//! start arguments, until `supervisor:delete_child/2` (supervisor.erl: `del_child`).
+//! A supervisor that is not `simple_one_for_one` keeps the specification of a permanent or transient child that has ended normally. It
+//! keeps it, with the start arguments, until `supervisor:delete_child/2` (supervisor.erl: `del_child`).
 
 use beamtune_model::{
     Account, Code, Cost, Evidence, Missing, Period, ProcessRow, ProcessUse, Scale, Threshold, Unit, metrics,
