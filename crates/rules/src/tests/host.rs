@@ -284,7 +284,7 @@ fn an_instance_that_spends_more_credits_than_it_earns_is_reported() {
     let spends = finding(&burstable("t3.medium"), "BT036");
     assert_eq!((spends.level, spends.subject_text().as_deref()), (Level::Warning, Some("instance type")));
     assert_eq!(entries(&spends), ["host.instance_type", "+sbwt"]);
-    // The same for a day.
+    // Over more than an hour, a smaller instance is critical.
     assert_eq!(finding(&burstable("t3.nano").with(|n| n.seconds = 4_000), "BT036").level, Level::Critical);
     let spinning = finding(&burstable("t3.micro").with(|n| n.active = 0.05), "BT036");
     assert_eq!(entries(&spinning), ["+sbwt", "host.instance_type"]);

@@ -99,7 +99,7 @@ fn reductions_outweigh_samples_of_processes_that_wait_for_a_cpu() {
 }
 
 #[test]
-fn less_code_is_worth_naming_if_cpu_is_short() {
+fn hot_code_with_less_cpu_is_reported_if_cpu_is_short() {
     let samples = [sample("web:serve/1", 12, false, "shop:buy/1 web:serve/1")];
     // The node uses 0.25 of 2 cores, and waits for a CPU for as long.
     let node = |wait: f64| node().with(|n| (n.active, n.cpu, n.wait) = (0.13, 0.13, wait));
