@@ -57,7 +57,7 @@ const HELD: Threshold = Threshold::new(
     Scale { notice: 20e6, warning: 100e6, critical: 4e9, source: "judgement: memory that is there twice" },
 );
 
-/// Time to copy a byte of a message and to collect it as garbage (measured: 0.3 to 1.2 ns on OTP 23, 25 and 29, terms of 2 to 250 kB).
+/// Time to copy a byte of a message and to collect it as garbage. Measured: 0.3 to 1.2 ns on OTP 23, 25 and 29, with terms of 2 to 250 kB.
 const SECONDS_PER_BYTE: f64 = 0.5e-9;
 
 /// Minimum number of large messages sampled on arrival: a few may be a state that is handed over once (judgement).

@@ -70,7 +70,7 @@ const DEFAULT_FLUSH: i64 = 1_000;
 const DEFAULT_BURST: i64 = 500;
 
 /// From this sync_mode_qlen on, the queue length is judged instead of waiting callers (judgement: ten times the default of drop_mode_qlen).
-/// sync_mode_qlen is never above drop_mode_qlen, so events are not dropped earlier either.
+/// No events are dropped earlier either, because drop_mode_qlen is never smaller.
 const MIN_UNPROTECTED_SYNC: i64 = 10 * DEFAULT_DROP;
 
 /// From this sync_mode_qlen on, the protection counts as off (judgement: the critical queue length).

@@ -114,8 +114,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     ))
 }
 
-/// Erlang code does more reductions than this per second of run time (judgement: a tenth of measured slow code; a time slice of 1 ms has
-/// 4,000).
+/// Erlang code does more reductions than this per second of run time. Judgement: a tenth of measured slow code; a time slice of 1 ms has
+/// 4,000.
 const MIN_ERLANG_REDUCTIONS_PER_S: f64 = 400_000.0;
 
 /// Whether the process with most of the slices did almost no reductions in them. Native code does not count its work.

@@ -40,9 +40,9 @@ const LENGTH: Threshold = Threshold::new(
 /// Share of samples in which the process must be running or runnable.
 const MIN_RUNNABLE: f64 = 0.85;
 
-/// Range of reductions per second of CPU time that fits a search, in which each message takes one reduction. Measured: 80 to 130 million in
-/// queues of 1,000 to 1,000,000 messages on a host with other load (OTP 25 and 29), and 200 to 300 million on a quiet host (OTP 23 to 29).
-/// In other work, each reduction is a function call, which takes longer (20 to 60 million a second) …
+/// Range of reductions per second of CPU time that fits a search, in which each message takes one reduction. Measured in queues of 1,000 to
+/// 1,000,000 messages: 80 to 130 million on a host with other load (OTP 25 and 29). On a quiet host, it was 200 to 300 million (OTP 23 to
+/// 29). In other work, each reduction is a function call, which takes longer (20 to 60 million a second) …
 const MIN_SEARCH_REDUCTIONS_PER_S: f64 = 65e6;
 /// … except in a tight loop: 440 to 530 million a second (measured on OTP 25 and 29).
 const MAX_SEARCH_REDUCTIONS_PER_S: f64 = 400e6;

@@ -232,8 +232,8 @@ pub(crate) fn holds(period: &Period) -> Result<Vec<Hold<'_>>, Missing> {
         .filter_map(|group| {
             let Group { kind: (_, does), who, looks, mut places } = group;
             let seen = places.iter().fold(0, |sum: i64, (_, count)| sum.saturating_add(*count));
-            // Left out: waits in fewer than two thirds of the samples, which are short-lived, and pairs, in which each waiter waits for a
-            // process of its own.
+            // Left out are short-lived waits, in fewer than two thirds of the samples. Left out are also pairs, in which each waiter waits
+            // for its own process.
             if seen < FEWEST || seen < 2 * who.len() as i64 * i64::from(looks) || 3 * looks < 2 * stands.looks
             {
                 return None;
@@ -355,7 +355,7 @@ pub(crate) fn waiting_processes(period: &Period) -> Option<f64> {
     (period.stands.sampled > 0).then(|| of_all(period, total, seen))
 }
 
-/// If the waiters are at least this share of all processes, or of all ports, they are what grows (judgement): a connection has up to four
+/// Minimum share of all processes, or of all ports, from which on the waiters are what grows (judgement). A connection has up to four
 /// processes.
 const PILE_OF_PROCESSES: f64 = 0.25;
 const PILE_OF_PORTS: f64 = 0.5;

@@ -17,7 +17,7 @@ pub(crate) const FLAGS: [(&str, &str); 3] =
 pub(crate) struct Spinning {
     /// CPU time, as the operating system measures it.
     pub cpu: f64,
-    /// Time in which the VM counts the threads as active, at most `cpu`: a dirty I/O thread that waits for a disk is active without using
+    /// Time in which the VM counts the threads as active, at most `cpu`. A dirty I/O thread that waits for a disk is active without using
     /// CPU.
     pub worked: f64,
     /// Busy wait: the rest of `cpu`, minus the cost of going to sleep and waking up; 0 if busy wait is off.

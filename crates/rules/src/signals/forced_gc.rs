@@ -38,9 +38,9 @@ impl Forced<'_> {
     }
 }
 
-/// Whether the processes collect themselves. A forced GC is a fullsweep, after which a nearly idle process has no minor GC for long. (The
-/// processes with the largest heaps, which have rows, are those that just had a GC.) If most nearly idle processes had more minor GCs,
-/// their heaps fill at the same time, as when all of them receive the same messages.
+/// Whether the processes collect themselves. A forced GC is a fullsweep, after which a nearly idle process has no minor GC for long (the
+/// processes with the largest heaps, which have rows, are those that just had a GC). If most nearly idle processes had more minor GCs,
+/// their heaps fill at the same time. That happens if all of them receive the same messages.
 pub(crate) fn collect_themselves(period: &Period) -> bool {
     let rows = period.processes.iter().filter_map(|process| process.row.as_ref());
     let idle = rows.filter(|row| !row.ranks.contains(&Rank::Reductions));

@@ -64,8 +64,8 @@ pub fn confidence_of_end(
     }
 }
 
-/// From this used share on, the limit is reached now and then (judgement: in samples with six of 300 descriptors free, the limit is reached
-/// in between).
+/// From this used share on, the limit is reached now and then (judgement). If samples show six of 300 descriptors free, the limit is
+/// reached in between.
 const EXHAUSTED_SHARE: f64 = 0.98;
 
 /// A count with its limit.
@@ -233,8 +233,8 @@ pub fn growth(points: &[(f64, f64)], left: f64) -> Option<Trend> {
     (trend.p < 0.01 && trend.low > 0.0 && matters && steady).then_some(trend)
 }
 
-/// Ratios between the memory growth per new process or table and the mean size at which the new ones explain the growth (judgement: the
-/// mean over many kinds is rough).
+/// Ratios of the memory growth per new process or table to the mean size. Within this range, the new ones explain the growth (judgement:
+/// the mean over many kinds is rough).
 const ABOUT_AS_LARGE: std::ops::RangeInclusive<f64> = 0.25..=4.0;
 
 /// Whether a kind of memory (`processes`, `ets`) grows as much as new processes or tables of mean size would make it grow. There are
@@ -260,7 +260,7 @@ pub fn goes_on(points: &[(f64, f64)], middle: f64) -> bool {
     rises.is_none_or(|(before, after)| after >= MIN_SECOND_HALF_SHARE * before)
 }
 
-/// Returns the expected growth from now on, in bytes per second. In a long recording, it is at most the growth of the last third: a load
+/// Returns the expected growth from now on, in bytes per second. In a long recording, it is at most the growth of the last third. A load
 /// that began within the recording may soon have what it needs.
 pub fn pace(points: &[(f64, f64)], slope: f64) -> f64 {
     let (Some(first), Some(last)) = (points.first(), points.last()) else { return slope };

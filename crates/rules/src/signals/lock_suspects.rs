@@ -26,8 +26,8 @@ pub(crate) const WAITED: Threshold = Threshold::new(
     },
 );
 
-/// Minimum wait time for one table, as a share of the duration, that operators investigate whatever the number of schedulers (practice: a
-/// table with 11.8 % was sharded, which left 0.17 %).
+/// Minimum wait time for one table, as a share of the duration, that operators investigate whatever the number of schedulers. In practice,
+/// a table with 11.8 % was sharded, which left 0.17 %.
 const OF_TABLE: f64 = 0.10;
 
 /// Severity of such a wait if it is a small share of the time of all schedulers.

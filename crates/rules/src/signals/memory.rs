@@ -134,7 +134,7 @@ const BYTES_PER_REDUCTION: f64 = 80.0;
 /// A heap with room for this long is practically never collected (judgement).
 const NEVER_SECONDS: f64 = 600.0;
 
-/// True for a process that does so little that a heap of this size, half of which is free, will not fill for minutes: it keeps its garbage
+/// True for a process that does so little that a heap of this size, half of which is free, will not fill for minutes. It keeps its garbage
 /// like an idle process.
 pub fn hardly_works(period: &Period, process: &ProcessUse, heap_bytes: i64) -> bool {
     let per_second = process.reductions as f64 / period.seconds().max(1.0);
@@ -260,8 +260,8 @@ pub fn is_segment_rate(period: &Period, per_second: f64) -> bool {
 /// Default of `+M<S>sbct`, in kB: larger blocks get a carrier of their own.
 pub const DEFAULT_SBCT_KB: f64 = 512.0;
 
-/// CPU time that the kernel needs to map, clear, touch and unmap a page, in seconds. 50,000 faults per second took 0.10 to 0.13 cores (lab
-/// mseg-cache-thrash, OTP 23 to 29).
+/// CPU time that the kernel needs to map, clear, touch and unmap a page, in seconds. Measured: 50,000 faults per second took 0.10 to 0.13
+/// cores (lab mseg-cache-thrash, OTP 23 to 29).
 pub const PAGE_SECONDS: f64 = 2.2e-6;
 
 /// Maximum size of a super carrier as a share of the host's memory; the rest is left for everything else. With `+MMscrpm true`, the
@@ -286,8 +286,8 @@ pub fn largest_super_carrier_mb(period: &Period) -> f64 {
     (host.unwrap_or(f64::INFINITY).min(group.unwrap_or(f64::INFINITY)) / MB).floor()
 }
 
-/// Returns the size of a super carrier for the peak size of all carriers, limited by the memory, in MB of 1,048,576 bytes; `None` if the
-/// peak is unknown.
+/// Returns the size of a super carrier for the peak size of all carriers, limited by the memory. It is in MB of 1,048,576 bytes; `None` if
+/// the peak is unknown.
 pub fn fitting_super_carrier_mb(period: &Period, all: &[Allocator]) -> Option<f64> {
     let peak = peak(all);
     let wanted = (peak * SUPER_CARRIER_ROOM / MB / STEP_MB).ceil() * STEP_MB;

@@ -1,6 +1,6 @@
 //! Whether a process that reads from a socket waits for a reply, or for the next request of a client.
 //!
-//! A process that waits for a reply is delayed by its peer. One that waits for a request is idle: most servers spend nearly all of their
+//! A process that waits for a reply is delayed by its peer. One that waits for a request is idle. Most servers spend nearly all of their
 //! time like that, and handle other messages together with the next request.
 
 use beamtune_model::{Period, ProcessUse, Stand, metrics};
@@ -9,8 +9,8 @@ use crate::signals::blocking::{self, FEWEST};
 use crate::signals::names::NAMES;
 use crate::signals::stack;
 
-/// From this number on, processes that read at the same place are connections of a server, one for each client (judgement: a pool of
-/// clients of one peer is smaller).
+/// From this number on, processes that read at the same place are connections of a server, one for each client. (Judgement: a pool of
+/// clients of one peer is smaller.)
 const MANY_READERS: f64 = 20.0;
 
 /// What a process that reads from a socket waits for.

@@ -200,7 +200,7 @@ pub(crate) fn sends_answers(process: &ProcessUse) -> Option<(i64, i64)> {
     ran_where(process, does)
 }
 
-/// Returns the number of its running samples in which a process copies whole objects into or out of an ETS table, and of all of them;
+/// Returns the number of its running samples in which a process copies whole objects into or out of an ETS table, and of all of them.
 /// `None` if there are too few.
 pub(crate) fn copies_objects(process: &ProcessUse) -> Option<(i64, i64)> {
     const COPIES: [&str; 5] = ["ets:lookup/", "ets:insert/", "ets:insert_new/", "ets:take/", "ets:tab2list/"];
@@ -334,8 +334,8 @@ pub(crate) fn is_in_callback(stack: &[String]) -> bool {
     stack.iter().skip(1).any(|function| begins(function, &NAMES.callbacks))
 }
 
-/// True for a function in which a process goes into hibernation, or has just come out of it: `erlang:hibernate/3`, `proc_lib:wake_up/3`,
-/// and those of OTP's behaviours (their `loop_hibernate` since OTP 28).
+/// True for a function in which a process goes into hibernation, or has just come out of it. These are `erlang:hibernate/3`,
+/// `proc_lib:wake_up/3`, and those of OTP's behaviours (their `loop_hibernate` since OTP 28).
 pub(crate) fn is_hibernation(function: &str) -> bool {
     let name = function.split_once(':').map_or("", |(_, name)| name);
     begins(name, &["hibernate/", "loop_hibernate/", "wake_hib/", "wakeup_from_hibernate/"])

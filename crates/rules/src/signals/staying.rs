@@ -19,8 +19,8 @@ const MOST_END: f64 = 1.5;
 /// Two rates with a ratio in this range are about the same (judgement).
 const ABOUT_SAME: std::ops::RangeInclusive<f64> = 0.75..=1.33;
 
-/// Ports or descriptors that grow by this share of the growth of processes increase together with them (judgement): each user has one, and
-/// up to four processes.
+/// If ports or descriptors grow by this share of the growth of processes, they increase together (judgement). Each user has one connection,
+/// and up to four processes.
 const COMES_ALONG: f64 = 0.2;
 
 /// A kind of processes that increases.

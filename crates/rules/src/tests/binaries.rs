@@ -89,9 +89,9 @@ fn the_table_that_grows_with_binaries_of_no_process_is_named() {
     assert_eq!(finding(&growing(&[("prices", 1 << 20, 0)]), "BT026").level, Level::Notice);
 }
 
-/// A node with 300 MB of binaries, of which processes refer to 20 MB, and a table `carts` with this many objects. The array has, of the
-/// sample: objects, objects with other terms, binaries, their bytes, the bytes of the binaries that they are parts of, and the bytes that
-/// they keep alive.
+/// A node with 300 MB of binaries, of which processes refer to 20 MB, and a table `carts` with this many objects. The array describes the
+/// sample: number of objects, objects with other terms, and binaries; bytes of the binaries, of those that they are parts of, and of those
+/// kept alive.
 fn measured(rows: i64, [sampled, hidden, count, bytes, referenced, held]: [i64; 6]) -> Node {
     node().with(|n| {
         n.resident = 500 * MB;

@@ -69,8 +69,8 @@ fn blocks_a_little_above_the_singleblock_threshold_are_found() {
     let merged = more("100000").with(|n| n.contents = vec![("unknown", 0, None)]);
     assert_eq!(finding(&merged, "BT045").level, Level::Notice);
 
-    // In this order: huge blocks are meant to have their own carriers; few blocks are not worth a change; the blocks are a small share of
-    // the memory; a threshold above them is set.
+    // In this order: huge blocks are meant to have their own carriers; few blocks do not matter; nor does a small share of memory; a
+    // threshold above them is set.
     assert_healthy(&pictures().with(|n| n.allocators[1].sbcs = [20, 123 * MB, 20, 120 * MB]), "BT045");
     assert_healthy(&pictures().with(|n| n.allocators[1].sbcs = [50, 31 * MB, 50, 30 * MB]), "BT045");
     assert_healthy(&pictures().with(|n| n.resident = 9_000 * MB), "BT045");
