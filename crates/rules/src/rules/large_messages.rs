@@ -1,7 +1,7 @@
 //! BT055: large messages are copied.
 //!
 //! The VM counts neither bytes sent nor senders. Only a server that mostly sends replies shows in stack samples. So the size of messages is
-//! measured at the receiver: growth of an idle process's heap between two samples is what was sent to it. This finds all messages except
+//! measured at the receiver: whatever the heap of an idle process gains between two samples was sent to it. This finds all messages except
 //! those received immediately. Queued messages are measured, too. Off-heap ones show in the memory of the process outside its heap, on-heap
 //! ones in heap fragments that exceed the free heap. The garbage of the node is an upper bound for the cost of all messages together.
 
@@ -100,7 +100,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         )));
     };
     let held: f64 = large.iter().map(|got| got.waiting).sum();
-    // An upper bound: other messages may be small, and garbage may come from something else than messages.
+    // An upper bound: other messages may be small, and garbage may have other sources than messages.
     let (share, of) = match seen.bytes {
         0 => (large.len() as f64 / waiting.len().max(1) as f64, "as of processes with a queue"),
         bytes => (came.bytes as f64 / bytes as f64, "as of sampled messages"),

@@ -53,7 +53,7 @@ const MIN_LEAK_PER_S: f64 = 0.01;
 /// A smaller growth may come from a few requests (judgement).
 const MIN_LEAKED: f64 = 200.0;
 
-/// A growth of the number of processes up to this share counts as none (judgement).
+/// Growth of the process count up to this share is ignored (judgement).
 const MAX_PROCESS_GROWTH: f64 = 0.02;
 
 /// With more links and monitors, the agent does not read the memory of single processes (see agent/README.md).
@@ -118,7 +118,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let holders = if what == Some(TIMERS) { Vec::new() } else { holders(period, count) };
     let holder = holders.first().copied();
     let starter = if what == Some(TIMERS) { main_worker(period) } else { None };
-    // The program cannot remove what the code of OTP starts.
+    // The program cannot remove what OTP's code starts.
     let otps = holder.map(|(process, _)| process).or(starter.map(|(process, _)| process));
     let otps = otps.filter(|process| known_processes::is_of_otp(process));
     let is_asked = kinds.as_ref().map_or(blocks.last, Kinds::walked) <= MAX_ASKED;

@@ -1,9 +1,9 @@
 //! BT042: the logger cannot keep up: processes that log wait for it, or events are dropped.
 //!
-//! A log handler that writes is a process with overload protection. From ten queued messages on, each process that logs waits until its
-//! event is written. From 200 on, events are dropped; from 1,000 on, the whole queue is flushed. The process `error_logger`, which passes
-//! events to handlers written before OTP 21, has no protection, so its queue grows. So does that of a handler whose limits were raised so
-//! far that they never apply.
+//! A log handler that writes is a process with overload protection. With ten queued messages or more, each process that logs waits until
+//! its event is written. With 200 or more, events are dropped; with 1,000 or more, the whole queue is flushed. The process `error_logger`,
+//! which passes events to handlers written before OTP 21, has no protection, so its queue grows. So does that of a handler whose limits
+//! were raised so far that they never apply.
 
 use beamtune_model::{
     Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Remedy, Scale, Signal, Threshold, Unit,
@@ -34,9 +34,9 @@ pub const RULE: Rule = Rule {
 struct Handler {
     /// Its registered name, or a prefix of it that ends in `_`.
     name: &'static str,
-    /// Queue length from which on callers wait.
+    /// Queue length at which callers start to wait.
     sync: i64,
-    /// Queue length from which on events are dropped.
+    /// Queue length at which the handler starts to drop events.
     drop: i64,
     /// Names of these settings.
     settings: &'static str,
@@ -69,11 +69,11 @@ const DEFAULT_DROP: i64 = 200;
 const DEFAULT_FLUSH: i64 = 1_000;
 const DEFAULT_BURST: i64 = 500;
 
-/// From this sync_mode_qlen on, the queue length is judged instead of waiting callers (judgement: ten times the default of drop_mode_qlen).
-/// No events are dropped earlier either, because drop_mode_qlen is never smaller.
+/// At or above this sync_mode_qlen, the queue length is judged instead of waiting callers (judgement: ten times the default of
+/// drop_mode_qlen). No events are dropped earlier either, because drop_mode_qlen is never smaller.
 const MIN_UNPROTECTED_SYNC: i64 = 10 * DEFAULT_DROP;
 
-/// From this sync_mode_qlen on, the protection counts as off (judgement: the critical queue length).
+/// At or above this sync_mode_qlen, the protection counts as off (judgement: the critical queue length).
 const MIN_OFF_SYNC: i64 = 100_000;
 
 impl Settings {
@@ -231,7 +231,7 @@ fn recorded_share(process: &ProcessUse, samples: f64) -> f64 {
 
 /// How far a handler was behind, and how often.
 struct Load {
-    /// Queue lengths from which on callers wait, and from which on events are dropped.
+    /// Queue lengths at which callers start to wait, and at which the handler starts to drop events.
     limits: (i64, i64),
     /// Share of the samples in which callers wait.
     waits: f64,

@@ -36,7 +36,7 @@ const LONGEST: Threshold = Threshold::new(
     },
 );
 
-/// Callers of the process meet a GC with this probability, however short each GC is.
+/// Share of time for which GC stops the process. A caller meets a GC with this probability, however short each GC is.
 const STOPPED: Threshold = Threshold::new(
     "long-gc.gc_share",
     "share of time for which GC stops the process",

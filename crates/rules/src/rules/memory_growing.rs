@@ -39,7 +39,7 @@ const RATE: Threshold = Threshold::new(
 
 /// Less growth within the period is noise.
 const MIN_GROWTH_BYTES: f64 = 4e6;
-/// The same in a short period: a busy node rises and falls by as much within seconds.
+/// The same for a short period: memory of a busy node rises and falls by this much within seconds.
 const MIN_GROWTH_SHORT_BYTES: f64 = 16e6;
 
 /// If the end is more than this many periods away, it is far (judgement). In a short period, first use of carriers looks like growth
@@ -431,9 +431,9 @@ mod tests {
         assert!(steady(&points(11, |t| 3e6 * t)).is_some());
         // A load that just began.
         assert!(steady(&points(11, |t| 60e6 * (1.0 - (-t / 2.5).exp()))).is_none());
-        // Faster and faster.
+        // Growth that accelerates.
         assert!(steady(&points(11, |t| 0.4e6 * t * t)).is_some());
-        // Saturation is not steady in a longer time either.
+        // Growth that levels off is not steady over a longer time either.
         assert!(steady(&points(400, |t| 60e6 * (1.0 - (-t / 90.0).exp()))).is_none());
         assert!(steady(&points(310, |t| 200e6 * (1.0 - (-t / 60.0).exp()))).is_none());
         assert!(steady(&points(400, |t| 0.1e6 * t)).is_some());
@@ -457,7 +457,7 @@ mod tests {
         let swapped: Vec<(i64, i64)> = (0..10).map(|t| (second(t), 5_000_000 * t)).collect();
         assert!(trend(&resident).is_none_or(|rise| rise.slope == 0.0));
         assert_eq!(trend(&with(&resident, &swapped)).map(|rise| rise.slope), Some(5e6));
-        // Sampled every ten seconds only, and not at all.
+        // In this order: swap was sampled only every ten seconds; it was not sampled.
         assert_eq!(with(&resident, &[(second(3), 7)]).iter().map(|point| point.1).sum::<f64>(), 20e9 + 70.0);
         assert_eq!(with(&resident, &[]), resident);
     }
@@ -469,7 +469,7 @@ mod tests {
             let slope = steady(&points).expect("growth").slope;
             (slope, pace(&points, slope))
         };
-        // Half as fast from the middle on.
+        // Growth slows to half in the middle.
         let slower = |t: f64| 100e6 + if t < 200.0 { 1e6 * t } else { 200e6 + 0.5e6 * (t - 200.0) };
         let (slope, pace) = paced(400, slower);
         assert!(slope > 0.6e6 && (pace - 0.5e6).abs() < 1e3, "{slope} {pace}");

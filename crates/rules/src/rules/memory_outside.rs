@@ -38,7 +38,7 @@ const SHARE: Threshold = Threshold::new(
     },
 );
 
-/// Every node has less than this.
+/// Less than this is normal on any node.
 const MIN_BYTES: f64 = 48e6;
 
 /// Memory outside carriers that any node has: stacks, executable, libraries and tables of the emulator. Used if the pages were not read. 25
@@ -48,7 +48,7 @@ const USUAL_BYTES: f64 = 64e6;
 /// If less than this share of malloc's memory is in use, malloc keeps most of it although it is free.
 const MIN_USED_SHARE: f64 = 0.5;
 
-/// Name of pages with unknown content, perhaps of a malloc other than that of glibc.
+/// Name of pages with unknown content, perhaps of a malloc other than glibc's.
 const UNRECOGNIZED: &str = "unrecognized memory";
 
 /// Maximum number of samples between the readings of resident memory, carriers and the content of pages.
@@ -100,7 +100,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let (bytes, label, in_use) = if has_pages {
         let malloc = || bridge.parts_of("malloc");
         let in_use: Option<i64> = malloc().map(|part| part.in_use).sum();
-        // The memory of a malloc other than that of glibc is not recognized.
+        // The memory of a malloc other than glibc's is not recognized.
         let unknown = bridge.unknown.as_ref().map_or(0, |part| part.resident) as f64;
         let known = bridge.resident_of("malloc") as f64;
         match known >= unknown {

@@ -46,7 +46,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let count = period.stat(&metrics::PORT_COUNT, "")?.max as f64;
     let entry = bytes_per_entry(period);
     let bytes = limit * entry;
-    // A table that is used to a large part is not oversized.
+    // A table of which a tenth or more is in use is not oversized.
     let severity = SIZE.of(period).severity(bytes).filter(|_| count < limit / 10.0);
     let Some(severity) = severity else {
         return Ok(Judgement::Healthy(format!(

@@ -25,7 +25,7 @@ const MIN_GROWTH_PER_S: f64 = 5.0;
 const MIN_KEPT_SHARE: f64 = 0.2;
 /// Fewer messages may be what the consumers fetch at once (judgement).
 const MIN_READY: f64 = 1_000.0;
-/// From this number of messages on, the finding is a warning (judgement): they are minutes of work for most consumers.
+/// At or above this number of messages, the finding is a warning (judgement): they are minutes of work for most consumers.
 const WARNING_READY: f64 = 10_000.0;
 /// A queue whose messages expire sooner is meant for retries or the latest news, and its length settles (judgement).
 const SHORT_TTL_SECONDS: f64 = 3_600.0;

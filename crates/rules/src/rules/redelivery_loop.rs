@@ -34,9 +34,9 @@ const RATE: Threshold = Threshold::new(
 /// A smaller share of all deliveries is normal: consumers that end leave some messages to be redelivered (judgement).
 const MIN_SHARE: f64 = 0.2;
 
-/// When a channel closes, the broker redelivers the messages that its consumer has not acknowledged. From this many closed channels per
-/// redelivery on, that may be the cause, and not a loop (judgement, from usual prefetch counts). A queue counts redeliveries of open
-/// channels only, so its number is smaller.
+/// When a channel closes, the broker redelivers the messages that its consumer has not acknowledged. At or above this number of closed
+/// channels per redelivery, that may be the cause, and not a loop (judgement, from usual prefetch counts). A queue counts redeliveries of
+/// open channels only, so its number is smaller.
 const MIN_CLOSED_PER_REDELIVERY_OF_QUEUE: f64 = 0.1;
 const MIN_CLOSED_PER_REDELIVERY_OF_NODE: f64 = 0.01;
 

@@ -42,7 +42,7 @@ const BUSY_UTILIZATION: f64 = 0.9;
 /// … if its mean run queue is this long.
 const MIN_QUEUE: f64 = 1.5;
 
-/// A scheduler with a shorter mean run queue runs new work immediately. (The agent of beamtune is in the queue at times.)
+/// A scheduler with a shorter mean run queue runs new work immediately. (Sometimes beamtune's agent is in the queue.)
 const EMPTY_QUEUE: f64 = 0.5;
 
 /// Minimum number of samples of the run queues for a meaningful mean.

@@ -37,7 +37,7 @@ const RATIO: Threshold = Threshold::new(
     },
 );
 
-/// From this ratio on, a burst of all schedulers uses up the quota in an eighth of each period, whatever they do now. While nothing is
+/// At or above this ratio, a burst of all schedulers uses up the quota in an eighth of each period, whatever they do now. While nothing is
 /// lost, it is at most a warning (judgement).
 const RISKY_RATIO: f64 = 8.0;
 /// A smaller share of the CPU that the VM may use does not count as a loss; a burst would lose more (judgement).

@@ -60,11 +60,11 @@ const MAX_FINDINGS: usize = 2;
 /// With less garbage collection, in cores, it explains nothing (judgement).
 const MIN_GC_CORES: f64 = 0.1;
 
-/// From this number of queued messages on, process_info(Pid, memory) takes the process about a millisecond (measured: 0.02 µs per message,
-/// OTP 23 to 29).
+/// At or above this number of queued messages, process_info(Pid, memory) takes the process about a millisecond (measured: 0.02 µs per
+/// message, OTP 23 to 29).
 const SLOW_MEMORY_INFO_MESSAGES: f64 = 50_000.0;
 
-/// From this number of callers on, there are far more than always wait on a busy node (judgement: 10 times the callers of a finding).
+/// At or above this number of callers, there are far more than on any busy node (judgement: 10 times the callers of a finding).
 const BLOCKING_CALLERS: f64 = 100.0;
 
 /// A process that iterates over whole collections in this share of its samples mostly does that (judgement).

@@ -26,7 +26,7 @@ const DEVICE: [&str; 5] = ["hpet", "acpi_pm", "jiffies", "refined-jiffies", "pit
 /// A clock source that is read in user space only if the hypervisor reports a stable clock.
 const XEN: &str = "xen";
 
-/// From this share of its CPU time in the kernel on, the clock may be the reason (judgement).
+/// At or above this share of its CPU time in the kernel, the clock may be the reason (judgement).
 const MIN_SYSTEM_SHARE: f64 = 0.25;
 /// For a VM that uses less CPU, in cores, the share is meaningless.
 const MIN_CORES: f64 = 0.1;

@@ -32,7 +32,7 @@ const CPU_SHARE: Threshold = Threshold::new(
     },
 );
 
-/// A type of emulator that the Makefile of OTP can build, and that is not meant for production.
+/// A type of emulator that OTP's Makefile can build, and that is not meant for production.
 struct Instrumented {
     kind: &'static str,
     /// What it does; printed in the detail.

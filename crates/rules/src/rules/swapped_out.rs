@@ -43,7 +43,7 @@ const SWAPPED: Threshold = Threshold::new(
     },
 );
 
-/// From this memory pressure on (share of time in which tasks waited for memory), missing file pages are a sign of too little memory, too.
+/// Memory pressure (share of time in which tasks waited for memory) at which missing file pages are a sign of too little memory, too.
 /// Without pressure, they may be code that is read for the first time, which is also a major fault.
 const MIN_PRESSURE: f64 = 0.01;
 
@@ -142,7 +142,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     ))
 }
 
-/// What the whole host reads from swap and writes to it.
+/// Returns the rates at which the whole host reads from swap and writes to it.
 fn host_swap_rate(period: &Period) -> Option<Evidence> {
     let read = period.rate(&metrics::SWAP_IN, "").ok()?;
     let written = period.rate(&metrics::SWAP_OUT, "").ok()?;

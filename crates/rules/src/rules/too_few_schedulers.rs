@@ -41,8 +41,8 @@ const UNUSED: Threshold = Threshold::new(
 /// Schedulers below this utilization have room left (judgement).
 const MIN_UTILIZATION: f64 = 0.8;
 
-/// From this number of waiting processes per scheduler on, another scheduler would have work (judgement; one of them is the agent of
-/// beamtune at times).
+/// At or above this number of waiting processes per scheduler, another scheduler would have work (judgement; sometimes beamtune's agent is
+/// one of them).
 const MIN_WAITING: f64 = 0.5;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {

@@ -42,7 +42,7 @@ const WAIT: Threshold = Threshold::new(
 /// Fewer waiting bytes, on average, are ignored (judgement: a message or two).
 const MIN_WAITING_BYTES: f64 = 1_000.0;
 
-/// At a lower rate, the waiting bytes may belong to other connections than those that are read (judgement).
+/// At a lower rate, the waiting bytes may belong to connections other than those that are read (judgement).
 const MIN_READ_BYTES_PER_S: f64 = 500.0;
 
 /// Schedulers above this utilization have no time left to read (judgement).

@@ -246,7 +246,7 @@ fn answers(period: &Period, hold: &Hold<'_>) -> String {
     }
 }
 
-/// Maximum length of a title where that is possible, in characters (as for all titles).
+/// Maximum length of a title in characters, if possible (as for all titles).
 const MAX_TITLE: usize = 72;
 
 /// Why the process does not reply, for the title and for the detail.

@@ -232,8 +232,8 @@ pub(crate) fn holds(period: &Period) -> Result<Vec<Hold<'_>>, Missing> {
         .filter_map(|group| {
             let Group { kind: (_, does), who, looks, mut places } = group;
             let seen = places.iter().fold(0, |sum: i64, (_, count)| sum.saturating_add(*count));
-            // Left out are short-lived waits, in fewer than two thirds of the samples. Left out are also pairs, in which each waiter waits
-            // for its own process.
+            // Two cases are left out: short-lived waits, in fewer than two thirds of the samples, and pairs, in which each waiter waits for
+            // its own process.
             if seen < FEWEST || seen < 2 * who.len() as i64 * i64::from(looks) || 3 * looks < 2 * stands.looks
             {
                 return None;

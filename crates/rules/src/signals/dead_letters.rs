@@ -1,7 +1,7 @@
 //! Dead-letter loops: messages that consumers reject, that are dead-lettered, and that come back, through a queue with a TTL or at once.
 //!
-//! RabbitMQ drops messages that go round without being rejected, but not those that a consumer rejects (rabbit_dead_letter.erl;
-//! rabbitmq.com, "Dead Letter Exchanges"). So each such loop shows in the counter of rejected messages.
+//! RabbitMQ drops messages that loop without being rejected, but not those that a consumer rejects (rabbit_dead_letter.erl; rabbitmq.com,
+//! "Dead Letter Exchanges"). So each such loop shows in the counter of rejected messages.
 
 use beamtune_model::{Cost, Evidence, Group, Metric, Period, Scale, Threshold, Unit, metrics};
 

@@ -37,7 +37,7 @@ impl<'a> Hibernation<'a> {
         let of_kinds =
             largest_first(samples.iter().filter_map(|one| Some((one.kind.as_deref()?, one.looks))));
         let is_meant = |(kind, _): &(&str, i64)| {
-            // Samples of GC are left out: it may have other causes than hibernation.
+            // Samples of GC are left out: GC may have causes other than hibernation.
             let seen = sum(&|one| one.kind.as_deref() == Some(*kind) && !one.collects);
             let resting = sum(&|one| one.kind.as_deref() == Some(*kind) && !one.collects && hibernates(one));
             resting > 0 && resting as f64 >= MOST * seen as f64

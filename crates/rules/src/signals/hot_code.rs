@@ -403,7 +403,7 @@ fn add_cut(samples: &mut Vec<Sample<'_>>) {
     *samples = whole;
 }
 
-/// Counts processes that ended before their stack was read as if they had done the same as other new processes.
+/// Processes that ended before their stack was read count as if they had done the same as other new processes.
 fn add_ended(period: &Period, samples: &mut Vec<Sample<'_>>) {
     let is_ended =
         |sample: &Sample<'_>| sample.kind.is_none() && sample.functions.is_empty() && sample.at.is_none();
@@ -441,8 +441,8 @@ fn library(samples: &[Sample<'_>]) -> Option<(&'static Library, i64)> {
     most_library(&all, |sample| sample.libraries.clone())
 }
 
-/// Returns the innermost library that has nearly as many samples as the one with most. So a library that explains only a part of its
-/// caller, such as of a log formatter, counts as part of that caller.
+/// Returns the innermost library that has nearly as many samples as the one with most. So a library that explains only part of its caller,
+/// as below a log formatter, counts as part of that caller.
 fn most_library(
     samples: &[&Sample<'_>],
     libraries: impl Fn(&Sample<'_>) -> Vec<&'static Library>,

@@ -64,7 +64,7 @@ pub fn confidence_of_end(
     }
 }
 
-/// From this used share on, the limit is reached now and then (judgement). If samples show six of 300 descriptors free, the limit is
+/// At or above this used share, the limit is reached now and then (judgement). If samples show six of 300 descriptors free, the limit is
 /// reached in between.
 const EXHAUSTED_SHARE: f64 = 0.98;
 

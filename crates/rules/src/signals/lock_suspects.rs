@@ -19,7 +19,7 @@ pub(crate) const WAITED: Threshold = Threshold::new(
     "waiting for a lock, share of all schedulers' time",
     Scale {
         notice: look::LITTLE,
-        // From this share on `beamtune locks` reports lock contention.
+        // At or above this share, `beamtune locks` reports lock contention.
         warning: look::MUCH,
         critical: 0.75,
         source: "measured on OTP 25, 2 schedulers and one table that 32 processes write: 0.87–0.98 by default, 0.10–0.13 with write_concurrency auto",
@@ -141,7 +141,7 @@ pub(crate) fn candidates(period: &Period) -> Option<Evidence> {
 /// In a bag with fewer objects no key can have many (judgement).
 const MANY_IN_BAG: i64 = 10_000;
 
-/// Returns the bags of the program with many objects, largest first. A write visits all objects of its key and holds the lock meanwhile.
+/// Returns the program's bags with many objects, largest first. A write visits all objects of its key and holds the lock meanwhile.
 pub(crate) fn bags(period: &Period) -> Vec<&TableRow> {
     let is_bag = |table: &&TableRow| table.kind == "bag" && table.objects >= MANY_IN_BAG;
     let mut bags: Vec<&TableRow> = of_program(period).filter(is_bag).collect();
@@ -183,7 +183,7 @@ fn all_write(period: &Period) -> impl Iterator<Item = &TableRow> {
     public(period).filter(move |table| has_one_lock(&table.options))
 }
 
-/// Returns the tables of the program, those with most memory first.
+/// Returns the program's tables, those with most memory first.
 pub(crate) fn of_program(period: &Period) -> impl Iterator<Item = &TableRow> {
     let is_otps = |table: &TableRow| {
         table.owner_name.as_deref().is_some_and(|owner| NAMES.otp_owners.iter().any(|own| own == owner))
@@ -191,10 +191,10 @@ pub(crate) fn of_program(period: &Period) -> impl Iterator<Item = &TableRow> {
     period.tables.iter().filter(move |table| !is_otps(table))
 }
 
-/// From this mean object size on, the copy dominates a lookup (judgement; the same as for messages).
+/// At or above this mean object size, the copy dominates a lookup (judgement; the same as for messages).
 pub(crate) const LARGE_OBJECT_BYTES: f64 = 32_768.0;
 
-/// Returns the tables of the program with such objects, largest mean object size first, with that size in bytes.
+/// Returns the program's tables with such objects, largest mean object size first, with that size in bytes.
 pub(crate) fn of_large_objects(period: &Period) -> Vec<(&TableRow, f64)> {
     let mut tables: Vec<(&TableRow, f64)> = of_program(period)
         .filter(|table| table.objects > 0)
@@ -220,7 +220,7 @@ pub(crate) fn copied_by<'p>(
     Some((table, each, (copies, all)))
 }
 
-/// Returns the public tables of the program.
+/// Returns the program's public tables.
 fn public(period: &Period) -> impl Iterator<Item = &TableRow> {
     of_program(period).filter(|table| table.protection == "public")
 }

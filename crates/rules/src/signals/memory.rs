@@ -56,7 +56,7 @@ const GROWN_BYTES: f64 = 16e6;
 /// Minimum share that a cause must explain (judgement: more than half).
 const MOST: f64 = 0.5;
 
-/// Returns the table of the program that most likely keeps the growing binaries: no process refers to them, and this table grows.
+/// Returns the program's table that most likely keeps the growing binaries: no process refers to them, and this table grows.
 pub fn binaries_of_table(period: &Period) -> Option<&TableRow> {
     let binaries = period.find(Group::Memory, "", "binary")?;
     let referred = period.stat(&metrics::SCAN_BINARIES, "").ok()?;
@@ -142,7 +142,7 @@ pub fn hardly_works(period: &Period, process: &ProcessUse, heap_bytes: i64) -> b
         && !period.events.iter().any(|event| event.subject.contains(&process.pid))
 }
 
-/// From this size in words on, a dirty scheduler collects the heap (ERTS_POTENTIALLY_LONG_GC_HSIZE).
+/// Heaps of this size in words, or more, are collected by a dirty scheduler (ERTS_POTENTIALLY_LONG_GC_HSIZE).
 pub const LARGE_HEAP_WORDS: i64 = 131_072;
 
 /// True for a hibernated process: hibernation ran a fullsweep and shrank its heap to the minimum. Its count of GCs since the last fullsweep
@@ -166,8 +166,8 @@ pub struct Room {
 pub enum End {
     ControlGroup,
     Host,
-    /// The memory watermark of RabbitMQ, above which it blocks publishers. `unsure` says why its value is uncertain; `None` if RabbitMQ
-    /// reported it.
+    /// RabbitMQ's memory watermark, above which it blocks publishers. `unsure` says why its value is uncertain; `None` if RabbitMQ reported
+    /// it.
     Watermark {
         unsure: Option<&'static str>,
     },
@@ -223,7 +223,7 @@ pub struct Segments {
 }
 
 impl Segments {
-    /// From this share on, the cache works (threshold of recon).
+    /// At or above this share, the cache works (recon's threshold).
     pub const GOOD_HITS: f64 = 0.8;
 
     /// Sums over all instances.

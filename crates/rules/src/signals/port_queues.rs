@@ -176,7 +176,7 @@ pub(crate) fn subject(period: &Period) -> Subject {
     }
 }
 
-/// From this number on, sockets may hold much memory that is not measured (judgement).
+/// At or above this number, sockets may hold much memory that is not measured (judgement).
 const MANY_SOCKETS: i64 = 20;
 
 /// Whether the node has enough sockets for their memory to matter.

@@ -43,7 +43,7 @@ pub fn is_on_heap(row: &ProcessRow) -> bool {
     row.message_queue_data.as_deref() == Some("on_heap")
 }
 
-/// From this number on, queued messages should be kept off the heap (judgement): each fullsweep copies them.
+/// At or above this number, queued messages should be kept off the heap (judgement): each fullsweep copies them.
 const MANY_MESSAGES: i64 = 1_000;
 
 /// True if GCs copy many messages, because the queue is part of the heap.

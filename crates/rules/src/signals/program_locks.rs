@@ -29,7 +29,7 @@ pub(crate) const MNESIA: LockKind = LockKind {
 
 const KINDS: [&LockKind; 2] = [&GLOBAL, &MNESIA];
 
-/// Mnesia functions that lock a whole table, by the reference manual.
+/// Mnesia functions that lock a whole table, according to the reference manual.
 const WHOLE_TABLE: &[&str] = &[
     "mnesia:foldl/",
     "mnesia:foldr/",

@@ -9,7 +9,7 @@ use crate::signals::blocking::{self, FEWEST};
 use crate::signals::names::NAMES;
 use crate::signals::stack;
 
-/// From this number on, processes that read at the same place are connections of a server, one for each client. (Judgement: a pool of
+/// At or above this number, processes that read at the same place are connections of a server, one for each client. (Judgement: a pool of
 /// clients of one peer is smaller.)
 const MANY_READERS: f64 = 20.0;
 

@@ -407,7 +407,7 @@ fn an_oversized_port_table_is_reported_with_the_origin_of_its_size() {
     let by_environment = limit(16_777_216)
         .with(|n| n.facts.push((facts::ENVIRONMENT, r#"{"ERL_MAX_PORTS":"16777216"}"#.to_owned())));
     assert!(finding(&by_environment, "BT014").detail.contains("ERL_MAX_PORTS"));
-    // A table that is used to a large part is not oversized.
+    // A table of which a tenth or more is in use is not oversized.
     assert_healthy(&limit(16_777_216).with(|n| n.ports = (5_000_000, 0)), "BT014");
     assert_healthy(&node(), "BT014");
 }

@@ -81,7 +81,7 @@ fn the_same_wait_is_a_smaller_share_of_more_schedulers() {
     let level = |schedulers| finding(&hot_table().with(|n| n.schedulers = schedulers), CODE).level;
     assert_eq!(level(2), Level::Critical);
     assert_eq!(level(6), Level::Warning);
-    // A small share of the time of 64 schedulers, but still worth the attention of an operator.
+    // A small share of the time of 64 schedulers, but still worth an operator's attention.
     let many = hot_table().with(|n| n.schedulers = 64);
     assert_eq!(level(64), Level::Notice);
     assert_eq!(finding(&many, CODE).subject_text().as_deref(), Some("db_tab of the table carts"));

@@ -119,7 +119,7 @@ fn reductions_distinguish_a_search_from_other_work() {
         searches("shop:serve/1").with(|n| n.busiest[0].reductions = 30_000_000),
         // A tight loop does more reductions than a search.
         searches("shop:spin/1").with(|n| n.busiest[0].reductions = 480_000_000),
-        // The loop of a behaviour receives the first message, so it does not search.
+        // A behaviour's loop receives the first message, so it does not search.
         searches("gen_server:loop/7"),
         searches("shop:cancelled/1").with(|n| n.busiest[0].queue.0 = 30),
         searches("shop:cancelled/1").with(|n| n.busiest[0].runnable_of_10 = 7),
@@ -187,7 +187,7 @@ fn a_log_handler_that_processes_wait_for_is_found() {
     // After a burst, the handler is not behind for long.
     let burst = handler("logger_std_h_default", 60).with(|n| n.busiest[0].queue = (60, -40));
     assert_eq!(finding(&burst, "BT042").level, Level::Notice);
-    // The handler of RabbitMQ is recognized by its initial call.
+    // RabbitMQ's handler is recognized by its initial call.
     let olp = |name: &str| {
         changed(handler(name, 60), |row| row.initial_call = Some("logger_olp:init/1".to_owned()))
     };

@@ -93,7 +93,7 @@ fn short_programs_are_reported_by_their_number() {
     let found = finding(&unseen, "BT060");
     assert!(matches!(&found.subject, Some(Subject::OsProcess { name, .. }) if name == "sh"), "{found:?}");
     assert!(found.detail.contains("was not seen"), "{}", found.detail);
-    // The replacement of OTP for a program is named.
+    // OTP's replacement for a program is named.
     let sums = short.clone().with(|n| n.programs[0].name = "sha256sum");
     assert!(
         finding(&sums, "BT060").remedies[0].change.starts_with("use crypto:hash/2"),
