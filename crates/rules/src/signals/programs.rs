@@ -52,7 +52,7 @@ pub(crate) fn starters(period: &Period) -> Vec<Starter> {
             *sum = sum.saturating_add(place.count);
         }
     }
-    // Ports that were closed during the period are not counted separately: only the last row of a port is kept.
+    // Each port counts once, with its last row, even if it was closed before the end.
     for port in period.ports.iter().filter(|port| port.os_pid.is_some()) {
         let Some(owner) = port.connected.as_deref() else { continue };
         let known = seen.keys().find(|(pid, _)| *pid == Some(owner)).copied();
