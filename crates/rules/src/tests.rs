@@ -55,7 +55,7 @@ fn outcome(period: &Period, code: &str) -> Outcome {
         .verdicts
         .into_iter()
         .find(|verdict| verdict.code.0 == code)
-        .expect("a rule of that code")
+        .expect("a rule with that code")
         .outcome
 }
 
@@ -135,7 +135,7 @@ fn every_rule_has_its_file_and_its_page() {
         let row = format!("| {} | [{1}]({1}.md) | {2} | ", rule.code, rule.name, rule.question);
         assert!(list.contains(&row), "the list of pages has no row {row:?}");
         let page = std::fs::read_to_string(root.join("../../docs/rules").join(format!("{}.md", rule.name)));
-        let page = page.expect("its page");
+        let page = page.expect("the page of the rule");
         let heading = format!("# {} {}", rule.code, rule.name);
         assert!(page.starts_with(&heading), "{} does not begin with {heading:?}", rule.name);
     }
@@ -196,7 +196,7 @@ fn every_remedy_named_in_the_rules_has_an_entry() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/rules");
     let mut ids = Vec::new();
     for entry in std::fs::read_dir(root).expect("the rules") {
-        let text = std::fs::read_to_string(entry.expect("a file").path()).expect("its text");
+        let text = std::fs::read_to_string(entry.expect("a file").path()).expect("the text of the file");
         for (index, _) in text.match_indices("remedy::of(") {
             let call = &text[index..];
             let id = call.split('"').nth(1).expect("a literal id");

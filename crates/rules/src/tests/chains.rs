@@ -41,7 +41,7 @@ fn ledger() -> Node {
 /// Returns the period in which the journal was sampled running (`ran`) or waiting (`stood`) in these stacks, with their counts.
 fn with(node: &Node, ran: &[(&str, i64)], stood: &[(&str, i64)]) -> Period {
     let mut period = node.period();
-    let process = period.processes.iter_mut().find(|process| process.pid == LAST).expect("it");
+    let process = period.processes.iter_mut().find(|process| process.pid == LAST).expect("the process");
     let stacks = |of: &[(&str, i64)]| {
         of.iter().map(|(at, looks)| (at.split_whitespace().map(str::to_owned).collect(), *looks)).collect()
     };

@@ -403,7 +403,8 @@ fn a_process_that_repeatedly_empties_its_queue_delays_nothing() {
             builder.busiest(second as i64 * beamtune_model::units::SECOND_NS, &[tick]);
         }
         let told = builder.finish().processes.remove(0);
-        let process = period.processes.iter_mut().find(|process| process.pid == told.pid).expect("it");
+        let process =
+            period.processes.iter_mut().find(|process| process.pid == told.pid).expect("the process");
         (process.queue, process.queue_max, process.queue_last) =
             (told.queue, told.queue_max, told.queue_last);
         let found = |code: &str| match outcome(&period, code) {

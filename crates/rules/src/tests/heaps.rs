@@ -114,12 +114,16 @@ fn heaps_of_idle_processes_are_added_up() {
         finding(&node, "BT031")
     };
     let of_many = many(500 * MB);
-    assert_eq!((of_many.severity, of_many.cost()), (found.severity, found.cost()), "what was sampled is used");
+    assert_eq!(
+        (of_many.severity, of_many.cost()),
+        (found.severity, found.cost()),
+        "what was sampled is used"
+    );
     let all = value(&of_many, "heaps of all idle processes, estimated");
     assert_eq!(all, Some((400 * MB) as f64));
     // The sampled heaps are 9 % of resident memory, and all of them may be 20 %; then 8 % and 18 %.
     assert_eq!([many(2_000 * MB).level, many(2_200 * MB).level], [Level::Notice; 2]);
-    assert_eq!(many(1_500 * MB).level, Level::Notice, "12 %, and perhaps 27");
+    assert_eq!(many(1_500 * MB).level, Level::Notice, "sampled 12 %, all of them perhaps 27 %");
     let with = |change: fn(&mut Busy)| idle(0).with(|n| n.busiest.iter_mut().for_each(change));
     // A hibernated process was collected when it hibernated, whatever its GC count is.
     for at in ["erlang:hibernate/3", "gen_server:loop_hibernate/4"] {

@@ -83,7 +83,9 @@ fn dropped_connections_are_attributed_to_the_vm_if_its_queue_is_full_or_only_it_
     assert!(found.detail.starts_with("queue length at most 0 of 5; "), "{found:#?}");
     assert!(entries(&found).contains(&"socket.backlog"));
     let shared = away.with(|n| n.foreign_listeners = 1);
-    let Outcome::Healthy(sentence) = outcome(&shared.period(), "BT054") else { panic!("another's") };
+    let Outcome::Healthy(sentence) = outcome(&shared.period(), "BT054") else {
+        panic!("the drops belong to another program")
+    };
     assert!(sentence.ends_with("by another program"), "{sentence}");
     // The queue of the VM, with 5 places, is full long before one with 128.
     let short = finding(&shared.clone().with(|n| n.others_limit = Some(128)), "BT054");
@@ -143,7 +145,7 @@ fn queues_that_could_not_be_read_are_not_judged() {
     let short = node().with(|n| n.seconds = 2);
     assert!(matches!(outcome(&short.period(), "BT054"), Outcome::NotJudged { .. }));
     let Outcome::Healthy(sentence) = outcome(&node().with(|n| n.listeners.clear()).period(), "BT054") else {
-        panic!("the node has no listening socket")
+        panic!("a node without listening sockets is healthy")
     };
     assert_eq!(sentence, "no listening TCP socket");
 }

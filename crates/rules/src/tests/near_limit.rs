@@ -43,7 +43,7 @@ fn growth_is_reported_with_its_owner_and_the_time_left() {
         (Level::Critical, Confidence::Inferred),
         "a quarter of an hour, if the growth continues"
     );
-    assert_eq!(level(30, 400), (Level::Critical, Confidence::Measured), "minutes");
+    assert_eq!(level(30, 400), (Level::Critical, Confidence::Measured), "minutes are left");
     assert_eq!(level(400, 7_000).0, Level::Critical, "an hour, observed for minutes");
 }
 
@@ -252,7 +252,7 @@ fn rabbitmq_near_its_assumed_watermark_is_reported() {
     assert_eq!((blocks.level, entries(&blocks)), (Level::Warning, vec!["rabbitmq.memory_watermark"]));
 
     // Blocked publishers do not hide that the kernel is about to kill the VM.
-    let Outcome::Found(both) = outcome(&rabbit(980).period(), "BT037") else { panic!("found") };
+    let Outcome::Found(both) = outcome(&rabbit(980).period(), "BT037") else { panic!("nothing found") };
     let subjects: Vec<_> = both.iter().map(|found| (found.level, found.subject_text())).collect();
     assert_eq!(
         subjects,
@@ -267,6 +267,6 @@ fn rabbitmq_near_its_assumed_watermark_is_reported() {
         n.facts.retain(|fact| fact.0 != facts::MEMORY_TOTAL_SET);
         n.facts.push((facts::HOST_MEMORY, (16_384 * MB).to_string()));
     });
-    let Outcome::Found(kills) = outcome(&unset.period(), "BT037") else { panic!("found") };
+    let Outcome::Found(kills) = outcome(&unset.period(), "BT037") else { panic!("nothing found") };
     assert!(entries(&kills[0]).contains(&"rabbitmq.memory_watermark"), "{kills:#?}");
 }

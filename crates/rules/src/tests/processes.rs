@@ -129,7 +129,7 @@ fn a_queue_that_no_longer_exists_is_not_reported() {
     // The queue was emptied, and has messages again.
     let refilled = period.processes.first_mut().expect("the process");
     refilled.queue_last.1 = 1_500;
-    let Outcome::Found(found) = outcome(&period, "BT006") else { panic!("found") };
+    let Outcome::Found(found) = outcome(&period, "BT006") else { panic!("nothing found") };
     assert_eq!(found[0].title, "Message queue of sink holds 1,500 messages");
     assert!(found[0].detail.contains("does not grow"), "{}", found[0].detail);
 }
@@ -252,7 +252,7 @@ fn a_process_suspended_in_sends_to_another_node_explains_its_queue() {
     });
     let diagnosis = diagnose(&rarely.period());
     let found = |code: &str| diagnosis.findings().into_iter().find(|found| found.code.0 == code).cloned();
-    let sends = found("BT018").expect("it");
+    let sends = found("BT018").expect("a finding");
     assert_eq!((sends.level, sends.subject_text().as_deref()), (Level::Warning, Some("copy (<0.77.0>)")));
     assert_eq!(found("BT006").and_then(|queue| queue.follows).map(|of| of.code.0), Some("BT018"));
     // A process that runs in between is judged by its rate of suspensions.
@@ -284,7 +284,7 @@ fn a_large_heap_is_a_notice_before_it_delays_a_process() {
             n.events = happens("long_gc", 700, "state (<0.77.0>)").events;
             n.busiest[0].pid = pid;
         });
-        let Outcome::Found(found) = outcome(&both.period(), "BT017") else { panic!("found") };
+        let Outcome::Found(found) = outcome(&both.period(), "BT017") else { panic!("nothing found") };
         found.into_iter().map(|found| found.level).collect::<Vec<_>>()
     };
     assert_eq!(found("<0.77.0>"), [Level::Critical]);
@@ -292,7 +292,7 @@ fn a_large_heap_is_a_notice_before_it_delays_a_process() {
     // The large heap is not a consequence of a host without CPU.
     let starved = diagnose(&state(600, 50_000).with(|n| (n.wait, n.foreign) = (0.6, 1.5)).period());
     let findings = starved.findings();
-    let large = findings.iter().find(|found| found.code.0 == "BT017").expect("it");
+    let large = findings.iter().find(|found| found.code.0 == "BT017").expect("the finding");
     assert!(
         findings.iter().any(|found| found.code.0 == "BT004" && found.level > Level::Notice),
         "{findings:#?}"

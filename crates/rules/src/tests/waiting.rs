@@ -169,10 +169,10 @@ fn a_process_that_was_never_inspected_is_named_by_its_table() {
         n.large_tables = vec![("carts", 1 << 20, 0)];
     });
     let mut period = node.period();
-    let process = period.processes.iter_mut().find(|process| process.pid == POOL).expect("it");
+    let process = period.processes.iter_mut().find(|process| process.pid == POOL).expect("the process");
     (process.row, process.name_as_owner) = (None, Some("Elixir.Shop.PIDPartition0".to_owned()));
     assert_eq!(period.title_of(POOL), "Elixir.Shop.PIDPartition0 (<0.77.0>)");
-    assert!(known_processes::knows(period.process(POOL).expect("it")));
+    assert!(known_processes::knows(period.process(POOL).expect("the process")));
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn a_process_that_may_serialize_its_callers_is_named() {
     let turns = idle.evidence.iter().find(|evidence| evidence.what == "possibly take turns for");
     assert_eq!(turns.and_then(|evidence| evidence.text.as_deref()), Some("shop_pool (<0.77.0>)"));
     let shares = diagnose(&node.period()).cpu.expect("an account").shares;
-    let turns = shares.into_iter().find(|share| share.what == Use::Turns).expect("not used");
+    let turns = shares.into_iter().find(|share| share.what == Use::Turns).expect("a share");
     assert!(turns.how.ends_with("and about 120 processes wait for shop_pool (<0.77.0>)"), "{}", turns.how);
     // The finding about its callers is only a notice, and is listed below what it may explain.
     let waits = finding(&node, "BT053");
@@ -277,7 +277,7 @@ fn a_low_load_is_distinguished_from_waiting_work() {
     });
     let told = |node: &Node| {
         let shares = diagnose(&node.period()).cpu.expect("an account").shares;
-        let share = shares.into_iter().find(|share| share.what == Use::Nothing).expect("not used");
+        let share = shares.into_iter().find(|share| share.what == Use::Nothing).expect("a share");
         let found = finding(node, "BT015");
         assert!(found.title.ends_with(": no runnable process"), "{}", found.title);
         (found.detail, share.how)
