@@ -55,7 +55,7 @@ fn outcome(period: &Period, code: &str) -> Outcome {
         .verdicts
         .into_iter()
         .find(|verdict| verdict.code.0 == code)
-        .expect("a rule of that code")
+        .expect("a rule with that code")
         .outcome
 }
 
@@ -71,14 +71,14 @@ fn assert_healthy(node: &Node, code: &str) {
     assert!(matches!(outcome, Outcome::Healthy(_)), "{code}: {outcome:?}");
 }
 
-/// The value of evidence with this name.
+/// Returns the value of the evidence with this name.
 fn value(finding: &Finding, what: &str) -> Option<f64> {
     finding.evidence.iter().find(|evidence| evidence.what == what).and_then(|evidence| evidence.value)
 }
 
 /// Accessors for parts of a finding.
 trait Read {
-    /// Its subject as text.
+    /// Returns its subject as text.
     fn subject_text(&self) -> Option<String>;
     fn cost(&self) -> Option<Cost>;
 }
@@ -133,16 +133,16 @@ fn every_rule_has_its_file_and_its_page() {
     let list = std::fs::read_to_string(root.join("../../docs/rules/README.md")).expect("the list of pages");
     for rule in RULES {
         let row = format!("| {} | [{1}]({1}.md) | {2} | ", rule.code, rule.name, rule.question);
-        assert!(list.contains(&row), "no row {row:?} in the list of pages");
+        assert!(list.contains(&row), "the list of pages has no row {row:?}");
         let page = std::fs::read_to_string(root.join("../../docs/rules").join(format!("{}.md", rule.name)));
-        let page = page.expect("its page");
+        let page = page.expect("the page of the rule");
         let heading = format!("# {} {}", rule.code, rule.name);
         assert!(page.starts_with(&heading), "{} does not begin with {heading:?}", rule.name);
     }
 }
 
 #[test]
-fn every_rule_says_what_would_confirm_or_refute_it() {
+fn every_rule_names_a_test_that_confirms_or_refutes_it() {
     for rule in RULES {
         assert!(rule.confirm.len() > 30 && !rule.confirm.ends_with('.'), "{}", rule.name);
     }
@@ -196,7 +196,7 @@ fn every_remedy_named_in_the_rules_has_an_entry() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/rules");
     let mut ids = Vec::new();
     for entry in std::fs::read_dir(root).expect("the rules") {
-        let text = std::fs::read_to_string(entry.expect("a file").path()).expect("its text");
+        let text = std::fs::read_to_string(entry.expect("a file").path()).expect("the text of the file");
         for (index, _) in text.match_indices("remedy::of(") {
             let call = &text[index..];
             let id = call.split('"').nth(1).expect("a literal id");

@@ -1,7 +1,7 @@
 //! BT082: new processes are started with large arguments.
 //!
-//! The process that spawns copies the arguments, and the variables of a closure, to the new heap. A closure in a server that uses one field of
-//! the server's state refers to the whole state.
+//! The spawning process copies the arguments, including the variables of a closure, to the new heap. A closure that uses one field of a
+//! server's state contains the whole state.
 
 use std::collections::BTreeMap;
 
@@ -36,20 +36,20 @@ const COST: Threshold = Threshold::new(
     Scale { notice: 0.02, warning: 0.10, critical: 0.75, source: "judgement: what is not copied is saved" },
 );
 
-/// Less is not worth a change (judgement).
+/// Copying that takes fewer cores is not worth a change (judgement).
 const MIN_CORES: f64 = 0.02;
 
-/// Fewer sampled processes may be a single hand-over (judgement).
+/// Fewer sampled processes may be a state that is handed over once (judgement).
 const MIN_SAMPLED: i64 = 5;
 
-/// Time to copy a byte, the new heap and its end included (measured on OTP 25, maps of maps: 0.5 ns for terms of 0.1 to 1 MB, 3 to 12 ns for
-/// 8 to 28 MB, which fit into no cache).
+/// Time to copy a byte, including the creation and the end of the new heap. Measured on OTP 25 with nested maps: 0.5 ns for terms of 0.1 to
+/// 1 MB. Terms of 8 to 28 MB, which fit into no CPU cache, took 3 to 12 ns.
 const SECONDS_PER_BYTE: f64 = 0.5e-9;
 const SECONDS_PER_BYTE_UNCACHED: f64 = 3.0e-9;
-/// Size from which on terms are uncached (the same measurement).
+/// Terms of this size or more fit into no CPU cache (the same measurement).
 const UNCACHED_BYTES: f64 = 4e6;
 
-/// Arguments of sampled processes of one kind and one parent.
+/// Arguments of the sampled processes with one initial call and one parent.
 #[derive(Default)]
 struct Given {
     count: i64,
@@ -77,7 +77,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     // A lower bound: processes that end between two scans are missed.
     let rate = spawned * given.count as f64 / sampled.max(given.count) as f64;
     let seconds_per_byte = if each >= UNCACHED_BYTES { SECONDS_PER_BYTE_UNCACHED } else { SECONDS_PER_BYTE };
-    // Long time slices of the copying process include those.
+    // Long time slices of the copying process contain the copies, so the larger of both estimates is used.
     let slices = slices_of(period, maker);
     let cores = slices.unwrap_or(0.0).max(rate * each * seconds_per_byte);
     let used = view::process_cores(period)?;
@@ -94,7 +94,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         "" => format!("New {} get {size} of arguments each", text::processes(kind)),
         maker => format!("{maker} copies {size} to each new process"),
     };
-    // The supervisor, if another process has called for them.
+    // The supervisor that started them, if another process requested that.
     let parent = new_processes::rows(period).find(|row| row.kind == kind);
     let names = [kind, maker, parent.and_then(|row| row.maker.as_deref()).unwrap_or_default()];
     let draft = Draft::new(severity, title)
@@ -136,7 +136,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     ))))
 }
 
-/// Long time slices of this process in cores, if most of the events are its.
+/// Returns the time in long time slices of this process, in cores, if it has the most of these events.
 fn slices_of(period: &Period, maker: &str) -> Option<f64> {
     let slices = events::told(period, "long_schedule").ok()?;
     let culprit = slices.culprit.as_ref()?;

@@ -1,9 +1,9 @@
 //! BT055: large messages are copied.
 //!
-//! The VM counts neither bytes sent nor senders, except that a server may be sampled sending its answers most of the time. So the size of
-//! messages is measured at the receiver: what the heap of an idle process gains between two samples was sent to it. That samples all
-//! messages except those taken at once. Queued messages are measured as well: off-heap ones by the memory of the process outside its heap,
-//! on-heap ones by heap fragments that exceed the free heap. The garbage of the node limits the cost of all messages together.
+//! The VM counts neither bytes sent nor senders. Only a server that mostly sends replies shows in stack samples. So the size of messages is
+//! measured at the receiver: whatever the heap of an idle process gains between two samples was sent to it. This finds all messages except
+//! those received immediately. Queued messages are measured, too. Off-heap ones show in the memory of the process outside its heap, on-heap
+//! ones in heap fragments that exceed the free heap. The garbage of the node is an upper bound for the cost of all messages together.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +48,7 @@ const COST: Threshold = Threshold::new(
     Scale { notice: 0.02, warning: 0.05, critical: 0.50, source: "judgement: what is not copied is saved" },
 );
 
-/// Less is not worth a change (judgement).
+/// Copying that takes fewer cores is not worth a change (judgement).
 const MIN_CORES: f64 = 0.02;
 
 const HELD: Threshold = Threshold::new(
@@ -57,17 +57,17 @@ const HELD: Threshold = Threshold::new(
     Scale { notice: 20e6, warning: 100e6, critical: 4e9, source: "judgement: memory that is there twice" },
 );
 
-/// Time to copy a byte of a message and to collect it (measured: 0.3 to 1.2 ns on OTP 23, 25 and 29, terms of 2 to 250 kB).
+/// Time to copy a byte of a message and to collect it as garbage. Measured: 0.3 to 1.2 ns on OTP 23, 25 and 29, with terms of 2 to 250 kB.
 const SECONDS_PER_BYTE: f64 = 0.5e-9;
 
-/// Large messages sampled on arrival, at least: a few may be a state that is handed over once (judgement).
+/// Minimum number of large messages sampled on arrival: a few may be a state that is handed over once (judgement).
 const MIN_MESSAGES: i64 = 3;
 
-/// If sampled messages explain less than this share of the estimated cost, most of the garbage is something else (judgement). Most messages are
-/// not sampled, because a waiting receiver takes them at once.
+/// If sampled messages explain less than this share of the estimated cost, most of the garbage is something else (judgement). The share is
+/// small, because most messages are not sampled: a waiting receiver takes them immediately.
 const MIN_EXPLAINED: f64 = 0.02;
 
-/// Share of the running samples of a server from which on it mostly sends (judgement).
+/// A server with this share of its running samples in sends mostly sends (judgement).
 const MIN_SENDING: f64 = 0.4;
 
 const SMALLER_ANSWERS: &str = "answer with what the caller reads: search and filter in the server, or let callers read an ETS table by key";
@@ -100,7 +100,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         )));
     };
     let held: f64 = large.iter().map(|got| got.waiting).sum();
-    // An upper bound: other messages may be small, and other garbage may be no messages.
+    // An upper bound: other messages may be small, and garbage may have other sources than messages.
     let (share, of) = match seen.bytes {
         0 => (large.len() as f64 / waiting.len().max(1) as f64, "as of processes with a queue"),
         bytes => (came.bytes as f64 / bytes as f64, "as of sampled messages"),
@@ -236,7 +236,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     Ok(Judgement::found(draft))
 }
 
-/// The receivers by their kind, if they are of one: `17 board_session_* processes`.
+/// Formats the receivers by their kind, if all are of one kind: `17 board_session_* processes`.
 fn several(large: &[Received<'_>]) -> Option<String> {
     let kinds: Option<Vec<String>> = large.iter().map(|got| Some(Kind::of(got.process?)?.name)).collect();
     let kinds = kinds?;
@@ -244,11 +244,11 @@ fn several(large: &[Received<'_>]) -> Option<String> {
     kinds.iter().all(|kind| kind == first).then(|| text::several(large.len(), first))
 }
 
-/// A process does nearly all of the work from this share on (judgement).
+/// A process with this share of the work does nearly all of it (judgement).
 const MOST_WORK: f64 = 0.8;
 
-/// The likely sender: a term is copied from its sender's heap, and of the processes with room for it there, receivers excepted, this one
-/// does nearly all the work.
+/// Returns the likely sender. A message is copied from the sender's heap, so that heap has room for it. Of all such processes, receivers
+/// excepted, the sender does nearly all the work.
 fn holder<'p>(period: &'p Period, large: &[Received<'_>]) -> Option<&'p ProcessUse> {
     let each = large.first()?.each;
     let receivers: Vec<&ProcessUse> = large.iter().filter_map(|got| got.process).collect();
@@ -261,13 +261,13 @@ fn holder<'p>(period: &'p Period, large: &[Received<'_>]) -> Option<&'p ProcessU
             && !known_processes::knows(process)
     };
     let all: Vec<&ProcessUse> = period.processes.iter().filter(may_send).collect();
-    // Since their start: on a busy node most of them are not among the busiest in every second.
+    // Reductions since they started: on a busy node, most of them are not among the busiest in every second.
     let work = |process: &ProcessUse| process.row.as_ref().map_or(0.0, |row| row.reductions as f64);
     let sum: f64 = all.iter().map(|process| work(process)).sum();
     all.iter().copied().find(|process| sum > 0.0 && work(process) >= MOST_WORK * sum)
 }
 
-/// `board (<0.9.0>), in shop_board:publish/2`.
+/// Formats a process with its function: `board (<0.9.0>), in shop_board:publish/2`.
 fn at_work(process: &ProcessUse) -> String {
     let title = process.title();
     let article = if title.starts_with(CHILD_OF) { "a " } else { "" };
@@ -275,7 +275,7 @@ fn at_work(process: &ProcessUse) -> String {
     format!("{article}{title}{at}")
 }
 
-/// The server for whose answers most of the receivers (of known kinds) wait.
+/// Returns the server whose replies most of the receivers (of known kinds) wait for.
 fn asked<'h, 'a>(holds: &'h [Hold<'a>], large: &[Received<'_>]) -> Option<&'h Hold<'a>> {
     let known: Vec<_> = large.iter().filter_map(|got| got.process).collect();
     let servers = known.iter().filter_map(|process| blocking::answers_to(holds, process));
@@ -285,19 +285,19 @@ fn asked<'h, 'a>(holds: &'h [Hold<'a>], large: &[Received<'_>]) -> Option<&'h Ho
     (2 * same > known.len()).then_some(first)
 }
 
-/// A server whose running samples are mostly in sends of answers. A small answer takes a microsecond.
+/// A server that is mostly sending replies in its running samples. Sending a small reply takes only a microsecond.
 struct Sender<'p> {
     process: &'p ProcessUse,
-    /// Samples in a send, of all running ones.
+    /// Number of `running` samples that are in a send.
     sends: i64,
     running: i64,
     share: f64,
-    /// CPU that the sends take.
+    /// CPU use of the sends, in cores.
     cores: f64,
 }
 
 impl<'p> Sender<'p> {
-    /// The one whose sends take most CPU.
+    /// Returns the server whose sends take the most CPU.
     fn of(period: &'p Period) -> Option<Self> {
         let sends = |process: &'p ProcessUse| {
             let (sends, running) = stack::sends_answers(process)?;
@@ -309,7 +309,7 @@ impl<'p> Sender<'p> {
         period.processes.iter().filter_map(sends).max_by(|a, b| a.cores.total_cmp(&b.cores))
     }
 
-    /// The finding if the size of none of its answers was measured.
+    /// Drafts the finding for a server whose reply sizes were not measured.
     fn describe_alone(&self, period: &Period) -> Option<Draft> {
         let used = self.cores / view::process_cores(period).ok()?.max(self.cores);
         let severity = COST.of(period).severity(used).filter(|_| self.cores >= MIN_CORES)?;
@@ -346,12 +346,12 @@ impl<'p> Sender<'p> {
 #[derive(Clone)]
 struct Received<'p> {
     title: String,
-    /// `None` if it has no row.
+    /// `None` if the process has no row.
     process: Option<&'p ProcessUse>,
     is_on_heap: bool,
-    /// Size of a message, at least, in bytes.
+    /// Size of a message in bytes, a lower bound.
     each: f64,
-    /// Bytes in its queue, at least; 0 if none are known.
+    /// Bytes in its queue, a lower bound; 0 if none are known.
     waiting: f64,
     /// How the size was measured.
     how: String,
@@ -365,7 +365,7 @@ impl Received<'_> {
     }
 }
 
-/// Receivers of large messages, those with most bytes queued first.
+/// Returns the receivers of large messages, those with most bytes queued first.
 fn large<'p>(
     period: &'p Period,
     came: Weighed,
@@ -396,7 +396,7 @@ fn large<'p>(
     large
 }
 
-/// Receivers by their queued messages, large or not.
+/// Returns the processes with queued messages, large or not, by pid.
 fn waiting(period: &Period) -> BTreeMap<&str, Received<'_>> {
     let links = links_bytes(period);
     period
@@ -412,7 +412,7 @@ fn waiting_for(process: &ProcessUse, links: Option<f64>) -> Option<Received<'_>>
     let (bytes, place) = if mail.is_on_heap {
         (bytes, "in heap fragments")
     } else {
-        // Its number of links is not known: as if it had all of the node's.
+        // The number of its links is unknown: all links of the node are subtracted.
         (bytes - links? - process_memory::HEAD_BYTES * mail.messages as f64, "off the heap")
     };
     let waiting = bytes.max(0.0);
@@ -426,7 +426,7 @@ fn waiting_for(process: &ProcessUse, links: Option<f64>) -> Option<Received<'_>>
     })
 }
 
-/// Memory of all links and monitors of the node, at most, in bytes.
+/// Returns an upper bound of the memory of all links and monitors of the node, in bytes.
 fn links_bytes(period: &Period) -> Option<f64> {
     let processes = period.stat(&metrics::PROCESS_COUNT, "").ok()?.last.value as f64;
     Some((Blocks::of(period).ok()?.last - processes).max(0.0) * process_memory::side_bytes(period))

@@ -27,11 +27,11 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// Less garbage per second is not worth a finding (judgement: about 5 % of a core).
+/// Less garbage per second is not worth a finding (judgement: it costs about 5 % of a core).
 const MIN_BYTES_PER_S: f64 = 100e6;
 
-/// Bytes that one core copies out of a table per second (measured: 1.6 to 6.6 GB on OTP 25 and 27, lists, tuples and maps of 0.6 to 1.1 MB;
-/// the fast end, so that the cost is a lower bound).
+/// Bytes that one core copies out of a table per second. Measured: 1.6 to 6.6 GB on OTP 25 and 27 (lists, tuples and maps of 0.6 to 1.1
+/// MB). The fast end is used, so that the cost is a lower bound.
 const COPIED_BYTES_PER_CORE_S: f64 = 6e9;
 
 const COST: Threshold = Threshold::new(
@@ -45,7 +45,7 @@ const COST: Threshold = Threshold::new(
     },
 );
 
-/// Share of the sampled work that processes with such heaps must do (judgement: more than half).
+/// Minimum share of the sampled work done by processes with such heaps (judgement: more than half).
 const MIN_WORK_SHARE: f64 = 0.5;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
@@ -95,7 +95,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     .signals(copiers(period, table).map(|process| Signal::WorkOf(process.subject())))
     .signals(memory::is_segment_rate(period, garbage / each).then_some(Signal::Allocates))
     .inferred_if(true)
-    // With more tables it may be another one.
+    // With more candidate tables, it may be any of them.
     .guess_if(suspects.len() > MAX_SUSPECTS)
     .costs(Cost::CpuCores(cost))
     .part(Use::Collections)
@@ -128,7 +128,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     ))))
 }
 
-/// The owner by its registered name, else by what it was started with.
+/// Returns the registered name of the owner; otherwise its title.
 fn owner(period: &Period, table: &TableRow) -> String {
     table.owner_name.clone().unwrap_or_else(|| period.title_of(&table.owner))
 }
@@ -136,10 +136,10 @@ fn owner(period: &Period, table: &TableRow) -> String {
 /// Functions that copy objects to the caller's heap.
 const LOOKUPS: [&str; 3] = ["ets:lookup", "ets:take/", "ets:tab2list/"];
 
-/// Functions and processes that are named.
+/// Maximum number of functions or processes that are named.
 const MAX_READERS: usize = 2;
 
-/// What looks these objects up: functions sampled in lookups; else processes at work whose heaps have room for a copy.
+/// Formats what looks up these objects: functions sampled in lookups; otherwise busy processes whose heaps have room for a copy.
 fn readers(period: &Period, table: &TableRow, each: f64) -> String {
     let lookups = hot_code::samples(period).into_iter().filter_map(|sample| {
         let is_lookup = stack::innermost(sample.stack).is_some_and(|at| stack::begins(at, &LOOKUPS));
@@ -163,17 +163,17 @@ fn readers(period: &Period, table: &TableRow, each: f64) -> String {
     }
 }
 
-/// Processes that are mostly sampled copying objects of this table.
+/// Returns the processes that mostly copy objects of this table, by their samples.
 fn copiers<'p>(period: &'p Period, table: &'p TableRow) -> impl Iterator<Item = &'p ProcessUse> {
     period.processes.iter().filter(move |process| {
         lock_suspects::copied_by(period, process).is_some_and(|(copied, _, _)| copied.name == table.name)
     })
 }
 
-/// With more suspects the finding is a guess (judgement).
+/// With more candidate tables, the finding is a guess (judgement).
 const MAX_SUSPECTS: usize = 3;
 
-/// Share of the sampled reductions done by processes whose heap has room for such an object.
+/// Returns the share of the sampled reductions that is done by processes whose heap has room for such an object.
 fn share_with_such_heaps(period: &Period, bytes: f64) -> f64 {
     let known = || period.processes.iter().filter_map(|process| Some((process, heap_bytes(process)?)));
     let work = |large: bool| -> f64 {

@@ -1,8 +1,8 @@
 //! BT043: many more links, monitors and timers than processes need, most likely monitors that are never removed.
 //!
-//! The VM allocates each of them as a block of `fix_alloc`, which holds hardly anything else: one block for each process and one for each
-//! on-heap message. So the blocks give their number. The holder follows from the memory of a process outside its heap, because both sides
-//! of a link or monitor are charged with half of it.
+//! The VM allocates each of them as a block of `fix_alloc`. Other blocks of that allocator are few: one for each process, and one for each
+//! on-heap message. So the number of blocks shows the number of links, monitors and timers. The memory of a process outside its heap shows
+//! who holds them, because each side of a link or monitor is charged with half of it.
 
 use beamtune_model::units::{Nanos, SECOND_NS};
 use beamtune_model::{
@@ -40,37 +40,38 @@ const COUNT: Threshold = Threshold::new(
     },
 );
 
-/// Number per process that is usual: links to its supervisor and workers, timers, monitors of calls (judgement).
+/// Usual number per process: links to its supervisor and workers, timers, monitors of calls (judgement).
 const USUAL_PER_PROCESS: f64 = 20.0;
 
-/// Growth within the period beyond normal fluctuation, as a share of all (judgement).
+/// Minimum growth within the period that exceeds normal fluctuation, as a share of all (judgement).
 const MIN_GROWTH: f64 = 0.01;
 
-/// Growth per second of a leak, as a share of all, while the number of processes stays (judgement): requests do not cause a tenth more in ten
-/// seconds, and at this pace they double every two minutes.
+/// Minimum growth per second of a leak, as a share of all, while the number of processes stays constant (judgement). Requests do not add a
+/// tenth within ten seconds. At this pace, the number doubles every two minutes.
 const MIN_LEAK_PER_S: f64 = 0.01;
 
-/// A smaller number is what a few requests set up (judgement).
+/// A smaller growth may come from a few requests (judgement).
 const MIN_LEAKED: f64 = 200.0;
 
-/// Growth of the number of processes that counts as none (judgement).
+/// Growth of the process count up to this share is ignored (judgement).
 const MAX_PROCESS_GROWTH: f64 = 0.02;
 
-/// With more links and monitors the agent does not ask processes for their memory, see agent/README.md.
+/// With more links and monitors, the agent does not read the memory of single processes (see agent/README.md).
 const MAX_ASKED: f64 = 300_000.0;
 
-/// Size of a monitor, and of either side of a link, at least, in bytes, as the agent counts.
+/// Minimum size of a monitor, and of either side of a link, in bytes, as the agent assumes.
 const MONITOR_BYTES: f64 = 120.0;
 const SIDE_OF_LINK_BYTES: f64 = 40.0;
 
-/// Size of a link and of a timer, in bytes (measured: 88 on OTP 23, 96 on 25, 96 to 112 on 27 and 29; a timer of erlang:send_after 152 on all).
+/// Size of a link and of a timer, in bytes (measured). A link took 88 on OTP 23, 96 on 25, and 96 to 112 on 27 and 29. A timer of
+/// erlang:send_after took 152 on all of them.
 const LINK_BYTES: f64 = 96.0;
 const TIMER_BYTES: f64 = 152.0;
 
-/// Share of the bytes from which on a kind is named (judgement).
+/// A kind with this share of the bytes is named (judgement).
 const MIN_KIND_SHARE: f64 = 0.8;
 
-/// Samples of queues within this time of a count of blocks belong to it.
+/// Queue lengths sampled within this time of a block count are compared with it.
 const NEAR_NS: u64 = 2 * SECOND_NS as u64;
 
 const MAX_HOLDERS: usize = 3;
@@ -108,16 +109,16 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         )));
     };
     let grows = leaks || grown >= MIN_GROWTH * count;
-    // Of a leak, only what was added counts.
+    // For a leak, only the growth matters.
     let what = match kinds.as_ref().zip(first.as_ref()) {
         Some((last, first)) if leaks => last.since(first).most(),
         _ => kinds.as_ref().and_then(Kinds::most),
     };
-    // Timers are not charged to a process.
+    // The memory of timers is not charged to a process.
     let holders = if what == Some(TIMERS) { Vec::new() } else { holders(period, count) };
     let holder = holders.first().copied();
     let starter = if what == Some(TIMERS) { main_worker(period) } else { None };
-    // The program cannot remove what OTP's own code starts.
+    // The program cannot remove what OTP's code starts.
     let otps = holder.map(|(process, _)| process).or(starter.map(|(process, _)| process));
     let otps = otps.filter(|process| known_processes::is_of_otp(process));
     let is_asked = kinds.as_ref().map_or(blocks.last, Kinds::walked) <= MAX_ASKED;
@@ -229,14 +230,14 @@ fn capitalized(words: &str) -> String {
     chars.next().map_or(String::new(), |first| first.to_uppercase().chain(chars).collect())
 }
 
-/// The process that does most of the work, with its share of all reductions.
+/// Returns the process that does most of the work, with its share of all reductions.
 fn main_worker(period: &Period) -> Option<(&ProcessUse, f64)> {
     let busiest = period.processes.first()?;
     Some((busiest, view::reductions_share(period, &[busiest])?))
         .filter(|(_, share)| *share >= MIN_STARTER_SHARE)
 }
 
-/// What to do about the kind that nearly all of them are, and why.
+/// Returns what to do about the predominant kind, and why.
 fn advice(what: Option<&str>) -> (&'static str, &'static str) {
     const UNTIL_ONE_ENDS: &str =
         "a monitor or link stays until one side ends, which sends a message for each";
@@ -274,12 +275,12 @@ struct Kinds {
 }
 
 impl Kinds {
-    /// `None` of older recordings, and of a VM without `fix_alloc`.
+    /// Returns `None` for older recordings, and for a VM without `fix_alloc`.
     fn of(period: &Period) -> Option<Kinds> {
         Kinds::at(period, |stat| stat.last.value)
     }
 
-    /// At the first sample.
+    /// Returns the memory at the first sample.
     fn first_of(period: &Period) -> Option<Kinds> {
         Kinds::at(period, |stat| stat.first.value)
     }
@@ -291,12 +292,12 @@ impl Kinds {
         Some(Kinds { monitors: bytes("monitor")?, links: bytes("link")?, timers: timers.iter().sum() })
     }
 
-    /// Estimated number of all kinds.
+    /// Estimates the number of links, monitors and timers together.
     fn count(&self, side_bytes: f64) -> f64 {
         self.monitors / (2.0 * side_bytes) + self.links / LINK_BYTES + self.timers / TIMER_BYTES
     }
 
-    /// Growth since `first`.
+    /// Returns the growth since `first`.
     fn since(&self, first: &Kinds) -> Kinds {
         let more = |last: f64, first: f64| (last - first).max(0.0);
         Kinds {
@@ -306,7 +307,7 @@ impl Kinds {
         }
     }
 
-    /// Memory of all kinds.
+    /// Returns the memory of all kinds.
     fn bytes(&self) -> f64 {
         self.monitors + self.links + self.timers
     }
@@ -315,7 +316,7 @@ impl Kinds {
         [(MONITORS, self.monitors), (LINKS, self.links), (TIMERS, self.timers)]
     }
 
-    /// The kind that nearly all of them are.
+    /// Returns the kind that nearly all memory belongs to.
     fn most(&self) -> Option<&'static str> {
         let all = self.bytes();
         self.parts()
@@ -324,17 +325,17 @@ impl Kinds {
             .map(|(kind, _)| kind)
     }
 
-    /// Number that the VM would walk to find their holders, as the agent counts.
+    /// Returns the number of links and monitors that the VM would walk to find their holders, as the agent estimates it.
     fn walked(&self) -> f64 {
         self.monitors / MONITOR_BYTES + self.links / SIDE_OF_LINK_BYTES
     }
 }
 
-/// Queued messages, which have blocks of `fix_alloc` too. Blocks are read every ten seconds, queues every second.
+/// Queued messages, which have blocks of `fix_alloc`, too. Blocks are read every ten seconds, queues every second.
 struct Queued {
-    /// Maximum near the last count of blocks.
+    /// Maximum number near the last count of blocks.
     most: f64,
-    /// Growth since the first count, at most.
+    /// Growth since the first count, an upper bound.
     grown: f64,
 }
 
@@ -353,7 +354,7 @@ impl Queued {
     }
 }
 
-/// Sampled processes with a large share of `all`, with their number, most first.
+/// Returns the sampled processes with a large share of `all`, with their numbers, largest first.
 fn holders(period: &Period, all: f64) -> Vec<(&ProcessUse, f64)> {
     let side = process_memory::side_bytes(period);
     let own = |process: &ProcessUse| Some(process_memory::links_bytes(process.row.as_ref()?)? / side);

@@ -43,7 +43,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             text::bytes(total)
         )));
     };
-    // Larger than the present area, whether that is smaller or larger than the default of 1,024 MB.
+    // Larger than the present area, even if that differs from the default of 1,024 MB.
     let wanted_mb = (2.0 * total.max(2.0 * now) / f64::from(1 << 20)).ceil();
     let grown = (used.last.value - used.first.value) as f64;
     Ok(Judgement::found(

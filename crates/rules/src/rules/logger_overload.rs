@@ -1,8 +1,9 @@
-//! BT042: the logger cannot keep up, and makes processes that log wait, or drops events.
+//! BT042: the logger cannot keep up: processes that log wait for it, or events are dropped.
 //!
-//! A log handler that writes is a process with overload protection: from ten queued messages on, each process that logs waits until its event is
-//! written; from 200 on events are dropped, from 1,000 on the whole queue is flushed. The process `error_logger`, which passes events to handlers
-//! from before OTP 21, has no protection: its queue grows. So does that of a handler whose limits were raised so far that they never apply.
+//! A log handler that writes is a process with overload protection. With ten queued messages or more, each process that logs waits until
+//! its event is written. With 200 or more, events are dropped; with 1,000 or more, the whole queue is flushed. The process `error_logger`,
+//! which passes events to handlers written before OTP 21, has no protection, so its queue grows. So does that of a handler whose limits
+//! were raised so far that they never apply.
 
 use beamtune_model::{
     Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Remedy, Scale, Signal, Threshold, Unit,
@@ -28,13 +29,14 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// A log handler with its protection. Not `logger_proxy`, which passes on events of other nodes and of the VM, with limits of its own.
+/// A log handler with its protection. `logger_proxy` is not one of them: it forwards events of other nodes and of the VM, and has its own
+/// limits.
 struct Handler {
-    /// Prefix of its registered name (ending in `_`), or the whole name.
+    /// Its registered name, or a prefix of it that ends in `_`.
     name: &'static str,
-    /// Queue length from which on callers wait.
+    /// Queue length at which callers start to wait.
     sync: i64,
-    /// Queue length from which on events are dropped.
+    /// Queue length at which the handler starts to drop events.
     drop: i64,
     /// Names of these settings.
     settings: &'static str,
@@ -61,21 +63,21 @@ struct Settings {
     burst: i64,
 }
 
-/// Defaults (logger_olp.hrl, `SYNC_MODE_QLEN` and the next ones; the same from OTP 21 to 29).
+/// Defaults (logger_olp.hrl, `SYNC_MODE_QLEN` and the following ones; the same from OTP 21 to 29).
 const DEFAULT_SYNC: i64 = 10;
 const DEFAULT_DROP: i64 = 200;
 const DEFAULT_FLUSH: i64 = 1_000;
 const DEFAULT_BURST: i64 = 500;
 
-/// From this sync_mode_qlen on the queue length is judged instead of waiting callers (judgement: ten times the default of drop_mode_qlen).
-/// sync_mode_qlen is never above drop_mode_qlen, so nothing is dropped before either.
+/// At or above this sync_mode_qlen, the queue length is judged instead of waiting callers (judgement: ten times the default of
+/// drop_mode_qlen). No events are dropped earlier either, because drop_mode_qlen is never smaller.
 const MIN_UNPROTECTED_SYNC: i64 = 10 * DEFAULT_DROP;
 
-/// From this sync_mode_qlen on the protection counts as off (judgement: the critical queue length).
+/// At or above this sync_mode_qlen, the protection counts as off (judgement: the critical queue length).
 const MIN_OFF_SYNC: i64 = 100_000;
 
 impl Settings {
-    /// As recorded for the process of this name.
+    /// Returns the settings recorded for the handler with the name of this process.
     fn of(period: &Period, process: &ProcessUse) -> Option<Self> {
         let name = process.row.as_ref()?.name.as_deref()?;
         let handlers = period.facts.object(facts::LOG_HANDLERS)?;
@@ -95,7 +97,7 @@ impl Settings {
         self.sync >= MIN_UNPROTECTED_SYNC
     }
 
-    /// Settings above their defaults, as text and as entries of an Erlang map that resets them.
+    /// Returns the settings above their defaults, as text and as entries of an Erlang map that resets them.
     fn raised(&self) -> (Vec<String>, Vec<String>) {
         let numbers = [
             ("sync_mode_qlen", self.sync, DEFAULT_SYNC),
@@ -116,7 +118,7 @@ impl Settings {
     }
 }
 
-/// Up to this release each event costs time proportional to the length of the queue: `logger_olp:check_load/1` reads the process's memory
+/// Up to this release, each event costs time in proportion to the queue length: `logger_olp:check_load/1` reads the memory of the process
 /// (erlang/otp#7417).
 const MAX_RELEASE_OF_SLOW_CHECK: i64 = 25;
 
@@ -142,7 +144,7 @@ const DROP: Threshold = Threshold::new(
     },
 );
 
-/// Passes events to handlers from before OTP 21. Nobody waits for it, and it drops nothing.
+/// The process that passes events to handlers written before OTP 21. No process waits for it, and it drops nothing.
 const UNPROTECTED: &str = "error_logger";
 
 const QUEUE: Threshold = Threshold::new(
@@ -156,14 +158,14 @@ const QUEUE: Threshold = Threshold::new(
     },
 );
 
-/// Share of the waiting callers that log the end of a process, from which on crash reports fill the log (judgement).
+/// If this share of the waiting callers logs the end of a process, crash reports fill the log (judgement).
 const MIN_END_SHARE: f64 = 0.5;
 
 const MIN_SAMPLES: f64 = 5.0;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     period.stat(&metrics::SCAN_LONGEST_QUEUE, "")?;
-    // A queue is recorded only while it is among the longest; processes are sampled with each sample of the VM.
+    // A queue is recorded only while it is among the longest. Processes are sampled with each sample of the VM.
     let samples = f64::from(period.vm_ticks);
     if samples < MIN_SAMPLES {
         return Ok(Judgement::NotJudged {
@@ -211,7 +213,7 @@ fn is_unprotected(process: &ProcessUse) -> bool {
 fn handler(process: &ProcessUse) -> Option<&'static Handler> {
     let row = process.row.as_ref()?;
     let name = row.name.as_deref()?;
-    // Handlers of other applications, such as RabbitMQ's, have other names and the same initial call.
+    // Handlers of other applications, such as RabbitMQ's, have other names but the same initial call.
     let name = match row.initial_call.as_deref() {
         Some("logger_olp:init/1") if name != "logger_proxy" => HANDLERS.first()?.name,
         _ => name,
@@ -222,20 +224,20 @@ fn handler(process: &ProcessUse) -> Option<&'static Handler> {
     })
 }
 
-/// Share of the samples in which a process was recorded: it was among the busiest or had one of the longest queues.
+/// Returns the share of the samples in which a process was recorded, because it was among the busiest or had one of the longest queues.
 fn recorded_share(process: &ProcessUse, samples: f64) -> f64 {
     (f64::from(process.ticks) / samples).min(1.0)
 }
 
-/// How often a handler was behind.
+/// How far a handler was behind, and how often.
 struct Load {
-    /// Queue lengths from which on callers wait, and events are dropped.
+    /// Queue lengths at which callers start to wait, and at which the handler starts to drop events.
     limits: (i64, i64),
     /// Share of the samples in which callers wait.
     waits: f64,
     /// Share of the samples in which events are dropped.
     drops: f64,
-    /// Mean queue length while it was recorded.
+    /// Mean queue length while the handler was recorded.
     mean: f64,
 }
 
@@ -243,7 +245,7 @@ impl Load {
     fn of(process: &ProcessUse, handler: &Handler, settings: Option<&Settings>, samples: f64) -> Load {
         let lengths: Vec<i64> = process.queue.points().iter().map(|point| point.1).collect();
         let points = lengths.len().max(1) as f64;
-        // It was not behind in samples without a record of it.
+        // In samples without a record, the handler was not behind.
         let recorded = recorded_share(process, samples);
         let share = |min: i64| lengths.iter().filter(|length| **length >= min).count() as f64 / points;
         let limits = settings.map_or((handler.sync, handler.drop), |settings| (settings.sync, settings.drop));
@@ -316,7 +318,7 @@ fn describe(
             "events below the level cost a function call only",
             "queue length of the handler and p99 of requests that log, under the same load",
         ),
-        // Crash reports are errors, which no usual level drops.
+        // Crash reports are errors, which no usual log level suppresses.
         Some(_) => remedy::of(
             period,
             "code.fewer_ends",
@@ -344,13 +346,13 @@ fn describe(
     ))
 }
 
-/// Settings that let the queue grow longer than the defaults.
+/// Returns the settings that allow a longer queue than the defaults, as evidence.
 fn raised_settings(settings: &Settings) -> Option<Evidence> {
     let (texts, _) = settings.raised();
     (!texts.is_empty()).then(|| Evidence::text("handler settings", texts.join(", ")))
 }
 
-/// The finding for settings with which callers do not wait, and events are not dropped, before the queue is long.
+/// Drafts the finding about settings that neither make callers wait nor drop events before the queue is long.
 fn without_protection(
     period: &Period,
     process: &ProcessUse,
@@ -402,7 +404,7 @@ fn without_protection(
     .fix(log_less(period))
 }
 
-/// An atom in Erlang syntax.
+/// Formats an atom in Erlang syntax.
 fn atom(name: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'@';
     let starts_plain = name.starts_with(|first: char| first.is_ascii_lowercase());
@@ -419,14 +421,14 @@ fn log_less(period: &Period) -> Option<Remedy> {
     )
 }
 
-/// Share of its waiting callers that log the end of a process; `None` if few were sampled.
+/// Returns the share of its waiting callers that log the end of a process; `None` if few were sampled.
 fn end_share(period: &Period, process: &ProcessUse) -> Option<f64> {
     let holds = blocking::holds(period).ok()?;
     let its = holds.iter().find(|hold| hold.process.is_some_and(|one| std::ptr::eq(one, process)))?;
     Some(its.ending)
 }
 
-/// The finding about `error_logger`.
+/// Drafts the finding about `error_logger`.
 fn unprotected(period: &Period, process: &ProcessUse, mean: f64, severity: f64) -> Draft {
     let subject = process.subject();
     Draft::new(

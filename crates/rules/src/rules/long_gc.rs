@@ -36,16 +36,16 @@ const LONGEST: Threshold = Threshold::new(
     },
 );
 
-/// Time for which GC stops the process, however short each GC is: as large a share of its callers waits.
+/// Share of time for which GC stops the process. A caller meets a GC with this probability, however short each GC is.
 const STOPPED: Threshold = Threshold::new(
     "long-gc.gc_share",
     "share of time for which GC stops the process",
     Scale { notice: 0.01, warning: 0.05, critical: 0.5, source: "judgement: one of 20 callers meets a GC" },
 );
 
-/// A heap that operators look at closely (practice). The VM reports smaller ones in `large_heap` events, from 128 MB on.
+/// Operators examine heaps of this size (practice). The VM reports smaller ones, from 128 MB on, in `large_heap` events.
 const LARGE_BYTES: f64 = 500e6;
-/// Severity of a large heap, which may be on purpose.
+/// Severity of a large heap, which may be intended.
 const LARGE_HEAP: f64 = 10.0;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
@@ -60,7 +60,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     Ok(Judgement::found_or_healthy(drafts, "no GC of 100 ms or more"))
 }
 
-/// The remedy for a large live state.
+/// Returns the remedy for a large live state.
 fn less_garbage(period: &Period) -> Option<Remedy> {
     remedy::of(
         period,
@@ -71,7 +71,8 @@ fn less_garbage(period: &Period) -> Option<Remedy> {
     )
 }
 
-/// The working process with the largest heap, if it is large, else the process of `large_heap` events; not one that is reported already.
+/// Drafts the finding about the busy process with the largest heap, if that is large; otherwise about the process of `large_heap` events.
+/// Processes for which `is_reported` is true are left out.
 fn large_heap(period: &Period, is_reported: impl Fn(&str) -> bool) -> Option<Draft> {
     let bytes = |process: &ProcessUse| Some(8.0 * process.row.as_ref()?.total_heap_words? as f64);
     // Idle processes are judged by idle-heaps.
@@ -110,7 +111,7 @@ fn large_heap(period: &Period, is_reported: impl Fn(&str) -> bool) -> Option<Dra
     Some(draft.fix(less_garbage(period)))
 }
 
-/// The finding about GCs of 100 ms or more.
+/// Drafts the finding about GCs of 100 ms or more.
 fn stopped(period: &Period, long: &Told<'_>, severity: f64) -> Draft {
     let share = long.culprit.as_ref().map_or(0.0, |culprit| {
         long.seconds / period.seconds().max(1.0) * culprit.count as f64 / culprit.of.max(1) as f64

@@ -1,7 +1,7 @@
 //! BT016: a process runs on a scheduler for much longer than a time slice.
 //!
-//! A process yields after some 4,000 reductions, about a millisecond. A NIF, a driver or a BIF that does not count its work does not, and all
-//! processes in the run queue of that scheduler wait.
+//! A process yields after some 4,000 reductions, about a millisecond. A NIF, a driver or a BIF that does not count reductions does not
+//! yield, and all processes in the run queue of that scheduler wait.
 
 use beamtune_model::{
     Account, Code, Cost, Evidence, Missing, Period, Scale, Signal, Subject, Threshold, Unit, facts, metrics,
@@ -36,7 +36,7 @@ const LONGEST: Threshold = Threshold::new(
     },
 );
 
-/// So few slices may be the operating system's, which had taken the CPU away.
+/// Up to this number, time slices may be long because the operating system took the CPU away.
 const MAX_CHANCE: i64 = 1;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
@@ -55,7 +55,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let draft = Draft::new(
         severity,
         match &subject {
-            // Whatever ran when the CPU was taken away is no culprit.
+            // The process that ran when the CPU was taken away is no culprit.
             _ if may_be_host => format!("Schedulers blocked for up to {longest}, likely for lack of CPU"),
             Some(subject) => {
                 format!("Schedulers blocked for up to {longest}, mostly by {}", text::name(subject))
@@ -114,11 +114,11 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     ))
 }
 
-/// Erlang code does more reductions than this per second of run time (judgement: a tenth of measured slow code; a time slice of 1 ms has
-/// 4,000).
+/// Erlang code does more reductions than this per second of run time. Judgement: a tenth of measured slow code; a time slice of 1 ms has
+/// 4,000.
 const MIN_ERLANG_REDUCTIONS_PER_S: f64 = 400_000.0;
 
-/// Whether the process of most slices did next to no reductions in them, because native code does not count its work.
+/// Whether the process with most of the slices did almost no reductions in them. Native code does not count its work.
 fn runs_native_code(period: &Period, long: &Told<'_>) -> bool {
     let Some(culprit) = &long.culprit else { return false };
     let process = Subject::process(culprit.subject).pid().and_then(|pid| period.process(pid));
@@ -126,7 +126,7 @@ fn runs_native_code(period: &Period, long: &Told<'_>) -> bool {
     process.is_some_and(|process| (process.reductions as f64) < MIN_ERLANG_REDUCTIONS_PER_S * seconds)
 }
 
-/// NIFs outside OTP.
+/// Returns the NIFs outside OTP.
 fn native_modules(period: &Period) -> Option<String> {
     let functions = period.facts.list(facts::NIFS)?;
     (!functions.is_empty()).then(|| functions.join(", "))

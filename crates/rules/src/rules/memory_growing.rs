@@ -1,4 +1,4 @@
-//! BT027: a kind of memory grows steadily: which, how fast, who holds it, and when a limit is reached.
+//! BT027: a kind of memory grows steadily: which one, how fast, who holds it, and when a limit is reached.
 
 use beamtune_model::{
     Account, Code, Confidence, Cost, Evidence, Group, MemoryKind, Metric, Missing, Period, Rank, Scale,
@@ -39,26 +39,26 @@ const RATE: Threshold = Threshold::new(
 
 /// Less growth within the period is noise.
 const MIN_GROWTH_BYTES: f64 = 4e6;
-/// The same in a short period: a busy node rises and falls by as much within seconds.
+/// The same for a short period: memory of a busy node rises and falls by this much within seconds.
 const MIN_GROWTH_SHORT_BYTES: f64 = 16e6;
 
-/// An end that is more than this many periods away is far. First use of carriers looks like growth outside the VM, which is likely in a short
-/// period with a far end (judgement).
+/// If the end is more than this many periods away, it is far (judgement). In a short period, first use of carriers looks like growth
+/// outside the VM, which is likely if the end is far.
 const FAR_PERIODS: f64 = 50.0;
 
 /// Fewer samples show nothing (judgement).
 const MIN_POINTS: usize = 4;
 
-/// If resident memory rises by less than this share of the growth, the kind fills carriers that the VM has already (judgement).
+/// If resident memory rises by less than this share of the growth, the growth fills existing carriers of the VM (judgement).
 const MIN_RISE_SHARE: f64 = 0.25;
 
-/// Kinds of `erlang:memory/0` that are judged. Atoms have a rule of their own.
+/// Kinds of `erlang:memory/0` that are judged. Atoms have their own rule.
 const KINDS: [&str; 4] = ["processes", "binary", "ets", "code"];
 
-/// All memory, if its kinds are not known.
+/// Name for all memory, if its kinds are unknown.
 const RESIDENT: &str = "resident";
 
-/// A holder with this share of what grows is named in the title (judgement).
+/// A holder of this share of the growing memory is named in the title (judgement).
 const MAJORITY: f64 = 0.5;
 
 struct Growing {
@@ -71,7 +71,7 @@ struct Growing {
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     if period.is_imported() {
-        // Imported text has the memory of one instant.
+        // Imported text has the memory at one instant only.
         return Err(period.missing_group(Group::Memory, "memory over time"));
     }
     let resident = period.stat(&metrics::RSS, "")?;
@@ -92,7 +92,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             });
         }
     }
-    // Resident memory beyond what the VM uses. It grows as well when the VM uses less, so resident memory must grow, too.
+    // Resident memory beyond what the VM uses. This also grows when the VM uses less, so resident memory must grow, too.
     let outside = difference(resident.trace.points(), total.trace.points());
     let resident_points = view::trend_points(&resident.trace);
     if steady(&resident_points).is_some()
@@ -103,7 +103,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     {
         found.push(Growing { kind: "outside", now, trend, pace: pace(&outside, trend.slope) });
     }
-    // Memory that is swapped out meanwhile counts.
+    // Memory that was swapped out in the period counts as resident.
     let swapped =
         period.stat(&metrics::SWAP, "").map(|stat| stat.trace.points().to_vec()).unwrap_or_default();
     let rise = trend(&with(&resident_points, &swapped)).filter(|rise| rise.p < 0.01 && rise.low > 0.0);
@@ -111,7 +111,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     for growing in &found {
         let rises = rise.is_some_and(|rise| rise.slope >= MIN_RISE_SHARE * growing.trend.slope);
         let fills = growing.kind != "outside" && !rises;
-        // Growth within present carriers reaches no limit of the host.
+        // Growth within existing carriers reaches no limit of the host.
         let room = room.filter(|_| !fills);
         let severity = match room {
             Some(room) => (room.bytes / growing.pace.max(1e-9) < FAR_SECONDS).then_some(0.0),
@@ -136,7 +136,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     ))
 }
 
-/// Judges resident memory if the VM was not sampled: it shows growth, but not of which kind.
+/// Judges resident memory alone, if the VM was not sampled: it shows growth, but not of which kind.
 fn resident_alone(period: &Period, room: Option<Room>) -> Result<Judgement, Missing> {
     let resident = period.stat(&metrics::RSS, "")?;
     let points = view::trend_points(&resident.trace);
@@ -162,14 +162,15 @@ fn resident_alone(period: &Period, room: Option<Room>) -> Result<Judgement, Miss
     Ok(Judgement::found(draft.but("only the VM knows which kind grows")))
 }
 
-/// The rise in bytes, if it rose at each step: for too few points for a trend.
+/// Returns the rise in bytes, if memory rose in each step: used if there are too few points for a trend.
 fn climb(points: &[(f64, f64)]) -> Option<f64> {
     let (first, last) = (points.first()?, points.last()?);
     let rises = points.len() >= MIN_POINTS && points.windows(2).all(|pair| pair[1].1 > pair[0].1);
     Some(last.1 - first.1).filter(|rise| rises && *rise >= MIN_GROWTH_SHORT_BYTES)
 }
 
-/// Whether most of that growth in a short period is in carriers, which have free space for later use. A leak outside the VM is in no carrier.
+/// Whether most of this growth is in carriers, in a short period: they have free space for later use. A leak outside the VM is in no
+/// carrier.
 fn fills_carriers(period: &Period, per_second: f64) -> bool {
     if period.seconds() >= SHORT_SECONDS {
         return false;
@@ -193,7 +194,7 @@ fn steady(points: &[(f64, f64)]) -> Option<Trend> {
     (trend.slope * length >= min_growth && goes_on(points, first.0 + length / 2.0)).then_some(trend)
 }
 
-/// Adds to each point (in seconds) the last value of a trace before or at it; the points alone if the trace is empty.
+/// Adds to each point (in seconds) the last value of a trace at or before it. Returns the points unchanged if the trace is empty.
 fn with(points: &[(f64, f64)], trace: &[(i64, i64)]) -> Vec<(f64, f64)> {
     let at = |t: f64| {
         let after = trace.partition_point(|&(other, _)| other as f64 / SECOND_NS as f64 <= t);
@@ -202,7 +203,7 @@ fn with(points: &[(f64, f64)], trace: &[(i64, i64)]) -> Vec<(f64, f64)> {
     points.iter().map(|&(t, value)| (t, value + at(t).map_or(0.0, |&(_, more)| more as f64))).collect()
 }
 
-/// One trace minus another, with the nearest point in time.
+/// Subtracts one trace from another, at the nearest point in time.
 fn difference(of: &[(i64, i64)], minus: &[(i64, i64)]) -> Vec<(f64, f64)> {
     of.iter()
         .filter_map(|&(t, value)| {
@@ -217,7 +218,7 @@ fn difference(of: &[(i64, i64)], minus: &[(i64, i64)]) -> Vec<(f64, f64)> {
         .collect()
 }
 
-/// The largest holder of a kind (of tables the one that has grown most), with its evidence.
+/// Returns the largest holder of a kind of memory (of tables, the one that has grown most), with its evidence.
 fn owner(period: &Period, kind: &str) -> Option<(Subject, Evidence)> {
     let largest = |rank: Rank, bytes: fn(&beamtune_model::ProcessRow) -> Option<i64>| {
         let rows = period.processes.iter().filter_map(|process| {
@@ -255,7 +256,7 @@ fn owner(period: &Period, kind: &str) -> Option<(Subject, Evidence)> {
     Some((subject, evidence))
 }
 
-/// Whether the sampled objects of the table whose binaries grow hold whole binaries, not parts.
+/// Whether sampled objects of the table whose binaries grow have whole binaries, not parts of larger ones.
 fn is_held_whole(period: &Period) -> bool {
     let Some(table) = memory::binaries_of_table(period) else { return false };
     let all = TableBinaries::all(period);
@@ -266,7 +267,7 @@ fn memory_kind(kind: &str) -> MemoryKind {
     MemoryKind::from_text(kind).unwrap_or(MemoryKind::Outside)
 }
 
-/// What a title calls a holder: a table or a port without its owner, a process without its pid.
+/// Returns the name of a holder for a title: a table or a port without its owner, a process without its pid.
 fn short_name(subject: &Subject) -> String {
     match subject {
         Subject::Table { name, .. } | Subject::Port { name, .. } => name.clone(),
@@ -274,7 +275,7 @@ fn short_name(subject: &Subject) -> String {
     }
 }
 
-/// The end, worded for a title; the detail has the sentence.
+/// Formats the end for a title; the detail has the sentence.
 fn short_end(end: End) -> &'static str {
     match end {
         End::ControlGroup => "memory limit",
@@ -428,11 +429,11 @@ mod tests {
             (0..=seconds).map(|t| (f64::from(t), 100e6 + bytes(f64::from(t)))).collect::<Vec<_>>()
         };
         assert!(steady(&points(11, |t| 3e6 * t)).is_some());
-        // A load that has just begun.
+        // A load that just began.
         assert!(steady(&points(11, |t| 60e6 * (1.0 - (-t / 2.5).exp()))).is_none());
-        // Faster and faster.
+        // Growth that accelerates.
         assert!(steady(&points(11, |t| 0.4e6 * t * t)).is_some());
-        // Saturation is not steady in a longer time either.
+        // Growth that levels off is not steady over a longer time either.
         assert!(steady(&points(400, |t| 60e6 * (1.0 - (-t / 90.0).exp()))).is_none());
         assert!(steady(&points(310, |t| 200e6 * (1.0 - (-t / 60.0).exp()))).is_none());
         assert!(steady(&points(400, |t| 0.1e6 * t)).is_some());
@@ -456,7 +457,7 @@ mod tests {
         let swapped: Vec<(i64, i64)> = (0..10).map(|t| (second(t), 5_000_000 * t)).collect();
         assert!(trend(&resident).is_none_or(|rise| rise.slope == 0.0));
         assert_eq!(trend(&with(&resident, &swapped)).map(|rise| rise.slope), Some(5e6));
-        // Sampled every ten seconds only, and not at all.
+        // In this order: swap was sampled only every ten seconds; it was not sampled.
         assert_eq!(with(&resident, &[(second(3), 7)]).iter().map(|point| point.1).sum::<f64>(), 20e9 + 70.0);
         assert_eq!(with(&resident, &[]), resident);
     }
@@ -468,14 +469,14 @@ mod tests {
             let slope = steady(&points).expect("growth").slope;
             (slope, pace(&points, slope))
         };
-        // Half as fast from the middle on.
+        // Growth slows to half in the middle.
         let slower = |t: f64| 100e6 + if t < 200.0 { 1e6 * t } else { 200e6 + 0.5e6 * (t - 200.0) };
         let (slope, pace) = paced(400, slower);
         assert!(slope > 0.6e6 && (pace - 0.5e6).abs() < 1e3, "{slope} {pace}");
         // Accelerating growth is extrapolated at its overall slope.
         let (slope, pace) = paced(400, |t| 100e6 + 500.0 * t * t);
         assert_eq!(slope, pace);
-        // A third of a short recording is too little.
+        // A third of a short recording is too short for a trend.
         let (slope, pace) = paced(60, |t| 100e6 + if t < 30.0 { 2e6 * t } else { 60e6 + 1e6 * (t - 30.0) });
         assert_eq!(slope, pace);
     }

@@ -1,4 +1,4 @@
-//! BT037: the VM uses nearly all the memory that it may have. The kernel is about to kill it, or RabbitMQ blocks its publishers.
+//! BT037: the VM uses nearly all the memory that it may use. The kernel is about to kill it, or RabbitMQ is about to block its publishers.
 
 use beamtune_model::{
     Account, Code, Confidence, Evidence, HostPart, Missing, Period, Rank, Scale, Subject, Threshold, Unit,
@@ -36,12 +36,13 @@ const USED: Threshold = Threshold::new(
     },
 );
 
-/// Host memory is judged from this share in use by the VM on (judgement).
+/// Host memory is judged only if the VM uses at least this share of it (judgement).
 const MIN_HOST_SHARE: f64 = 0.25;
 
-/// A host with this much available, and with room for a second copy of the largest heap, is not about to kill a process (judgement) …
+/// A host with this much available memory, and with room for a second copy of the largest heap, is not about to kill a process (judgement)
+/// …
 const AMPLE_BYTES: f64 = 4e9;
-/// … so its used share counts as this at most, which is a notice.
+/// … so its used share counts as at most this value, which is a notice.
 const MAX_USED_WHERE_AMPLE: f64 = 0.79;
 
 const WATERMARK_SOURCE: &str = "rabbitmq.com, \"Memory Alarm Threshold\", of 3.13 and of 4.2";
@@ -49,9 +50,9 @@ const WATERMARK_SOURCE: &str = "rabbitmq.com, \"Memory Alarm Threshold\", of 3.1
 struct Limit {
     bytes: f64,
     left_bytes: f64,
-    /// Used share.
+    /// Used share of the limit.
     used: f64,
-    /// The control group's limit; otherwise the host's memory.
+    /// Whether it is the limit of the control group; otherwise it is the memory of the host.
     is_group: bool,
 }
 
@@ -97,7 +98,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let sentence = match (tightest, reported) {
         (Some(tightest), _) => tightest.sentence(resident),
         (None, Some(bytes)) => format!("{}; host memory unknown", watermark::sizes(resident, bytes)),
-        // An alarm counts even if the watermark is unknown.
+        // An alarm is reported even if the watermark is unknown.
         (None, None) if rabbitmq.is_some() => format!("{} resident", megabytes(resident)),
         (None, None) => {
             return Err(Missing {
@@ -115,9 +116,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     Ok(Judgement::found_or_healthy(near.into_iter().chain(rabbitmq).collect(), sentence))
 }
 
-/// The VM is near a limit at which the kernel kills a process.
+/// Drafts the finding that the VM is near a limit at which the kernel kills a process.
 fn near(period: &Period, tightest: &Limit, resident: f64, severity: f64) -> Draft {
-    // RabbitMQ takes the host's memory for its own unless it is configured otherwise: then the kernel kills it below its watermark.
+    // Unless it is configured otherwise, RabbitMQ assumes that it may use all memory of the host. Then the kernel kills it below its
+    // watermark.
     let unreachable = Assumed::of(period)
         .filter(|mark| mark.bytes > tightest.bytes && watermark::reported(period).is_none());
     let victim = if tightest.is_group { "the VM" } else { "the largest process" };
@@ -174,7 +176,7 @@ fn near(period: &Period, tightest: &Limit, resident: f64, severity: f64) -> Draf
         ))
 }
 
-/// The limits at which the kernel kills processes.
+/// Returns the limits at which the kernel kills processes.
 fn limits(period: &Period, resident: f64) -> Vec<Limit> {
     let last = |metric, entity| period.stat(metric, entity).ok().map(|stat| stat.last.value as f64);
     let group = last(&metrics::CGROUP_MEMORY_LIMIT, "memory").filter(|limit| *limit > 0.0).map(|limit| {
@@ -195,14 +197,14 @@ fn limits(period: &Period, resident: f64) -> Vec<Limit> {
     [group, host].into_iter().flatten().collect()
 }
 
-/// The largest heap of an inspected process, in bytes.
+/// Returns the largest heap of an inspected process, in bytes.
 fn largest_heap(period: &Period) -> f64 {
     let rows = period.processes.iter().filter_map(|process| process.row.as_ref());
     let large = rows.filter(|row| row.ranks.contains(&Rank::Memory));
     large.fold(0.0, |max, row| max.max(row.memory_bytes as f64))
 }
 
-/// The largest kind of memory in `erlang:memory/0`, as a hint.
+/// Returns the largest kind of memory in `erlang:memory/0`, as a hint.
 fn largest_kind(period: &Period) -> Option<Evidence> {
     let kinds = ["processes", "binary", "ets", "code"];
     let of = |kind| {
@@ -212,7 +214,7 @@ fn largest_kind(period: &Period) -> Option<Evidence> {
     Some(Evidence::number(format!("largest in erlang:memory/0: {kind}"), bytes, Unit::Bytes))
 }
 
-/// RabbitMQ at or near the watermark that it is assumed to have.
+/// Drafts the finding that RabbitMQ is at or near its assumed watermark.
 fn rabbitmq(period: &Period, resident: f64) -> Option<Draft> {
     let assumed = Assumed::of(period)?;
     let Assumed { bytes, seen, is_set, share } = assumed;
@@ -251,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn the_major_version_decides_the_default_watermark() {
+    fn the_default_watermark_depends_on_the_major_version() {
         let drafts = |product: &str, resident: f64| is_near(&[(facts::PRODUCT, product)], resident);
         assert!(drafts("RabbitMQ 3.10.8", 0.41e9));
         assert!(drafts("RabbitMQ 3.10.8", 0.35e9));
@@ -272,11 +274,11 @@ mod tests {
         assert!(!set("2GB", 0.8e9));
         // Publishing is blocked from the start.
         assert!(set("0.000000", 0.1e9));
-        // RabbitMQ cannot read this either: it falls back to 0.4 in every version.
+        // RabbitMQ cannot parse this either: every version falls back to 0.4.
         assert!(set("2 parsecs", 0.41e9) && !set("2 parsecs", 0.3e9));
         let newer = [(facts::PRODUCT, "RabbitMQ 4.1.0"), (facts::MEMORY_WATERMARK_SET, "2 parsecs")];
         assert!(is_near(&newer, 0.41e9) && !is_near(&newer, 0.3e9));
-        // A container configures the memory that RabbitMQ sees.
+        // In a container, the memory that RabbitMQ sees is configured.
         let of_500 = |resident: f64| is_near(&[product, (facts::MEMORY_TOTAL_SET, "500MB")], resident);
         assert!(of_500(0.2e9) && !of_500(0.1e9));
     }

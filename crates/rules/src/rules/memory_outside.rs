@@ -38,23 +38,23 @@ const SHARE: Threshold = Threshold::new(
     },
 );
 
-/// Every node has less than this.
+/// Less than this is normal on any node.
 const MIN_BYTES: f64 = 48e6;
 
-/// Stacks, executable, libraries and tables of the emulator, which are outside carriers on any node; used if the pages were not read.
-/// 25 to 60 MB were measured on OTP 23 to 29.
+/// Memory outside carriers that any node has: stacks, executable, libraries and tables of the emulator. Used if the pages were not read. 25
+/// to 60 MB were measured on OTP 23 to 29.
 const USUAL_BYTES: f64 = 64e6;
 
-/// If less than this share of malloc's memory is in use, malloc keeps most of it free.
+/// If less than this share of malloc's memory is in use, malloc keeps most of it although it is free.
 const MIN_USED_SHARE: f64 = 0.5;
 
-/// Pages of unknown content: perhaps those of another malloc than glibc's.
+/// Name of pages with unknown content, perhaps of a malloc other than glibc's.
 const UNRECOGNIZED: &str = "unrecognized memory";
 
-/// Resident memory, carriers and the content of pages may have been read this many samples apart.
+/// Maximum number of samples between the readings of resident memory, carriers and the content of pages.
 const MAX_SAMPLES_APART: usize = 3;
 
-/// The largest fall of resident memory within a few samples, in bytes.
+/// Returns the largest fall of resident memory within a few samples, in bytes.
 fn largest_fall(period: &Period) -> Result<f64, Missing> {
     let resident = period.stat(&metrics::RSS, "")?.trace.points();
     let falls = resident.iter().enumerate().flat_map(|(index, from)| {
@@ -64,8 +64,8 @@ fn largest_fall(period: &Period) -> Result<f64, Missing> {
     Ok(falls.max().unwrap_or(0).max(0) as f64)
 }
 
-/// Resident memory of the JIT's machine code, in bytes. It is mapped twice, writable and executable, and its pages are resident twice. If
-/// mappings were not read, it is estimated as twice `memory.code`.
+/// Returns the resident memory of the JIT's machine code, in bytes. The code is mapped twice, writable and executable, and its pages count
+/// as resident twice. If mappings were not read, it is estimated as twice `memory.code`.
 fn machine_code(period: &Period, bridge: &Bridge) -> f64 {
     if !bridge.mappings.is_empty() {
         return bridge.mapping(mapping::JIT).map_or(0.0, |mapped| mapped.resident as f64);
@@ -100,7 +100,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let (bytes, label, in_use) = if has_pages {
         let malloc = || bridge.parts_of("malloc");
         let in_use: Option<i64> = malloc().map(|part| part.in_use).sum();
-        // The memory of another malloc than glibc's is not recognized.
+        // The memory of a malloc other than glibc's is not recognized.
         let unknown = bridge.unknown.as_ref().map_or(0, |part| part.resident) as f64;
         let known = bridge.resident_of("malloc") as f64;
         match known >= unknown {
@@ -108,7 +108,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             false => (unknown, UNRECOGNIZED, None),
         }
     } else {
-        // A lower bound: everything that the VM has mapped (carriers, cached segments, the super carrier) counts as resident.
+        // A lower bound: everything that the VM has mapped (carriers, cached segments, the super carrier) is assumed to be resident.
         let segments: Option<i64> = all.iter().map(|allocator| allocator.segments).sum();
         let from_malloc = (carriers - segments.unwrap_or(0) as f64).max(0.0);
         let mapped: f64 = [&metrics::MMAP_OS_USED, &metrics::MMAP_TOTAL]
@@ -126,7 +126,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let Some(severity) = SHARE.of(period).severity(share).filter(|_| bytes >= MIN_BYTES) else {
         return healthy();
     };
-    // Resident memory and carriers are read one after the other, so they match only if little moves in between.
+    // Resident memory and carriers are read one after the other. So they match only if little memory changes in between.
     let moves = largest_fall(period)?.max(moved_while_looking(period));
     if bytes < moves {
         return Ok(Judgement::NotJudged {

@@ -1,4 +1,4 @@
-//! BT046: the VM maps and unmaps memory all the time although its segment cache works: each wave frees more than the cache keeps.
+//! BT046: the VM maps and unmaps memory all the time, although its segment cache works: each wave frees more memory than the cache keeps.
 
 use beamtune_model::memory::{Allocator, allocators};
 use beamtune_model::{
@@ -49,10 +49,10 @@ const COST: Threshold = Threshold::new(
 /// A lower cost is not worth a change.
 const MIN_CORES: f64 = 0.02;
 
-/// With fewer unmapped segments, the page faults have another cause: malloc, files or new memory.
+/// With fewer unmapped segments per second, the page faults have another cause: malloc, files or new memory.
 const MIN_SEGMENTS_PER_S: f64 = 2.0;
 
-/// A smaller share of the CPU that the node may use is a notice (judgement).
+/// If the cost is a smaller share of the CPU that the node may use, the finding is a notice (judgement).
 const MINOR_SHARE: f64 = 0.03;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
@@ -61,7 +61,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let total = view::process_cores(period)?;
     let resident = period.stat(&metrics::RSS, "")?;
     let segments = Segments::of(period)?;
-    // Memory that is new and stays has to be mapped.
+    // New memory that stays has to be mapped anyway.
     let grown =
         (resident.last.value - resident.first.value).max(0) as f64 / PAGE_BYTES / period.seconds().max(1.0);
     let again = (faults - grown).max(0.0);
@@ -143,16 +143,16 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     ))
 }
 
-/// Samples of running processes that must be in one function before it is named (judgement).
+/// Minimum number of samples of running processes in one function for it to be named (judgement).
 const MIN_SAMPLES: i64 = 3;
 
-/// Heaps from this size on may have carriers of their own: half of the default `sbct`, which the next growth doubles.
+/// Heaps of this size may have their own carriers: half of the default `sbct`, which the next growth doubles.
 const MIN_HEAP_BYTES: f64 = 256e3;
 
-/// Processes that are named.
+/// Maximum number of processes that are named.
 const MAX_NAMED: usize = 2;
 
-/// What allocates this memory, by samples or by heap sizes.
+/// Formats what allocates this memory, by samples or by heap sizes.
 fn users(period: &Period) -> String {
     let samples = hot_code::samples(period);
     let all = samples.iter().fold(0, |sum: i64, sample| sum.saturating_add(sample.looks));
@@ -183,7 +183,7 @@ fn users(period: &Period) -> String {
     }
 }
 
-/// Bytes of segments that an allocator requests per second, estimated by the mean size of its carriers.
+/// Estimates the bytes of segments that an allocator requests per second, from the mean size of its carriers.
 fn turnover(allocator: &Allocator) -> f64 {
     let all = allocator.all();
     let mean = all.size as f64 / all.count.max(1) as f64;

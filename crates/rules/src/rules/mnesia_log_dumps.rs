@@ -39,9 +39,9 @@ const DUMPS: Threshold = Threshold::new(
 /// Mnesia's default since OTP 21 (mnesia_monitor.erl, `default_env`).
 const DEFAULT_WRITES: f64 = 1_000.0;
 
-/// The advised threshold makes one dump due in this time (judgement) …
+/// With the advised threshold, one dump is due in this time (judgement) …
 const ADVISED_SECONDS: f64 = 10.0;
-/// … up to the highest usual threshold.
+/// … unless that exceeds the highest usual threshold.
 const MAX_ADVISED_WRITES: f64 = 100_000.0;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
@@ -63,7 +63,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 
 fn describe(period: &Period, severity: f64, writes: f64, threshold: f64) -> Draft {
     let advised = (writes * ADVISED_SECONDS).clamp(DEFAULT_WRITES, MAX_ADVISED_WRITES);
-    // One digit: the load changes.
+    // One significant digit, because the load changes.
     let magnitude = 10_f64.powf(advised.log10().floor());
     let advised = ((advised / magnitude).ceil() * magnitude).min(MAX_ADVISED_WRITES);
     let change = match products::name(period) {

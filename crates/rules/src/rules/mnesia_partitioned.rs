@@ -1,7 +1,7 @@
 //! BT077: Mnesia is partitioned from a connected node that has a copy of its schema.
 //!
-//! When the connection breaks, Mnesia on either side considers the other one down. When the nodes connect again, Mnesia finds that both have
-//! run meanwhile (`inconsistent_database`) and does not join them: each side continues with its own data.
+//! When the connection breaks, Mnesia on each side assumes that the other side is down. When the nodes reconnect, Mnesia finds that both
+//! have run in the meantime (`inconsistent_database`) and does not join them. Each side continues with its own data.
 
 use beamtune_model::{Account, Code, Confidence, Evidence, Group, Missing, Period, Subject, Unit, metrics};
 
@@ -17,7 +17,7 @@ pub const RULE: Rule = Rule {
     confirm: "run mnesia:system_info(running_db_nodes) on both nodes: each lacks the other, though nodes() has it",
     needs: &[&metrics::PROCESS_COUNT],
     account: Account::Delay,
-    // Mnesia that was stopped on the other node looks the same.
+    // A node on which Mnesia was stopped looks the same.
     confidence: Confidence::Inferred,
     judge,
     ..Rule::COMMON

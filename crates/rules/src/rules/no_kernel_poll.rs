@@ -19,7 +19,7 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// Each call of poll scans all of them.
+/// Each call of poll scans all descriptors.
 const DESCRIPTORS: Threshold = Threshold::new(
     "no-kernel-poll.descriptors",
     "file descriptors in the poll sets",
@@ -32,7 +32,7 @@ const DESCRIPTORS: Threshold = Threshold::new(
 );
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
-    // One fallback set without kernel poll is normal (erl_check_io.c in ERTS); without any set that has it, it is off.
+    // One fallback set without kernel poll is normal (erl_check_io.c in ERTS). If no set has kernel poll, it is off.
     let sets = view::poll_sets(period);
     let uses_epoll = match (&sets, period.facts.flag(facts::KERNEL_POLL)) {
         (Some(sets), _) => sets.use_epoll,

@@ -1,7 +1,7 @@
-//! BT086: connection attempts to or from other nodes fail again and again, or connections are lost and made again.
+//! BT086: connection attempts to or from other nodes fail repeatedly, or connections are lost and restored.
 //!
-//! Each attempt has a row in net_kernel's table while it lasts, with a number that counts them. Attempts to nodes that are gone take
-//! milliseconds and may never be sampled: then only the processes that set up connections show them, without the names of the nodes.
+//! Each attempt has a row in net_kernel's table while it lasts, with a number that counts the attempts. Attempts to nodes that are gone
+//! take milliseconds and may never be sampled. Then only the processes that set up connections show them, without the names of the nodes.
 
 use std::collections::BTreeMap;
 
@@ -67,30 +67,30 @@ const RECONNECTIONS: Threshold = Threshold::new(
     },
 );
 
-/// Fewer reconnections, or all in one sample, are a network that was down for a moment (judgement).
+/// Fewer reconnections, or reconnections in one sample only, may come from a network that was down for a moment (judgement).
 const MIN_RECONNECTIONS: f64 = 3.0;
 const MIN_RECONNECTION_SAMPLES: f64 = 2.0;
 
-/// Initial calls of processes that set up a connection (inet_tcp_dist.erl, inet_tls_dist.erl, dist_util.erl): each attempt starts one of
-/// the first three, and that a timer.
+/// Initial calls of processes that set up a connection (inet_tcp_dist.erl, inet_tls_dist.erl, dist_util.erl). Each attempt starts one of
+/// the first three, which starts the fourth, a timer.
 const SETUP_CALLS: [&str; 4] =
     ["inet_tcp_dist:do_setup", "inet6_tcp_dist:do_setup", "inet_tls_dist:do_setup", "dist_util:setup_timer/"];
 const PROCESSES_PER_ATTEMPT: f64 = 2.0;
 
 /// Fewer sampled setup processes may be one attempt.
 const MIN_SETUP_PROCESSES: i64 = 2;
-/// Share of the sampled new processes that must set up connections (judgement: more than half).
+/// Minimum share of the sampled new processes that set up connections (judgement: more than half).
 const MIN_SETUP_SHARE: f64 = 0.5;
-/// net_kernel works for each attempt: its minimum share of all reductions (judgement).
+/// Minimum share of net_kernel in all reductions (judgement): each attempt causes work in net_kernel.
 const MIN_NET_KERNEL_SHARE: f64 = 0.02;
 
-/// Minimum number of attempts to a node that is not connected, if they fail at once (judgement).
+/// Minimum number of attempts to a node that is not connected, if they fail immediately (judgement).
 const MIN_FAST_ATTEMPTS: f64 = 3.0;
-/// The same for attempts that wait for an answer.
+/// The same, for attempts that wait for an answer.
 const MIN_SLOW_ATTEMPTS: f64 = 2.0;
-/// An attempt that takes this long is not answered (judgement: a distant node answers in a tenth of that).
+/// An attempt that takes this long is not answered (judgement: a distant node answers in a tenth of this time).
 const SLOW_SECONDS: f64 = 2.0;
-/// The last attempt must be within this last share of the period, or within these last seconds, which hold three readings (judgement).
+/// The last attempt must be within this last share of the period, or within these last seconds, which contain three readings (judgement).
 const RECENT_SHARE: f64 = 0.33;
 const RECENT_SECONDS: f64 = 25.0;
 /// With fewer sampled steps, some attempts may have reached the handshake (judgement).
@@ -100,7 +100,7 @@ const MAX_NAMED: usize = 5;
 
 const SENDERS_UNKNOWN: &str = "the senders are not recorded: any send, call or monitor to a node that is not connected tries to connect";
 
-/// All attempts of the period to connect this node and another one.
+/// All attempts in the period to connect this node with another one.
 struct Attempts<'p> {
     node: &'p str,
     count: f64,
@@ -112,7 +112,7 @@ struct Attempts<'p> {
 }
 
 impl<'p> Attempts<'p> {
-    /// `None` if the node was ever connected, or was not tried recently.
+    /// Returns `None` if the other node was ever connected in the period, or if there was no recent attempt.
     fn of(period: &'p Period, node: &'p str) -> Option<Self> {
         let samples = period.stat(&metrics::CONNECT_LOOKS, "").ok()?;
         let total = |metric: &Metric| total(period, metric, node);
@@ -141,7 +141,7 @@ impl<'p> Attempts<'p> {
         all
     }
 
-    /// Mean duration of an attempt.
+    /// Returns the mean duration of an attempt.
     fn seconds(&self) -> f64 {
         if self.per_s > 0.0 { self.pending / self.per_s } else { 0.0 }
     }
@@ -154,7 +154,7 @@ impl<'p> Attempts<'p> {
     }
 }
 
-/// The sum of all readings: each counts since the one before.
+/// Returns the sum of all readings. Each reading counts what has happened since the one before.
 fn total(period: &Period, metric: &Metric, node: &str) -> f64 {
     period.stat(metric, node).map_or(0.0, |stat| stat.mean() * f64::from(stat.samples))
 }
@@ -185,14 +185,14 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     ))
 }
 
-/// Nodes that do not answer.
+/// Drafts the finding about nodes that do not answer.
 fn unanswered(period: &Period, slow: &[&Attempts<'_>]) -> Option<Draft> {
     let one = slow.iter().max_by(|a, b| a.pending.total_cmp(&b.pending))?;
     let waiting = waiters(period, slow).iter().fold(0_i64, |sum, (_, count)| sum.saturating_add(*count));
     let processes = period.stat(&metrics::PROCESS_COUNT, "").map_or(0.0, |count| count.mean());
     let waiting = blocking::of_all(period, processes, waiting);
     let severity = PENDING.of(period).severity(one.pending)?;
-    // Processes that call the node wait for as long.
+    // Processes that call the node wait equally long.
     let severity = severity.max(blocking::WAITING.of(period).severity(waiting).unwrap_or(0.0));
     let verb = if slow.len() == 1 { "does" } else { "do" };
     let count =
@@ -237,7 +237,7 @@ fn unanswered(period: &Period, slow: &[&Attempts<'_>]) -> Option<Draft> {
     Some(draft)
 }
 
-/// Attempts of this node that fail at once.
+/// Drafts the finding about attempts of this node that fail immediately.
 fn failing(period: &Period, outgoing: &[&Attempts<'_>]) -> Option<Draft> {
     let first = outgoing.first()?;
     let per_s: f64 = outgoing.iter().map(|one| one.per_s).sum();
@@ -269,7 +269,7 @@ fn failing(period: &Period, outgoing: &[&Attempts<'_>]) -> Option<Draft> {
     )
 }
 
-/// Another node whose attempts this one rejects.
+/// Drafts the finding about other nodes whose attempts this one rejects.
 fn rejected(period: &Period, incoming: &[&Attempts<'_>]) -> Option<Draft> {
     let first = incoming.first()?;
     let per_s: f64 = incoming.iter().map(|one| one.per_s).sum();
@@ -303,7 +303,7 @@ fn rejected(period: &Period, incoming: &[&Attempts<'_>]) -> Option<Draft> {
     )
 }
 
-/// Nodes whose connections are lost and made again.
+/// Drafts the finding about nodes whose connections are lost and restored.
 fn reconnecting(period: &Period) -> Option<Draft> {
     let sum = |node: &str| total(period, &metrics::CONNECT_AGAIN, node);
     let nodes = period.entities(Group::Connect).into_iter().filter(|node| !node.is_empty());
@@ -348,7 +348,7 @@ fn reconnecting(period: &Period) -> Option<Draft> {
     )
 }
 
-/// Attempts that show only in the processes that make them.
+/// Drafts the finding about attempts that show only in the processes that make them.
 fn estimated(period: &Period, started: f64) -> Option<Draft> {
     let sum = |is_meant: &dyn Fn(&str) -> bool| {
         let rows = new_processes::rows(period).filter(|row| is_meant(&row.kind));
@@ -407,7 +407,7 @@ fn rows<'p>(period: &'p Period, what: &str) -> impl Iterator<Item = &'p SpawnRow
     period.spawns.iter().filter(move |row| row.what == what)
 }
 
-/// Adds what requests the attempts, what waits for them, and the steps that they were sampled in.
+/// Adds what requests the attempts, what waits for them, and the steps in which they were sampled.
 fn with_callers(period: &Period, draft: Draft, nodes: &[&Attempts<'_>]) -> Draft {
     let is_meant = |row: &&SpawnRow| nodes.iter().any(|one| one.node == row.kind);
     let of = |what| {
@@ -443,7 +443,7 @@ fn with_callers(period: &Period, draft: Draft, nodes: &[&Attempts<'_>]) -> Draft
         .but_if(requesters.is_empty() && waiters.is_empty(), SENDERS_UNKNOWN)
 }
 
-/// The program's functions that were sampled waiting for an answer of these nodes.
+/// Returns the program's functions that were sampled while they waited for an answer of these nodes.
 fn waiters(period: &Period, nodes: &[&Attempts<'_>]) -> Vec<(String, i64)> {
     let waits_for =
         |place: &&Stand| place.on.iter().any(|wanted| nodes.iter().any(|one| one.node == wanted.who));
@@ -454,7 +454,7 @@ fn waiters(period: &Period, nodes: &[&Attempts<'_>]) -> Vec<(String, i64)> {
     }))
 }
 
-/// A step of an attempt in words.
+/// Describes a step of an attempt.
 fn step_text(step: &str) -> &'static str {
     match step {
         "resolve" => "resolving the host name",
@@ -465,7 +465,7 @@ fn step_text(step: &str) -> &'static str {
     }
 }
 
-/// Why they fail, by their steps: an attempt that reaches the handshake has found the node. Empty if unknown.
+/// Returns why the attempts fail, by their steps: an attempt that reaches the handshake has found the node. Empty if unknown.
 fn reason(period: &Period, nodes: &[&Attempts<'_>]) -> &'static str {
     let mut steps: BTreeMap<&str, i64> = BTreeMap::new();
     for row in rows(period, SpawnRow::ATTEMPT_STEP).filter(|row| nodes.iter().any(|one| one.node == row.kind))
@@ -482,7 +482,7 @@ fn reason(period: &Period, nodes: &[&Attempts<'_>]) -> &'static str {
     }
 }
 
-/// `shop@web2 and 2 more`.
+/// Formats the first node and the number of the others: `shop@web2 and 2 more`.
 fn and_more(first: &str, count: usize) -> String {
     match count {
         1 => first.to_owned(),
@@ -490,7 +490,7 @@ fn and_more(first: &str, count: usize) -> String {
     }
 }
 
-/// Attempts per second of each node.
+/// Formats the attempts per second of each node.
 fn rates(nodes: &[&Attempts<'_>]) -> String {
     let each: Vec<String> =
         nodes.iter().take(MAX_NAMED).map(|one| format!("{} {:.1}", one.node, one.per_s)).collect();

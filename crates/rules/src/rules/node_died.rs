@@ -1,4 +1,4 @@
-//! BT038: why the node died, by its crash dump, and what held the missing resource.
+//! BT038: why the node died, according to its crash dump, and what held the resource that was missing.
 
 use beamtune_model::{
     Account, Code, Confidence, Evidence, Group, Missing, Period, ProcessRow, ProcessUse, Scale, Subject,
@@ -29,10 +29,10 @@ pub const RULE: Rule = Rule {
 /// Any crash is critical.
 const DIED: f64 = 100.0;
 
-/// A dump that was requested on purpose. It sorts before the queues, which are only its context.
+/// A dump that was requested on purpose. It sorts above the findings about queues, which only add context.
 const REQUESTED: f64 = 74.5;
 
-/// Whether the queue grew is unknown.
+/// A crash dump does not show whether the queue grew.
 const QUEUE: Threshold = Threshold::new(
     "node-died.queue_length",
     "messages in one queue when the node died",
@@ -50,15 +50,15 @@ const MAX_QUEUES: usize = 3;
 /// The running process is named if it held at least this share of the largest one's memory.
 const MIN_SHARE_OF_LARGEST: f64 = 0.5;
 
-/// A request for this multiple of the VM's memory is not a leak.
+/// A request for this multiple of the memory of the VM does not come from a leak.
 const WRONG_SIZE_FACTOR: f64 = 10.0;
 
-/// Characters of a reason or slogan that are quoted in evidence, in a detail and in a title.
+/// Maximum number of characters of a reason or slogan in evidence, in a detail and in a title.
 const MAX_EVIDENCE_CHARS: usize = 400;
 const MAX_DETAIL_CHARS: usize = 150;
 const MAX_TITLE_CHARS: usize = 45;
 
-/// Why the VM ended, by its slogan.
+/// Why the VM ended, according to its slogan.
 #[derive(Debug, PartialEq)]
 enum Death<'a> {
     /// `eheap_alloc: Cannot allocate 562077704 bytes of memory (of type "heap").`
@@ -69,11 +69,11 @@ enum Death<'a> {
     Kernel { process: &'a str, reason: &'a str },
     /// `init terminating in do_boot (REASON)`
     Boot { reason: &'a str },
-    /// By a signal, or at the console.
+    /// The dump was requested by a signal, or at the console.
     Requested { how: &'static str },
-    /// `erl_child_setup`, which starts external programs, has terminated.
+    /// `erl_child_setup`, which starts external programs, terminated.
     Forker,
-    /// Usually `erlang:halt(Text)`.
+    /// Any other slogan, usually that of `erlang:halt(Text)`.
     Other,
 }
 
@@ -206,7 +206,7 @@ fn died(period: &Period, slogan: &str) -> Draft {
 
 /// The process or table that held most of the memory.
 struct Holder {
-    /// As titles name it, without a pid.
+    /// Its name in titles, without a pid.
     name: String,
     subject: Subject,
     bytes: f64,
@@ -304,15 +304,15 @@ fn out_of_memory(period: &Period, allocator: &str, bytes: f64, kind: &str) -> Dr
         })
 }
 
-/// Twice the size of the literal area that was too small, in MB.
+/// Returns twice the size of the literal area that was too small, in MB.
 fn larger_area_mb(period: &Period) -> i64 {
-    /// Used if the dump does not have its size.
+    /// Used if the dump does not contain its size.
     const DEFAULT_MB: i64 = 1_024;
     let size = period.stat(&metrics::MMAP_TOTAL, "literal").ok().map(|stat| stat.last.value >> 20);
     size.filter(|size| *size > 0).unwrap_or(DEFAULT_MB).saturating_mul(2)
 }
 
-/// The largest kind of memory that has a holder.
+/// Returns the largest kind of memory that processes or tables hold.
 fn largest_kind(period: &Period) -> Option<&'static str> {
     let known = ["processes", "binary", "ets"]
         .into_iter()
@@ -320,7 +320,7 @@ fn largest_kind(period: &Period) -> Option<&'static str> {
     known.max().map(|(_, kind)| kind)
 }
 
-/// The largest holder of the largest kind: a process or a table.
+/// Returns the largest holder of the largest kind of memory: a process or a table.
 fn holder(period: &Period) -> Option<Holder> {
     let rows = || period.processes.iter().filter_map(|process| Some((process, process.row.as_ref()?)));
     let kind = largest_kind(period);
@@ -356,7 +356,7 @@ fn holder(period: &Period) -> Option<Holder> {
     Some(Holder { name: text::name(&subject), subject, bytes: row.memory_bytes as f64, evidence })
 }
 
-/// The process that ran on the thread that ended the VM.
+/// Returns the process that ran on the thread that ended the VM.
 fn running(period: &Period) -> Option<&ProcessUse> {
     let pid = period.facts.get(facts::CRASH_PROCESS)?;
     period.process(pid)
@@ -426,7 +426,7 @@ fn table_full(period: &Period, table: &str, limit: Option<f64>) -> Draft {
         })
 }
 
-/// A kernel process has terminated, usually because a permanent application did.
+/// Drafts the finding that a kernel process terminated, usually because a permanent application did.
 fn kernel(period: &Period, process: &str, reason: &str) -> Draft {
     let application = ["{application_start_failure,", "{application_terminated,"].iter().find_map(|known| {
         let (_, rest) = reason.split_once(known)?;
@@ -477,7 +477,7 @@ fn halted(period: &Period, slogan: &str) -> Draft {
         .but("not a known slogan of the VM: usually of the program's erlang:halt/1, else of a driver or a fault in the VM")
 }
 
-/// The longest queues when the node died.
+/// Drafts findings about the longest queues when the node died.
 fn queues(period: &Period) -> Vec<Draft> {
     let mut long: Vec<(f64, i64, &ProcessUse, &ProcessRow)> = period
         .processes

@@ -1,4 +1,4 @@
-//! BT052: the kernel moves unbound schedulers between NUMA nodes, away from the memory that they have allocated.
+//! BT052: the kernel moves unbound schedulers between NUMA nodes, away from the memory that they allocated.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,8 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// A VM that uses little of one node loses little. The cost of remote memory cannot be measured from outside, so it stays a notice.
+/// A VM that uses a small part of one node loses little. The cost of remote memory cannot be measured from outside, so this is never more
+/// than a notice.
 const USED: Threshold = Threshold::new(
     "numa.memory_nodes",
     "CPU use in units of the largest NUMA node",

@@ -1,6 +1,6 @@
 //! BT065: more work arrives than the node can do: processes wait long for a scheduler, or all CPUs are busy and the node does not answer.
 //!
-//! Fully used CPUs are not an overload. It is one if work waits for them, which only the VM knows.
+//! Fully used CPUs alone are not an overload. It is an overload if work waits for them, and only the VM knows that.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ const DELAY: Threshold = Threshold::new(
     },
 );
 
-/// With short turns the delay is short, but work that needs many turns waits before each of them.
+/// If time slices are short, the delay is short, but work that needs many time slices waits before each of them.
 const CROWD: Threshold = Threshold::new(
     "overload.runnable_per_scheduler",
     "runnable processes per scheduler",
@@ -55,22 +55,22 @@ const CROWD: Threshold = Threshold::new(
     },
 );
 
-/// Fewer waiting processes per scheduler are the end of a burst, or a batch of a few jobs (judgement).
+/// Fewer waiting processes per scheduler may be the end of a burst, or a batch of a few jobs (judgement).
 const MIN_WAITING_PER_SCHEDULER: f64 = 5.0;
 
 /// Schedulers above this utilization are busy (judgement).
 const BUSY_UTILIZATION: f64 = 0.9;
 
-/// From this share of the CPU used or waited for by scheduler threads on, nothing is left. Busy wait does not reach it for long (judgement).
+/// If scheduler threads use or wait for this share of the CPU, no CPU is left (judgement). Busy wait does not reach it for long.
 const FULL_CPU_SHARE: f64 = 0.9;
 
-/// A smaller share of the work is not reported: of thousands of similar processes, the sampled ones do almost nothing.
+/// A smaller share of the work is not printed: of thousands of similar processes, the sampled ones do almost nothing.
 const MIN_SHARE: f64 = 0.01;
 
 /// Maximum number of process kinds in evidence.
 const MAX_KINDS: usize = 3;
 
-/// The severity of a VM that did not answer, whether its schedulers were busy or idle.
+/// Severity of a VM that did not answer, whether its schedulers were busy or idle.
 const UNANSWERED_SEVERITY: f64 = 50.0;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
@@ -86,9 +86,9 @@ struct RunQueue {
     online: f64,
     /// Scheduler utilization.
     utilization: f64,
-    /// Median of the waiting processes and ports.
+    /// Median number of waiting processes and ports.
     waiting: f64,
-    /// Time until their turn.
+    /// Time until they run.
     delay_seconds: f64,
 }
 
@@ -97,12 +97,12 @@ impl RunQueue {
         let online = view::schedulers_online(period)?.max(1.0);
         let utilization = view::activity(period, kind::SCHEDULER)?.mean();
         let tasks = period.stat(&metrics::ACTIVE_TASKS, "")?;
-        // The median, because one sample may catch many timers that expire together.
+        // The median is used because one sample may catch many timers that expire together.
         let mut counts: Vec<i64> = tasks.trace.points().iter().map(|(_, count)| *count).collect();
         counts.sort_unstable();
         let median = counts.get(counts.len() / 2).map_or(0.0, |count| *count as f64);
         let waiting = (median - online).max(0.0);
-        // Little's law: the number that waits is the rate of turns, times the delay of each.
+        // Little's law: the number of waiting processes is the rate of time slices, times the delay of each.
         let turns = period.rate(&metrics::CONTEXT_SWITCHES, "")?;
         let delay_seconds = if turns > 0.0 { waiting / turns } else { 0.0 };
         Ok(RunQueue { online, utilization, waiting, delay_seconds })
@@ -130,7 +130,7 @@ fn by_run_queue(period: &Period, run_queue: &RunQueue) -> Judgement {
             text::pause(delay_seconds)
         ));
     };
-    // Growth makes it worse without further load.
+    // If the number of processes grows, this gets worse even at the same load.
     let severity = if rising.is_some() { severity.max(WARNING) } else { severity };
     let growth = rising.map_or(String::new(), |trend| format!(", +{}/s", text::number(trend.slope.round())));
     let draft = Draft::new(
@@ -164,7 +164,7 @@ fn by_run_queue(period: &Period, run_queue: &RunQueue) -> Judgement {
     Judgement::found(bounded(period, draft))
 }
 
-/// Judges by data of the host alone.
+/// Judges from data of the host alone.
 fn by_host(period: &Period, missing: Missing) -> Result<Judgement, Missing> {
     let Ok(used) = view::thread_cores(period, &metrics::THREAD_CPU, &[kind::SCHEDULER]) else {
         return Err(missing);
@@ -208,7 +208,7 @@ fn by_host(period: &Period, missing: Missing) -> Result<Judgement, Missing> {
     Ok(Judgement::found(if is_full && unanswered.is_some() { bounded(period, draft) } else { draft }))
 }
 
-/// When the process table is full if the growth goes on.
+/// Formats when the process table is full, if the growth continues.
 fn process_limit(period: &Period, trend: Trend) -> Option<String> {
     let limit = period.facts.number(facts::PROCESS_LIMIT)? as f64;
     let now = period.stat(&metrics::PROCESS_COUNT, "").ok()?.last.value as f64;
@@ -229,7 +229,7 @@ fn bounded(period: &Period, draft: Draft) -> Draft {
     ))
 }
 
-/// Spawn rate and exit rate.
+/// Returns the spawn rate and the exit rate.
 fn spawn_rate(period: &Period, rising: Option<Trend>) -> Option<Evidence> {
     let spawned = view::spawn_rate(period).ok()?;
     let exited = (spawned - rising.map_or(0.0, |trend| trend.slope)).max(0.0);
@@ -239,7 +239,7 @@ fn spawn_rate(period: &Period, rising: Option<Trend>) -> Option<Evidence> {
     )
 }
 
-/// Resident memory, if it grows.
+/// Returns the resident memory, if it grows.
 fn memory(period: &Period) -> Option<Evidence> {
     let trend = trend_of(period, &metrics::RSS)?;
     let now = period.stat(&metrics::RSS, "").ok()?.last.value as f64;
@@ -252,7 +252,7 @@ fn trend_of(period: &Period, gauge: &beamtune_model::Metric) -> Option<Trend> {
     growth(&view::trend_points(&stat.trace), f64::INFINITY)
 }
 
-/// The busiest processes, by initial call.
+/// Returns the busiest processes, by initial call.
 fn busiest(period: &Period) -> Option<Evidence> {
     let total = view::all_reductions(period).ok()?;
     let mut kinds: BTreeMap<&str, (f64, usize)> = BTreeMap::new();
@@ -278,7 +278,7 @@ fn busiest(period: &Period) -> Option<Evidence> {
     (!names.is_empty()).then(|| Evidence::text("busiest sampled processes", names.join(", ")))
 }
 
-/// The kinds of the newest processes, and what spawns them.
+/// Returns the kinds of the newest processes, and what spawns them.
 fn newest(period: &Period) -> Option<Evidence> {
     let mut rows: Vec<_> = new_processes::rows(period).collect();
     rows.sort_by_key(|row| std::cmp::Reverse(row.count));

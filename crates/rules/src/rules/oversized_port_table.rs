@@ -1,4 +1,4 @@
-//! BT014: the port table has many millions of entries, because the number of open files is unlimited, and wastes memory.
+//! BT014: the port table has many millions of entries, and wastes memory, because the number of open files is unlimited.
 
 use beamtune_model::{
     Account, Code, Cost, Evidence, Missing, Period, Scale, Threshold, Unit, facts, metrics,
@@ -24,8 +24,8 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// Bytes per entry of the table: measured by RSS at +Q 134217727 as 12.0 on OTP 23 and 25, 16.0 on 27 and 29, where
-/// erl_ptab.c has wider counters. 26 was not measured.
+/// Returns the bytes per entry of the table, measured by RSS at +Q 134217727. It is 12.0 on OTP 23 and 25, and 16.0 on 27 and 29, where the
+/// counters in erl_ptab.c are wider. OTP 26 was not measured.
 fn bytes_per_entry(period: &Period) -> f64 {
     if period.facts.otp_release().is_some_and(|release| release >= 26) { 16.0 } else { 12.0 }
 }
@@ -46,7 +46,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let count = period.stat(&metrics::PORT_COUNT, "")?.max as f64;
     let entry = bytes_per_entry(period);
     let bytes = limit * entry;
-    // A table that is used is not oversized.
+    // A table of which a tenth or more is in use is not oversized.
     let severity = SIZE.of(period).severity(bytes).filter(|_| count < limit / 10.0);
     let Some(severity) = severity else {
         return Ok(Judgement::Healthy(format!(
@@ -65,7 +65,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     };
     let fit = |count: f64| (count * 4.0).max(65_536.0);
     let entries = fit(count);
-    // Files, and sockets of the module socket, are not ports.
+    // Files, and sockets of the module `socket`, are not ports.
     let open = period.stat(&metrics::OPEN_FDS, "").ok().map(|stat| stat.max as f64);
     let files = fit(open.map_or(count, |open| open.max(count)));
     Ok(Judgement::found(

@@ -1,6 +1,6 @@
 //! BT048: persistent terms are replaced often, and each time all processes are scanned for the old term.
 //!
-//! The VM's literal area collector asks each process once for each removed term, so its reductions show the number of scans.
+//! The VM's literal area collector sends a request to each process for each removed term, so its reductions show the number of scans.
 
 use beamtune_model::{
     Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Subject, Threshold, Unit, metrics,
@@ -28,10 +28,10 @@ pub const RULE: Rule = Rule {
 /// Initial call of the literal area collector.
 const COLLECTOR: &str = "erts_literal_area_collector:start/0";
 
-/// Reductions of the collector per scanned process, from a release on (measured: lab persistent-term-churn).
+/// Reductions of the collector per scanned process, by the first release with that value (measured: lab persistent-term-churn).
 const REDUCTIONS_PER_SCAN: [(u32, f64); 3] = [(21, 11.0), (25, 19.0), (27, 35.0)];
 
-/// CPU time to scan a small process, with its turn on a scheduler: 40,000 per second took 0.20 cores (the same lab, all releases).
+/// CPU time to scan a small process, including its scheduling: 40,000 scans per second took 0.20 cores (the same lab, all releases).
 const SCAN_SECONDS: f64 = 5e-6;
 
 const COST: Threshold = Threshold::new(

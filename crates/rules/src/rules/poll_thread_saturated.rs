@@ -1,9 +1,9 @@
 //! BT059: a poll thread has no time left, and sockets with data wait for it.
 //!
-//! Since OTP 21 dedicated threads, one by default, poll all descriptors. For each event such a thread takes the descriptor's lock and queues
-//! a task or a message, which takes some 2 µs (measured); a scheduler enables the descriptor again. That is a fifth of the cost of an event,
-//! so it takes many schedulers to keep one poll thread busy. Descriptors that stay enabled for a dozen events in a row are polled by the
-//! schedulers (since 21.2, of NIFs since 28.0), and cost the thread nothing.
+//! Since OTP 21, dedicated threads, one by default, poll all descriptors. For each event, such a thread takes the lock of the descriptor
+//! and queues a task or a message, which takes some 2 µs (measured). A scheduler then enables the descriptor again. The poll thread has
+//! only a fifth of the cost of an event, so many schedulers are needed to keep one busy. Schedulers poll descriptors that stay enabled for
+//! a dozen events in a row (since 21.2, of NIFs since 28.0). These cost the poll thread nothing.
 
 use beamtune_model::{Account, Code, Evidence, Missing, Period, Scale, Threshold, Unit, metrics};
 
@@ -36,21 +36,21 @@ const BUSY: Threshold = Threshold::new(
     },
 );
 
-/// Schedulers above this utilization are the bottleneck.
+/// If scheduler utilization is higher, the schedulers are the bottleneck.
 const FULL_UTILIZATION: f64 = 0.9;
 
-/// With fewer descriptors, one of them may be ready all the time without a reader.
+/// With fewer descriptors, one of them may be ready all the time because nothing reads it.
 const MIN_DESCRIPTORS: f64 = 20.0;
 
-/// The VM does not start with more poll threads.
+/// Maximum number of poll threads with which the VM starts.
 const MAX_THREADS: usize = 1_024;
 
 /// One poll thread.
 struct Thread<'a> {
     entity: &'a str,
-    /// CPU by the operating system.
+    /// CPU use, as the operating system measures it.
     cores: f64,
-    /// Share of time in which it worked or waited for a lock.
+    /// Share of time in which it worked, or waited for a lock.
     busy: f64,
 }
 
@@ -64,11 +64,11 @@ impl<'a> Polling<'a> {
     fn of(period: &'a Period) -> Result<Self, Missing> {
         let mut threads = Vec::new();
         let mut entities = view::entities_of(period, metrics::THREAD_CPU.group, &[kind::POLL]);
-        // `poll/10` comes after `poll/9`: the number gives the poll set.
+        // `poll/10` must come after `poll/9`: the position determines the poll set.
         entities.sort_by_key(|entity| (entity.len(), *entity));
         for entity in entities {
             let cores = period.cores(&metrics::THREAD_CPU, entity)?;
-            // A thread that waits for a lock uses no CPU, but events wait. Run-queue delay is the host's and does not count.
+            // A thread that waits for a lock uses no CPU, but events wait for it. Run-queue delay is caused by the host, and is subtracted.
             let awake = awake(period, entity).zip(period.cores(&metrics::THREAD_WAIT, entity).ok());
             let busy = awake.map_or(cores, |(awake, waited)| cores.max(awake - waited)).clamp(0.0, 1.0);
             threads.push(Thread { entity, cores, busy });
@@ -80,7 +80,7 @@ impl<'a> Polling<'a> {
         Ok(Polling { threads, sets })
     }
 
-    /// The mean busy share of the busiest set: threads of one set share its events.
+    /// Returns the mean busy share of the busiest set: the threads of a set share its events.
     fn busiest_set(&self) -> f64 {
         let share = |set: usize| {
             let of_set = || self.threads.iter().skip(set).step_by(self.sets);
@@ -90,7 +90,7 @@ impl<'a> Polling<'a> {
     }
 }
 
-/// Share of time in which a thread did not sleep, by microstate accounting.
+/// Returns the share of time in which a thread did not sleep, by microstate accounting.
 fn awake(period: &Period, entity: &str) -> Option<f64> {
     let (mut asleep, mut total) = (0.0, 0.0);
     for (state, stat) in period.family(&metrics::MSACC, entity) {
@@ -100,7 +100,7 @@ fn awake(period: &Period, entity: &str) -> Option<f64> {
     (total > 0.0).then(|| 1.0 - asleep / total)
 }
 
-/// Number of poll sets: `+IOp`, or `+IOPp` in percent of the threads, or one.
+/// Returns the number of poll sets: `+IOp`, or `+IOPp` in percent of the threads, or one.
 fn sets(period: &Period, threads: usize) -> usize {
     let number = |flag| view::emulator_flag(&period.facts, flag).value().and_then(|value| value.parse().ok());
     let by_share = || number("+IOPp").map(|percent: usize| threads.saturating_mul(percent) / 100);
@@ -182,7 +182,7 @@ fn describe(period: &Period, polling: &Polling<'_>, severity: f64, utilization: 
                 prove,
             )
         })
-        // Without epoll each thread needs a set of its own, and the remedy is another build.
+        // Without epoll, each thread needs its own set, and the remedy is another build.
         .fix_if(uses_epoll && more > threads.len(), || {
             remedy::of(
                 period,

@@ -1,7 +1,7 @@
 //! BT044: processes are blocked in a send, because the peer of a port or socket does not read.
 //!
-//! The VM suspends a sender to a busy port and reports that once each time (`busy_port`). A `gen_tcp:send` may instead wait in a receive until
-//! the driver has taken everything, without an event: then the process is in `prim_inet`, and a socket of its own has queued bytes.
+//! The VM suspends a sender to a busy port, and reports that once each time (`busy_port`). A `gen_tcp:send` may instead wait in a receive
+//! until the driver has taken all data, without an event. The process is then in `prim_inet`, and a socket that it owns has queued bytes.
 
 use beamtune_model::{
     Account, Code, Cost, Evidence, Missing, Period, PortRow, ProcessUse, Scale, Signal, Subject, Threshold,
@@ -29,8 +29,8 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// The duration of a suspension is unknown, and among thousands of connections many senders are suspended, each for a moment: that is normal
-/// flow control. So it is never critical, and a notice if no port has queued bytes.
+/// How long a process is suspended is unknown. Among thousands of connections, many senders are suspended, each for a moment: that is
+/// normal flow control. So this is never critical, and a notice if no port has queued bytes.
 const RATE: Threshold = Threshold::new(
     "port-backpressure.suspended_per_s",
     "processes suspended by busy ports per second",
@@ -53,10 +53,10 @@ const QUEUE: Threshold = Threshold::new(
     },
 );
 
-/// A process that is runnable in more of its samples is not blocked.
+/// A process that is runnable in a larger share of its samples is not blocked.
 const MAX_RUNNABLE_SHARE: f64 = 0.3;
 
-/// A process with queued messages in this share of its samples does not receive them as they arrive (judgement).
+/// A process with queued messages in this share of its samples cannot receive them as fast as they arrive (judgement).
 const MIN_QUEUED_SHARE: f64 = 0.8;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
@@ -79,22 +79,22 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 severity.map(|severity| suspended(period, &events, severity).minor_if(!has_queued_bytes)),
             );
         }
-        // Blocked senders are found without events.
+        // Blocked senders are found without system monitor events.
         Err(missing) if drafts.is_empty() => return Err(missing),
         Err(_) => {}
     }
     Ok(Judgement::found_or_healthy(drafts, "no sender suspended by a busy port, none blocked in a send"))
 }
 
-/// A process that is blocked in a send while its queue has messages, and whether it sends to a socket.
+/// Drafts the finding about a process that is blocked in a send while it has queued messages, and returns whether it sends to a socket.
 fn blocked_in_send(period: &Period, process: &ProcessUse) -> Option<(Draft, bool)> {
     let status = process.row.as_ref()?.status.as_deref();
     let function = stack::of(process)?;
     let port = fullest(period, |port| port.connected.as_deref() == Some(process.pid.as_str()));
-    // A sender to a port and one to another node are suspended in the same function by `!`.
+    // With `!`, a sender to a port and one to another node are suspended in the same function.
     let is_suspended = status == Some("suspended");
     let sends = stack::is_send(function) || (is_suspended && port.is_some());
-    // A process that was just woken is blocked too if an earlier sample found it waiting there.
+    // A process that was just woken is blocked, too, if an earlier sample found it waiting there.
     let waited_before =
         || process.stood.iter().any(|(stack, _)| stack.first().is_some_and(|at| stack::is_send(at)));
     let is_blocked = sends
@@ -150,13 +150,13 @@ fn blocked_in_send(period: &Period, process: &ProcessUse) -> Option<(Draft, bool
 /// The other end of the connection to which a process sends.
 struct Peer<'p> {
     address: &'p str,
-    /// Its unread bytes, where it belongs to this node.
+    /// Its unread bytes, if it belongs to this node.
     unread: Option<Unread<'p>>,
     reader: Option<&'p ProcessUse>,
 }
 
 impl<'p> Peer<'p> {
-    /// `None` where it is not known, or may be one of several.
+    /// Returns `None` if the peer is unknown, or may be one of several.
     fn of(period: &'p Period, process: &ProcessUse) -> Option<Self> {
         if let Some(end) = unread::unread_end(period, process) {
             return Some(Peer { address: end.local(), reader: end.reader(period), unread: Some(end) });
@@ -186,14 +186,14 @@ impl<'p> Peer<'p> {
     }
 }
 
-/// How to find the address of the peer.
+/// Formats how to find the address of the peer.
 fn which_peer(port: Option<&PortRow>) -> String {
     port.filter(|port| is_socket(port)).map_or(String::new(), |port| {
         format!("inet:peername(erlang:list_to_port(\"{}\")) shows the peer", port.id)
     })
 }
 
-/// Processes that busy ports suspend again and again.
+/// Drafts the finding about processes that busy ports suspend again and again.
 fn suspended(period: &Period, events: &Told<'_>, severity: f64) -> Draft {
     let fullest = fullest(period, |_| true);
     let by = events
@@ -215,12 +215,12 @@ fn suspended(period: &Period, events: &Told<'_>, severity: f64) -> Draft {
     remedies(events.blame(draft), period, fullest.is_none_or(is_socket), false)
 }
 
-/// `tcp_inet #Port<0.33> has 8.35 kB unsent`.
+/// Formats the unsent bytes of a port: `tcp_inet #Port<0.33> has 8.35 kB unsent`.
 fn unsent(port: &PortRow) -> String {
     format!("{} {} has {} unsent", port.name, port.id, text::bytes(port.queue_bytes as f64))
 }
 
-/// The port with the most bytes in its queue; `None` if none has any.
+/// Returns the port with the most bytes in its queue; `None` if no port has any.
 fn fullest(period: &Period, of: impl Fn(&PortRow) -> bool) -> Option<&PortRow> {
     period.ports.iter().filter(|port| port.queue_bytes > 0 && of(port)).max_by_key(|port| port.queue_bytes)
 }
@@ -231,12 +231,12 @@ fn bytes(what: &str, port: &PortRow) -> Evidence {
         .with_text(format!("{} {}{owner}", port.name, port.id))
 }
 
-/// Otherwise it is an external program or a driver.
+/// Whether the port is a socket; otherwise it belongs to an external program or a driver.
 fn is_socket(port: &PortRow) -> bool {
     matches!(port.name.as_str(), "tcp_inet" | "sctp_inet" | "local_inet")
 }
 
-/// If several processes of a kind are blocked, each has a peer of its own already.
+/// Adds the remedies. If several processes of a kind are blocked, each of them serves its own peer already.
 fn remedies(draft: Draft, period: &Period, is_socket: bool, are_several: bool) -> Draft {
     draft
         .fix_if(is_socket, || {

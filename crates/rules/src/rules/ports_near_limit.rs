@@ -1,4 +1,4 @@
-//! BT008: the port table, or the limit of file descriptors behind it, is nearly full or fills up.
+//! BT008: the port table, or the limit of file descriptors, is nearly full or fills up.
 
 use beamtune_model::{
     Account, Code, Evidence, Group, Limit, MemoryKind, Missing, Period, Remedy, Signal, Subject, Unit, facts,
@@ -26,7 +26,7 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// The kernel's default of fs.nr_open: it rejects a higher open file limit (EPERM, kernel/sys.c).
+/// Default of fs.nr_open in the kernel, which rejects a higher open file limit (EPERM, kernel/sys.c).
 const DEFAULT_NR_OPEN: f64 = 1_048_576.0;
 
 const MAY_BE_LOAD: &str = "a node that just got more users grows too: see whether it goes on";
@@ -34,13 +34,13 @@ const MAY_BE_LOAD: &str = "a node that just got more users grows too: see whethe
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let table = period.fact_number(facts::PORT_LIMIT)? as f64;
     let ports = Filling::of(period, &metrics::PORT_COUNT, table)?;
-    // Files and sockets of the module `socket` have descriptors and no ports, so both limits are judged.
+    // Files, and sockets of the module `socket`, have descriptors but no ports, so both limits are judged.
     let files = match (period.facts.number(facts::NOFILE_SOFT), period.stat(&metrics::OPEN_FDS, "")) {
         (Some(limit), Ok(_)) => Some(Filling::of(period, &metrics::OPEN_FDS, limit as f64)?),
         _ => None,
     };
     let maker = maker(period, "port");
-    // One leak fills both: the limit that is reached first is reported.
+    // One leak fills both tables: the limit that is reached first is reported.
     let grown = files.as_ref().map(|files| with_growth_of(&ports, files));
     let by_files = grown.as_ref().filter(|files| files.urgency() >= ports.urgency());
     match (by_files.and_then(|files| Some((files, files.severity()?))), &files, ports.severity()) {
@@ -60,13 +60,13 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     Ok(Judgement::Healthy(healthy))
 }
 
-/// Before Linux 6.2 open files are counted every ten seconds only, too rarely for a trend in a short recording. Ports are counted every
-/// second, and usually each has a descriptor: their growth is used instead, whatever the used share.
+/// Returns the usage of file descriptors, with the growth of ports if their own is unknown. Before Linux 6.2, open files are counted only
+/// every ten seconds, too rarely for a trend in a short recording. Ports are counted every second, and usually each has a descriptor.
 fn with_growth_of(ports: &Filling, files: &Filling) -> Filling {
     Filling { growth: files.growth.or(ports.growth), ..*files }
 }
 
-/// What both findings call open files.
+/// Name of open files in both findings.
 const DESCRIPTORS: &str = "file descriptors";
 
 type Maker<'a> = Option<&'a limits::Maker>;
@@ -109,7 +109,7 @@ fn by_descriptors(
     let leak = filling.growth.is_some();
     let frequent = FrequentKind::of(period);
     let mostly = frequent.as_ref().filter(|kind| kind.share() > 0.5);
-    // If most descriptors are not ports, the opener of the few ports is not named, unless ports grow.
+    // If most descriptors are not ports, the opener of the few ports is not named, unless the number of ports grows.
     let is_of_ports = files.now <= 2.0 * ports.now || (files.growth.is_none() && ports.growth.is_some());
     let of_no_port = mostly.filter(|kind| kind.descriptor != Descriptor::Socket && !is_of_ports);
     let draft = filling
@@ -179,19 +179,19 @@ fn by_descriptors(
         })
 }
 
-/// Connections of a listening socket that receive nothing: their peers may be gone, or never send.
+/// Connections of a listening socket that receive nothing: their peers may be gone, or may never send.
 struct SilentConnections<'p> {
     address: &'p str,
     silent: f64,
     all: f64,
 }
 
-/// Silent connections are the leak from this share of the connections, and this number, on (judgement).
+/// If silent connections are this share of the connections, and this number, they are the leak (judgement).
 const MIN_SILENT_SHARE: f64 = 0.5;
 const MIN_SILENT: f64 = 20.0;
 
 impl<'p> SilentConnections<'p> {
-    /// Those of the listening socket that has the most.
+    /// Returns those of the listening socket that has the most.
     fn of(period: &'p Period) -> Option<Self> {
         let last = |metric, address| Some(period.stat(metric, address).ok()?.last.value as f64);
         let of = |address: &'p str| {
@@ -299,7 +299,7 @@ fn common(period: &Period, draft: Draft, leak: bool, maker: Maker<'_>, ended: Op
         })
 }
 
-/// Sockets whose process has ended are the cause; also of growing binaries, if most of these wait in such sockets.
+/// Adds that sockets whose process has ended are the cause. They also explain growing binaries, if most of these wait in such sockets.
 fn of_ended(period: &Period, draft: Draft, ended: &Ended, maker: Maker<'_>) -> Draft {
     let is_most = port_queues::most_binaries(period)
         .is_some_and(|waiting| ended.have_unsent() && ended.bytes() >= MIN_QUEUE_SHARE * waiting);
@@ -312,10 +312,10 @@ fn of_ended(period: &Period, draft: Draft, ended: &Ended, maker: Maker<'_>) -> D
     ended.remedies(period).into_iter().fold(draft, |draft, remedy| draft.fix(Some(remedy)))
 }
 
-/// Such sockets explain the queued bytes of all ports if they hold this share (judgement).
+/// If such sockets hold this share of the queued bytes of all ports, they explain these (judgement).
 const MIN_QUEUE_SHARE: f64 = 0.5;
 
-/// The exit rate of processes of the same kind as the owners of the other sockets.
+/// Returns the exit rate of processes of the same kind as the owners of the other sockets.
 fn exit_rate(period: &Period, maker: &limits::Maker) -> Option<Evidence> {
     let by = maker.by.as_deref()?;
     let rows = period.exits.iter().filter(|row| row.call.as_deref() == Some(by));

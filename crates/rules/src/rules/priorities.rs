@@ -1,8 +1,8 @@
-//! BT062: processes at priority high or max that are always busy, or one at priority low that others wait for.
+//! BT062: processes at priority high or max that are always busy, or a process at priority low that others wait for.
 //!
-//! A scheduler selects processes by priority: while one at max is runnable, none at high runs; while one at high is, none at normal or low.
-//! These two share a queue, in which a process at low is passed over until its eighth turn (`RESCHEDULE_LOW` in erl_process.h). So high and
-//! max are meant for processes that mostly wait.
+//! A scheduler selects processes by priority. While a process at max is runnable, none at high runs; while one at high is runnable, none at
+//! normal or low runs. Processes at normal and low share a queue, in which a process at low is passed over until its eighth turn
+//! (`RESCHEDULE_LOW` in erl_process.h). So high and max are meant for processes that mostly wait.
 
 use beamtune_model::{
     Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Remedy, Scale, Signal, Threshold, Unit,
@@ -39,13 +39,13 @@ const RUNS: Threshold = Threshold::new(
     },
 );
 
-/// With fewer processes in all run queues together, none is delayed (judgement; sometimes it is the agent).
+/// With fewer processes in all run queues together, no process is delayed (judgement: sometimes the one process is the agent).
 const MIN_WAITING: f64 = 0.5;
 
-/// Below this scheduler utilization, processes at low have room (judgement).
+/// Below this scheduler utilization, processes at low get enough time (judgement).
 const BUSY_UTILIZATION: f64 = 0.8;
 
-/// A process at low that is running or runnable in this share of its samples mostly waits for its turn (judgement).
+/// A process at low that is running or runnable in this share of its samples mostly waits for a scheduler (judgement).
 const MIN_RUNNABLE_SHARE: f64 = 0.7;
 
 /// The VM's and OTP's own processes, whose priority is fixed: other findings cover their work.
@@ -100,7 +100,7 @@ const BURSTS: Threshold = Threshold::new(
     },
 );
 
-/// Processes that are not always busy, but together do much of all work while others wait.
+/// Drafts the finding about processes that are not always busy, but together do much of the work while others wait.
 fn bursts(
     period: &Period,
     mut raised: Vec<&ProcessUse>,
@@ -148,12 +148,12 @@ fn processes(count: f64) -> String {
     text::counted(count, "process", "processes")
 }
 
-/// `6 processes wait`.
+/// Formats the number of waiting processes: `6 processes wait`.
 fn wait(count: f64) -> String {
     text::counted(count, "process waits", "processes wait")
 }
 
-/// A process with a smaller share of their work is not counted (judgement).
+/// A process with a smaller share of the work in bursts is not counted (judgement).
 const MIN_SHARE_OF_BURSTS: f64 = 0.1;
 
 fn normal_priority(period: &Period) -> Option<Remedy> {
@@ -176,7 +176,7 @@ struct Load {
     online: usize,
     /// Processes at high or max that are always busy.
     raised: usize,
-    /// Whether these occupy all schedulers.
+    /// Whether these processes occupy all schedulers.
     has_all: bool,
 }
 
@@ -189,7 +189,7 @@ fn priority_of(process: &ProcessUse) -> &str {
     process.row.as_ref().and_then(|row| row.priority.as_deref()).unwrap_or_default()
 }
 
-/// A process at high or max that is always busy.
+/// Drafts the finding about a process at high or max that is always busy.
 fn always_busy(period: &Period, process: &ProcessUse, load: &Load) -> Draft {
     let busy = stack::wanted_to_run(process).unwrap_or(0.0);
     let severity = RUNS.of(period).severity(busy).unwrap_or(MINOR);
@@ -225,7 +225,7 @@ fn always_busy(period: &Period, process: &ProcessUse, load: &Load) -> Draft {
     draft.fix(normal_priority(period))
 }
 
-/// A process at low that others wait for, while the schedulers are busy.
+/// Drafts the finding about a process at low that others wait for, while the schedulers are busy.
 fn starved(period: &Period, process: &ProcessUse, load: &Load) -> Option<Draft> {
     let busy = stack::wanted_to_run(process).filter(|share| *share >= MIN_RUNNABLE_SHARE)?;
     let holds = blocking::holds(period).unwrap_or_default();

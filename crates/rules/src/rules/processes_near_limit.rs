@@ -113,13 +113,13 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 
 const MAY_BE_LOAD: &str = "a node that just got more users or work grows too, until all work has its processes: see whether it goes on";
 
-/// `match`, `processes started by match_sup`.
+/// Formats a kind for titles: `match`, `processes started by match_sup`.
 fn kind_text(kind: &str) -> String {
     let text = text::processes(kind);
     text.strip_suffix(" processes").map_or(text.clone(), str::to_owned)
 }
 
-/// Of a leak, the kind that grows, if it is known.
+/// Returns the title; for a leak, it names the kind that grows, if known.
 fn title(filling: &Filling, severity: f64, kind: Option<&str>, is_leak: bool) -> String {
     match kind.zip(filling.growth).filter(|_| is_leak) {
         Some((kind, trend)) => {
@@ -131,7 +131,7 @@ fn title(filling: &Filling, severity: f64, kind: Option<&str>, is_leak: bool) ->
     }
 }
 
-/// Adds why the processes increase, if that is known.
+/// Adds why the number of processes increases, if that is known.
 fn with_detail(period: &Period, staying: &Staying<'_>, maker: &Maker, draft: Draft) -> Draft {
     let by = match (&maker.by, staying.ended_starters) {
         (Some(by), Some((ended, all))) => {
@@ -158,7 +158,7 @@ fn with_detail(period: &Period, staying: &Staying<'_>, maker: &Maker, draft: Dra
     draft.detail(ended).detail(waits)
 }
 
-/// The process that most of those at this place call.
+/// Returns the process that most processes at this place call.
 fn callee(period: &Period, place: &Stand) -> Option<String> {
     let is_call = place.stack.first().is_some_and(|function| stack::is_call(function));
     let first = place.on.first().filter(|wanted| is_call && 2 * wanted.count > place.count)?;
@@ -188,7 +188,7 @@ fn with_evidence(period: &Period, staying: &Staying<'_>, draft: Draft) -> Draft 
         let on = callee(period, place).map_or(String::new(), |callee| format!(", for {callee}"));
         draft.because(Evidence::text("current function of these", format!("{at}{on}: {}", place.count)))
     });
-    // For processes that only wait, all monitors are known.
+    // All monitors of processes that only wait are known.
     let monitors_none = staying.waits().is_some_and(|(place, _)| place.on.is_empty());
     draft
         .because_some(monitors_none.then(|| {
@@ -208,7 +208,7 @@ fn with_evidence(period: &Period, staying: &Staying<'_>, draft: Draft) -> Draft 
 /// Maximum number of current functions in evidence.
 const MAX_PLACES: usize = 3;
 
-/// How to end processes that wait, by the function in which they do.
+/// Returns how to end processes that wait, by the function in which they wait.
 fn an_end(period: &Period, staying: &Staying<'_>) -> Option<Remedy> {
     let (place, _) = staying.waits().filter(|_| staying.stay())?;
     let at = place.stack.first()?;

@@ -109,7 +109,7 @@ fn describe(period: &Period, waits: &LockWaits<'_>, severity: f64) -> Draft {
     ))
 }
 
-/// Mnesia's commits and restarts per second.
+/// Returns the commits and restarts of Mnesia transactions per second.
 fn transactions(period: &Period) -> Vec<Evidence> {
     let rate = |metric| period.rate(metric, "").ok();
     let (Some(commits), Some(restarts)) = (rate(&metrics::MNESIA_COMMITS), rate(&metrics::MNESIA_RESTARTS))

@@ -1,4 +1,4 @@
-//! BT061: external programs that outlive their purpose: without a port, orphaned, as zombies, or more and more.
+//! BT061: external programs that are left behind: without a port, as orphans, as zombies, or in growing numbers.
 
 use beamtune_model::{
     Account, Code, Cost, Evidence, Missing, Period, Scale, SeriesStat, Subject, Threshold, Unit, metrics,
@@ -50,7 +50,7 @@ const ZOMBIES: Threshold = Threshold::new(
 /// Growth by fewer programs, or by a smaller share, may be chance.
 const MIN_GROWN: i64 = 10;
 const MIN_GROWN_SHARE: f64 = 0.25;
-/// Growth over minutes is a warning.
+/// Severity of growth over minutes: a warning.
 const GROWTH_SEVERITY: f64 = 30.0;
 
 const MEMORY: Threshold = Threshold::new(
@@ -71,7 +71,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let ports = period.stat(&metrics::PROGRAM_PORTS, "").ok();
     let zombies = period.stat(&metrics::PROGRAMS_ZOMBIES, "").map_or(0, held);
     let names = programs::named(period);
-    // Programs and ports are counted at different instants, so the difference must have held for a while.
+    // Programs and ports are counted at different instants, so the difference must have persisted for a while.
     let left = ports.filter(|ports| held(children) - most_held(ports) >= LEFT.of(period).notice as i64);
     let left = left.map(|ports| children.last.value - ports.last.value);
     let drafts: Vec<Draft> = [
@@ -95,7 +95,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     ))
 }
 
-/// Children of the VM without a port.
+/// Drafts the finding about children of the VM without a port.
 fn without_port(period: &Period, left: i64, alive: &SeriesStat, names: &[Named<'_>]) -> Option<Draft> {
     let severity = LEFT.of(period).severity(left as f64)?;
     let most = most(names, |named| named.alive - named.orphans);
@@ -118,7 +118,7 @@ fn without_port(period: &Period, left: i64, alive: &SeriesStat, names: &[Named<'
     )))
 }
 
-/// Descendants of external programs that have ended.
+/// Drafts the finding about orphans: descendants of external programs that have ended.
 fn orphaned(period: &Period, orphans: i64, alive: &SeriesStat, names: &[Named<'_>]) -> Option<Draft> {
     let severity = LEFT.of(period).severity(orphans as f64)?;
     let most = most(names, |named| named.orphans);
@@ -172,7 +172,7 @@ fn with_evidence(
         .because_some(starter.map(|starter| Evidence::text("started by", starter)))
 }
 
-/// Zombies.
+/// Drafts the finding about zombies.
 fn unwaited(period: &Period, zombies: i64) -> Option<Draft> {
     let severity = ZOMBIES.of(period).severity(zombies as f64)?;
     Some(
@@ -194,12 +194,12 @@ fn unwaited(period: &Period, zombies: i64) -> Option<Draft> {
     )
 }
 
-/// A growing number of external programs.
+/// Drafts the finding about a growing number of external programs.
 fn growing(period: &Period, alive: &SeriesStat, names: &[Named<'_>]) -> Option<Draft> {
     let (first, last) = (alive.first.value, held(alive));
     let grown = last - first;
     let min = MIN_GROWN.max((MIN_GROWN_SHARE * first as f64) as i64);
-    // Programs start, and few of them end.
+    // Programs start, and few of them have ended.
     let ended = period.rate(&metrics::PROGRAMS_ENDED, "").map_or(0.0, |rate| rate * period.seconds());
     if grown < min || ended > grown as f64 || !rises(alive, grown) {
         return None;
@@ -229,7 +229,7 @@ fn growing(period: &Period, alive: &SeriesStat, names: &[Named<'_>]) -> Option<D
     )))
 }
 
-/// Whether it rises almost all the time.
+/// Whether the number rises almost all the time.
 fn rises(alive: &SeriesStat, grown: i64) -> bool {
     let mut highest = i64::MIN;
     alive.trace.points().iter().all(|(_, value)| {
@@ -238,7 +238,7 @@ fn rises(alive: &SeriesStat, grown: i64) -> bool {
     })
 }
 
-/// Memory of external programs in the VM's control group.
+/// Drafts the finding about the memory of external programs in the VM's control group.
 fn memory(period: &Period, alive: &SeriesStat, names: &[Named<'_>]) -> Option<Draft> {
     let resident = period.stat(&metrics::PROGRAMS_RESIDENT, "").ok()?.last.value as f64;
     let limit = period.stat(&metrics::CGROUP_MEMORY_LIMIT, "memory").ok()?.last.value as f64;
@@ -276,12 +276,12 @@ fn memory(period: &Period, alive: &SeriesStat, names: &[Named<'_>]) -> Option<Dr
     )
 }
 
-/// The most frequent name.
+/// Returns the most frequent name.
 fn most<'a, 'n>(names: &'a [Named<'n>], count: fn(&Named<'n>) -> i64) -> Option<&'a Named<'n>> {
     names.iter().filter(|named| count(named) > 0).max_by_key(|named| (count(named), named.name))
 }
 
-/// `, mostly sleep`.
+/// Formats the most frequent name: `, mostly sleep`.
 fn mostly(most: Option<&Named<'_>>) -> String {
     most.map_or(String::new(), |named| format!(", mostly {}", named.name))
 }

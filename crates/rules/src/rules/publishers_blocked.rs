@@ -19,7 +19,7 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// While the alarm is in effect no client can publish.
+/// Severity of a disk alarm: while it is set, no client can publish.
 const BLOCKS: f64 = BELOW_CRITICAL + 5.0;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {

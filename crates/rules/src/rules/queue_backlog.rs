@@ -19,17 +19,17 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// Slower growth, in messages per second, may be a wave (judgement).
+/// Slower growth, in messages per second, may be a temporary wave (judgement).
 const MIN_GROWTH_PER_S: f64 = 5.0;
-/// If a smaller share of the arriving messages stays, it may be a wave (judgement).
+/// If a smaller share of the arriving messages stays, it may be a temporary wave (judgement).
 const MIN_KEPT_SHARE: f64 = 0.2;
-/// Fewer messages may be one fetch of the consumers (judgement).
+/// Fewer messages may be what the consumers fetch at once (judgement).
 const MIN_READY: f64 = 1_000.0;
-/// From this number of messages on it is a warning (judgement): minutes of work for most consumers.
+/// At or above this number of messages, the finding is a warning (judgement): they are minutes of work for most consumers.
 const WARNING_READY: f64 = 10_000.0;
-/// A queue whose messages expire sooner is for retries or the latest news, and settles (judgement).
+/// A queue whose messages expire sooner is meant for retries or the latest news, and its length settles (judgement).
 const SHORT_TTL_SECONDS: f64 = 3_600.0;
-/// Consumers without a prefetch count that hold this many messages keep the whole queue in memory (judgement).
+/// Consumers without a prefetch count that hold this many messages have all messages of the queue in memory (judgement).
 const MIN_UNLIMITED_UNACKED: f64 = 10_000.0;
 const MAX_FINDINGS: usize = 3;
 
@@ -70,13 +70,13 @@ fn backlog(period: &Period, queue: &Queue<'_>) -> Option<(f64, Draft)> {
             .because_some(consumers.map(|count| Evidence::number("consumers", count, Unit::Count)))
             .because_some(acked.map(|rate| Evidence::number("acknowledgements", rate, Unit::PerSecond)))
     };
-    // It may have a consumer between two readings, or a client fetches.
+    // A consumer may exist between two readings, or a client may fetch messages.
     let never = queue.most(period, &metrics::QUEUE_CONSUMERS) == Some(0.0) && acked.unwrap_or(0.0) <= 0.0;
     let holders = queue.clients(period, &metrics::CLIENT_UNACKED);
     let holder = holders.first().filter(|(_, held)| *held > 0.0).map(|(client, _)| *client);
     let is_stuck = is_stuck(period, queue, unacked, acked);
     let draft = match consumers {
-        // A queue for retries, or for the latest messages: it settles.
+        // The length of a queue for retries, or for the latest messages, settles.
         Some(0.0) if is_bounded(period, queue) => None,
         Some(0.0) if grows && never => Some(unconsumed(period, queue, ready, growth)),
         Some(count) if count > 0.0 && is_stuck => Some(stuck(period, queue, unacked, grows, holder)),
@@ -97,7 +97,7 @@ fn is_stuck(period: &Period, queue: &Queue<'_>, unacked: f64, acked: Option<f64>
     acked == Some(0.0) && stays && prefetch > 0.0 && unlimited == 0.0 && unacked >= prefetch
 }
 
-/// Whether a queue without consumer drops messages soon, or has a harmless maximum length.
+/// Whether a queue without a consumer drops messages soon, or has a harmless maximum length.
 fn is_bounded(period: &Period, queue: &Queue<'_>) -> bool {
     let ttl_s = queue.last(period, &metrics::QUEUE_TTL).map(|ttl_ns| ttl_ns / 1e9);
     ttl_s.is_some_and(|ttl_s| ttl_s <= SHORT_TTL_SECONDS)

@@ -31,12 +31,12 @@ const RATE: Threshold = Threshold::new(
     },
 );
 
-/// A smaller share of all deliveries is ordinary: consumers that end leave some messages to redeliver (judgement).
+/// A smaller share of all deliveries is normal: consumers that end leave some messages to be redelivered (judgement).
 const MIN_SHARE: f64 = 0.2;
 
-/// The broker redelivers what a consumer has not acknowledged when its channel closes. From this many closed channels per redelivery on, that
-/// may be the cause, and not a loop (judgement, after the usual prefetch counts). A queue counts redeliveries of open channels only, so it
-/// counts fewer.
+/// When a channel closes, the broker redelivers the messages that its consumer has not acknowledged. At or above this number of closed
+/// channels per redelivery, that may be the cause, and not a loop (judgement, from usual prefetch counts). A queue counts redeliveries of
+/// open channels only, so its number is smaller.
 const MIN_CLOSED_PER_REDELIVERY_OF_QUEUE: f64 = 0.1;
 const MIN_CLOSED_PER_REDELIVERY_OF_NODE: f64 = 0.01;
 
@@ -86,7 +86,7 @@ fn rate(period: &Period, redelivered: f64, delivered: f64) -> Evidence {
         .with_text(format!("of {delivered:.0} deliveries/s"))
 }
 
-/// A loop through one queue, with its redeliveries per second.
+/// Drafts the finding about a loop through one queue, and returns its redeliveries per second.
 fn loop_of(period: &Period, queue: &Queue<'_>) -> Option<(f64, Draft)> {
     let redelivered = queue.rate(period, &metrics::QUEUE_REDELIVERED)?;
     let delivered = queue.rate(period, &metrics::QUEUE_DELIVERED)?;

@@ -1,7 +1,7 @@
 //! BT023: the VM restarts again and again.
 //!
-//! A period covers one run of the VM, but it holds the first and the last sample of every run in the recording. Every run but the first and
-//! the last was recorded from its start to its end.
+//! A period covers one run of the VM, but it contains the times of the first and the last sample of every run in the recording. Every run
+//! except the first and the last was recorded completely.
 
 use beamtune_model::{
     Account, Code, Evidence, Group, Missing, Period, Scale, Threshold, Unit, facts, units::SECOND_NS,
@@ -24,7 +24,7 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// Median of the time between starts, for the last runs that were recorded whole.
+/// Median time between starts, over the last runs that were recorded completely.
 const BETWEEN_STARTS: Threshold = Threshold::new(
     "restart-loop.life_seconds",
     "seconds from one start to the next; shorter is worse",
@@ -36,14 +36,14 @@ const BETWEEN_STARTS: Threshold = Threshold::new(
     },
 );
 
-/// Fewer restarts are no loop: they may be an upgrade and its correction. The median is over this many of the last runs, so that one start
-/// that failed weeks ago does not count.
+/// Fewer restarts are no loop: they may be an upgrade and its correction. The median is taken over this many last runs, so that a start
+/// that failed weeks ago has no effect.
 const MIN_RESTARTS: usize = 3;
 
-/// A run that is this many times longer than the ones before shows that the loop is over (judgement).
+/// If the current run is this many times longer than the ones before, the loop is over (judgement).
 const OVER_FACTOR: f64 = 10.0;
 
-/// Runs that the evidence lists.
+/// Maximum number of runs that the evidence lists.
 const MAX_LISTED: usize = 8;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
@@ -140,7 +140,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     ))
 }
 
-/// The times between starts, the latest last; `None` of fewer than two.
+/// Returns the times between starts, latest last; `None` for fewer than two.
 fn intervals(whole: &[f64]) -> Option<Evidence> {
     let shown: Vec<_> =
         whole.iter().rev().take(MAX_LISTED).rev().map(|seconds| view::duration_text(*seconds)).collect();

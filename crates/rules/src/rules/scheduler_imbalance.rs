@@ -1,7 +1,7 @@
 //! BT050: processes wait in the run queues of some schedulers while other schedulers are idle.
 //!
-//! An idle scheduler steals work from other run queues, so this lasts only if the VM may not migrate the processes: they were started with
-//! the option `{scheduler, N}`, or set it by `process_flag/2`.
+//! An idle scheduler steals work from other run queues. So this lasts only if the VM may not migrate the processes: they were started with
+//! the option `{scheduler, N}`, or set it with `process_flag/2`.
 
 use beamtune_model::cpu::entities_of;
 use beamtune_model::{
@@ -42,13 +42,13 @@ const BUSY_UTILIZATION: f64 = 0.9;
 /// … if its mean run queue is this long.
 const MIN_QUEUE: f64 = 1.5;
 
-/// A scheduler with a shorter mean run queue takes new work at once. (The queue holds our own agent at times.)
+/// A scheduler with a shorter mean run queue runs new work immediately. (Sometimes beamtune's agent is in the queue.)
 const EMPTY_QUEUE: f64 = 0.5;
 
-/// Samples of the run queues without which a mean says nothing.
+/// Minimum number of samples of the run queues for a meaningful mean.
 const MIN_SAMPLES: u32 = 5;
 
-/// Schedulers that a title lists.
+/// Maximum number of schedulers that a title lists.
 const MAX_LISTED: usize = 8;
 
 /// A normal scheduler.

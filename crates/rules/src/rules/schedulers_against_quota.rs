@@ -1,7 +1,7 @@
 //! BT003: more schedulers than CPUs that the VM may use.
 //!
-//! The VM sets the number of schedulers at start, from the CPUs that it sees. OTP before 23 ignores CPU quotas of control groups, and
-//! releases up to 26 miss some. No release sees a quota that changes later, or one that an outer group sets.
+//! The VM sets the number of schedulers at start, from the CPUs that it detects. OTP before 23 ignores CPU quotas of control groups, and
+//! releases up to 26 miss some of them. No release detects a quota that changes later, or one that is set on an outer group.
 
 use beamtune_model::{
     Account, Code, Confidence, Cost, Evidence, Limit, Missing, Period, Scale, Subject, Threshold, Unit,
@@ -31,16 +31,16 @@ const RATIO: Threshold = Threshold::new(
     Scale {
         notice: 1.3,
         warning: 2.0,
-        // Alone this costs little; throttling is judged by its own rule.
+        // The ratio alone costs little; throttling has its own rule.
         critical: 16.0,
         source: "judgement; an upgrade that changed the count by quota caused outages (erlang/otp#8450)",
     },
 );
 
-/// From this ratio on, a burst of all schedulers uses up the quota in an eighth of each period, whatever they do now. It is a warning, and no
-/// more while nothing is lost (judgement).
+/// At or above this ratio, a burst of all schedulers uses up the quota in an eighth of each period, whatever they do now. While nothing is
+/// lost, it is at most a warning (judgement).
 const RISKY_RATIO: f64 = 8.0;
-/// A smaller share of what the VM may use is no loss to count; a burst would lose more (judgement).
+/// A smaller share of the CPU that the VM may use does not count as a loss; a burst would lose more (judgement).
 const MIN_LOSS_SHARE: f64 = 0.01;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
@@ -58,20 +58,20 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let is_quota = capacity.quota.is_some_and(|quota| quota < capacity.allowed);
     let limit_name = if is_quota { "CPU quota" } else { "allowed CPUs" };
     let throttled = view::throttled_cores(period);
-    // Wake-up latency does not depend on the number of schedulers. Without the counters every delay is a loss.
+    // Wake-up latency does not depend on the number of schedulers. If the counters are missing, every delay counts as a loss.
     let is_wake_up = view::wait_per_turn_seconds(period).is_ok_and(|seconds| seconds < view::TURN_SECONDS);
     let delayed = view::thread_cores(period, &metrics::THREAD_WAIT, &[view::kind::SCHEDULER])
         .ok()
         .map(|cores| if is_wake_up { 0.0 } else { cores });
     let loss = throttled.into_iter().chain(delayed).reduce(f64::max);
-    // Without load nothing is lost yet; that it will be is a guess.
+    // Without load, nothing is lost yet. That something will be lost is a guess.
     let is_harmless =
         throttled.is_some_and(|cores| cores < 0.001) && delayed.is_some_and(|cores| cores < 0.05);
     let severity = RATIO.of(period).severity(ratio);
     let fit = view::schedulers_that_fit(period, limit);
     let schedulers = text::counted(capacity.online, "scheduler", "schedulers");
     let limit_text = format!("{} ({limit_name})", text::counted(limit, "core", "cores"));
-    // One scheduler with a part of a CPU is better than none for that part.
+    // One scheduler for a fraction of a CPU is better than none.
     let Some(severity) = severity.filter(|_| capacity.online > fit as f64) else {
         return Ok(Judgement::Healthy(format!("{schedulers} for {limit_text}")));
     };
@@ -83,7 +83,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             .detail(lost.map_or(String::new(), |loss| {
                 match throttled.is_some_and(|throttled| throttled >= loss) {
                     true => format!("{} cores throttled by the quota", text::cores(loss)),
-                    // Delays are of all threads, so they may add up to more than there are CPUs.
+                    // Delays are summed over all threads, so they may exceed the number of CPUs.
                     false => format!("on average {} runnable schedulers wait for a CPU", text::rate(loss)),
                 }
             }))

@@ -1,4 +1,5 @@
-//! BT029: mseg segments are mapped and unmapped all the time, because the segment cache is too small for the rate at which they are needed.
+//! BT029: mseg segments are mapped and unmapped all the time, because the segment cache is too small for the rate at which they are
+//! requested.
 
 use beamtune_model::memory::allocators;
 use beamtune_model::{
@@ -39,10 +40,11 @@ const MAPPED: Threshold = Threshold::new(
 /// With this `sbct`, in kB, blocks of up to 4 MB share carriers.
 const SHARING_SBCT_KB: f64 = 4_096.0;
 
-/// Twice the defaults of how much larger than requested a cached segment may be (judgement; recon names these flags after `+MMmcs`).
+/// Twice the defaults of the limits on how much larger than requested a cached segment may be (judgement; recon names these flags after
+/// `+MMmcs`).
 const LOOSER_FIT: &str = "+MMrmcbf 40 +MMamcbf 8192";
 
-/// Below this system CPU time, in cores, the cost is small (judgement).
+/// With less system CPU time, in cores, the cost is small (judgement).
 const MIN_SYSTEM_CORES: f64 = 0.05;
 
 /// With fewer requests since the VM started, the cache has not been tested (judgement).
@@ -128,7 +130,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     ))
 }
 
-/// Judges the totals since the VM started, as recon prints them.
+/// Judges from the totals since the VM started, as recon prints them.
 fn by_totals(period: &Period) -> Option<Judgement> {
     let instances = period.entities(Group::Mseg);
     if !period.is_imported() || instances.is_empty() {

@@ -1,7 +1,7 @@
 //! BT041: a process spends its time searching its own message queue.
 //!
-//! A receive that does not match scans all messages, each time, at one reduction per message. A process with a long queue that waits for one
-//! kind of message gets slower as its queue grows, and the queue never empties.
+//! Each time a receive finds no match, it has scanned all messages, at one reduction per message. A process with a long queue that waits
+//! for one kind of message gets slower as its queue grows, and the queue never empties.
 
 use beamtune_model::{
     Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Threshold, Unit, metrics,
@@ -40,18 +40,18 @@ const LENGTH: Threshold = Threshold::new(
 /// Share of samples in which the process must be running or runnable.
 const MIN_RUNNABLE: f64 = 0.85;
 
-/// Range of reductions per second of CPU time in which they may be those of a search, one per message. Measured: 80 to 130 million in
-/// queues of 1,000 to 1,000,000 messages on a host with other load (OTP 25 and 29), 200 to 300 million on a quiet one (OTP 23 to 29). In
-/// other work each reduction is a function call and takes longer (20 to 60 million a second) …
+/// Range of reductions per second of CPU time that fits a search, in which each message takes one reduction. Measured in queues of 1,000 to
+/// 1,000,000 messages: 80 to 130 million on a host with other load (OTP 25 and 29). On a quiet host, it was 200 to 300 million (OTP 23 to
+/// 29). In other work, each reduction is a function call, which takes longer (20 to 60 million a second) …
 const MIN_SEARCH_REDUCTIONS_PER_S: f64 = 65e6;
-/// … except in a loop that does nothing else: 440 to 530 million a second (measured on OTP 25 and 29).
+/// … except in a tight loop: 440 to 530 million a second (measured on OTP 25 and 29).
 const MAX_SEARCH_REDUCTIONS_PER_S: f64 = 400e6;
-/// With this many samples of it running, most must show the same function: a search calls no other (judgement).
+/// With this many samples of the running process, most must show the same function: a search calls no other function (judgement).
 const MIN_SAMPLES: i64 = 5;
-/// See [`MIN_SAMPLES`].
+/// Share of these samples that must show the same function.
 const MIN_SAME_FUNCTION: f64 = 0.8;
 
-/// Socket sends, whose receive for the driver's answer scanned the whole queue …
+/// Socket sends, whose receive of the reply from the driver scanned the whole queue …
 const SENDS: [&str; 2] = ["prim_inet:do_sendto/", "prim_inet:send"];
 /// … before this release (erlang/otp#6455, prim_inet.erl).
 const SENDS_BY_REFERENCE: u32 = 26;
@@ -61,7 +61,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let drafts = period.processes.iter().filter_map(|process| {
         let search = Search::of(period, process)?;
         let severity = LENGTH.of(period).severity(search.length)?;
-        // In a call that is always runnable only the search takes time; a function of the program may contain a tight loop.
+        // In a call that is always runnable, only the search takes time. A function of the program may contain a tight loop instead.
         Some(describe(period, process, severity, &search).inferred_if(!search.is_call))
     });
     Ok(Judgement::found_or_healthy(
@@ -78,9 +78,9 @@ struct Search {
     length: f64,
     /// Reductions per second of CPU time, a lower bound.
     reductions_per_s: f64,
-    /// Its current function is a call, whose receive waits for one answer.
+    /// Whether its current function is a call, whose receive waits for one reply.
     is_call: bool,
-    /// Its current function is a socket send, whose receive is known to search.
+    /// Whether its current function is a socket send, whose receive is known to search.
     is_send: bool,
     /// Share of samples in which it was running or runnable.
     runnable: f64,
@@ -90,7 +90,7 @@ impl Search {
     fn of(period: &Period, process: &ProcessUse) -> Option<Search> {
         let runnable = stack::wanted_to_run(process).filter(|share| *share >= MIN_RUNNABLE)?;
         let length = process.queue.points().iter().map(|point| point.1).min()? as f64;
-        // It had no more CPU time than all schedulers together, and never more than one of them.
+        // The process had no more CPU time than all schedulers together, and never more than one of them.
         let cpu = view::thread_cores(period, &metrics::THREAD_CPU, &[kind::SCHEDULER])
             .map_or(1.0, |cpu| cpu.min(1.0));
         let recorded = f64::from(process.ticks) / f64::from(period.vm_ticks.max(1));
@@ -98,7 +98,7 @@ impl Search {
         let reductions_per_s = if seconds > 0.0 { process.reductions as f64 / seconds } else { 0.0 };
         let function = stack::of(process)?;
         let is_call = stack::is_receive_of_call(function);
-        // The driver sends in another function. In this one the process only searches, however slow the host is.
+        // The driver sends in another function. In this function the process only searches, however slow the host is.
         let is_send = period.facts.otp_release().is_some_and(|release| release < SENDS_BY_REFERENCE)
             && stack::begins(function, &SENDS)
             && samples_running(process) >= MIN_SAMPLES;
@@ -109,7 +109,7 @@ impl Search {
     }
 }
 
-/// Whether nearly all samples of it running show one function; true of too few samples.
+/// Whether nearly all samples of the running process show the same function; true if there are too few samples.
 fn runs_one_function(process: &ProcessUse) -> bool {
     let functions = largest_first(process.ran.iter().map(|(stack, looks)| (stack.first(), *looks)));
     let all = samples_running(process);

@@ -1,7 +1,7 @@
 //! BT005: one process that all work passes through.
 //!
-//! A process runs on one scheduler at a time. If one is always runnable, has messages waiting and the other schedulers are mostly idle, more
-//! cores change nothing: the process has to be split.
+//! A process runs on one scheduler at a time. If a process is always runnable and has queued messages, while the other schedulers are
+//! mostly idle, more cores change nothing. The process has to be split.
 
 use beamtune_model::{
     Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Signal, Threshold, Unit, metrics,
@@ -45,10 +45,10 @@ const BUSY: Threshold = Threshold::new(
 /// A process with fewer samples is not judged.
 const MIN_SAMPLES: u32 = 5;
 
-/// A process with a smaller share of all reductions does not carry the node.
+/// A process with a smaller share of all reductions does not determine the throughput of the node.
 const MIN_REDUCTIONS_SHARE: f64 = 0.10;
 
-/// Below this activity of the normal schedulers, in cores, no process on them is a CPU bottleneck.
+/// If the normal schedulers are active for less than this, in cores, no process on them is a CPU bottleneck.
 const MIN_ACTIVE_CORES: f64 = 0.5;
 
 /// With fewer idle schedulers the node is short of CPU.
@@ -57,20 +57,20 @@ const MIN_IDLE: f64 = 0.5;
 /// More processes than this are not a single bottleneck.
 const MAX_FINDINGS: usize = 2;
 
-/// Less garbage collection, in cores, explains nothing (judgement).
+/// With less garbage collection, in cores, it explains nothing (judgement).
 const MIN_GC_CORES: f64 = 0.1;
 
-/// With this many queued messages, process_info(Pid, memory) takes the process about a millisecond (measured: 0.02 µs per message, OTP 23
-/// to 29).
+/// At or above this number of queued messages, process_info(Pid, memory) takes the process about a millisecond (measured: 0.02 µs per
+/// message, OTP 23 to 29).
 const SLOW_MEMORY_INFO_MESSAGES: f64 = 50_000.0;
 
-/// This many callers are far more than those that always wait on a busy node (judgement: 10 times the callers of a finding).
+/// At or above this number of callers, there are far more than on any busy node (judgement: 10 times the callers of a finding).
 const BLOCKING_CALLERS: f64 = 100.0;
 
 /// A process that iterates over whole collections in this share of its samples mostly does that (judgement).
 const MIN_SCAN_SHARE: f64 = 0.5;
 
-/// Maximum p-value of a growth: above it, the growth may be chance.
+/// Maximum p-value of growth: above it, the growth may be chance.
 const MAX_P: f64 = 0.01;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
@@ -106,9 +106,9 @@ struct Server<'a> {
     severity: f64,
     /// Share of samples in which it was running or runnable.
     busy: f64,
-    /// Processes that wait for its answer, if there are many.
+    /// The processes that wait for its reply, if there are many.
     callers: Option<&'a Hold<'a>>,
-    /// A process that many wait for, and that waits for this one.
+    /// A process that many processes wait for, and that waits for this one.
     blocked: Option<&'a Hold<'a>>,
 }
 
@@ -129,11 +129,11 @@ impl<'a> Server<'a> {
         }
         let busy = f64::from(process.runnable) / f64::from(process.judged);
         let idle = active.shares.len() as f64 - active.cores();
-        // With all schedulers busy the node is short of CPU, not of parallelism. With none busy the process is "running" on a dirty
-        // scheduler, waiting for a disk, which matters if callers wait for it. A busy process alone may be a single job: only processes
-        // that wait make it a bottleneck.
+        // If all schedulers are busy, the node is short of CPU, not of parallelism. If none is busy, the process "runs" on a dirty
+        // scheduler and waits for a disk, which matters only if callers wait for it. A busy process alone may be a single job: it is a
+        // bottleneck only if other processes wait.
         let has_queue = active.cores() >= MIN_ACTIVE_CORES && view::mean_queue(process) >= 1.0;
-        // With this many callers it is the bottleneck, whatever else the node does.
+        // With so many callers, it is the bottleneck, whatever else the node does.
         let is_awaited = callers.is_some_and(|hold| hold.is_behind() && hold.waiting >= BLOCKING_CALLERS);
         let is_bottleneck = (idle >= MIN_IDLE && (has_queue || is_behind)) || is_awaited;
         let severity = match BUSY.of(period).severity(busy) {
@@ -164,7 +164,7 @@ fn describe(period: &Period, server: &Server<'_>, total: f64, active: &view::Act
         _ => String::new(),
     };
     let row = process.row.as_ref();
-    // Samples show a process after its writes to a bag, not in them.
+    // Samples show a process after its writes to a bag, not within them.
     let bag = lock_suspects::bags(period)
         .into_iter()
         .find(|bag| bag.owner == process.pid && bag.protection != "public");
@@ -175,7 +175,7 @@ fn describe(period: &Period, server: &Server<'_>, total: f64, active: &view::Act
             text::counted(bag.objects as f64, "object", "objects")
         )
     });
-    // The VM calls a process running while it waits for the disk.
+    // The VM reports a process as running while it waits for the disk.
     let on_disk = Last::of(period, process).filter(Last::is_on_disk);
     let disk = on_disk.as_ref().map_or(String::new(), Last::does);
     let copies =
@@ -186,7 +186,7 @@ fn describe(period: &Period, server: &Server<'_>, total: f64, active: &view::Act
                 each / 1e3
             )
         });
-    // A bag, a disk or a table says more than the function.
+    // A bag, a disk or a table is more informative than the function.
     let says_more = !(in_bag.is_empty() && disk.is_empty() && copies.is_empty());
     let does = stack::mostly_in(process).filter(|_| !says_more);
     let scans = stack::goes_through_all(process).filter(|share| *share >= MIN_SCAN_SHARE);
@@ -273,7 +273,7 @@ fn describe(period: &Period, server: &Server<'_>, total: f64, active: &view::Act
             "messages handled per second under the same load, without the questions",
         )
     }));
-    // Operators cannot split a process of OTP or of a product; what to do instead is known.
+    // Operators cannot split a process of OTP or of a product. For these, an alternative is known.
     let is_own = !known_processes::knows(process);
     known_processes::explain(draft, period, process)
     .but_if(bag.is_some(), "a bag with few objects per key is as fast as a set")
@@ -305,7 +305,7 @@ fn describe(period: &Period, server: &Server<'_>, total: f64, active: &view::Act
     })
 }
 
-/// Whether its queue grows, by its 95 % interval. Nothing where it has no queue, or too few samples.
+/// Formats whether the queue grows, by its 95 % interval. Empty if the process has no queue, or too few samples.
 fn queue_trend(process: &ProcessUse) -> String {
     let points = view::trend_points(&process.queue);
     match trend(&points) {
@@ -318,7 +318,7 @@ fn queue_trend(process: &ProcessUse) -> String {
     }
 }
 
-/// What to change: the known alternative to the OTP function that it mostly runs, else the function to profile.
+/// Returns what to change: the known alternative to the OTP function that it mostly runs, or else the function to profile.
 fn advice(process: &ProcessUse) -> String {
     let instead = stack::most_at(process).and_then(hot_code::instead);
     let current = stack::of(process).filter(|function| !stack::is_machinery(function));
@@ -329,7 +329,7 @@ fn advice(process: &ProcessUse) -> String {
     }
 }
 
-/// Garbage collection on dirty CPU schedulers, in cores; `None` if it is negligible.
+/// Returns the garbage collection on dirty CPU schedulers, in cores; `None` if it is negligible.
 fn dirty_gc_cores(period: &Period) -> Option<f64> {
     let gc = view::collecting(period, &[kind::DIRTY_CPU]).ok()?.gc;
     (gc >= MIN_GC_CORES).then_some(gc)

@@ -1,6 +1,6 @@
 //! BT022: reading the host's clock takes a system call, or a slow device.
 //!
-//! The VM reads the clock all the time: for timers, timeouts of `receive` and scheduler statistics.
+//! The VM reads the clock all the time: for timers, for timeouts of `receive` and for scheduler statistics.
 
 use beamtune_model::{Account, Code, Evidence, Group, Missing, Period, Unit, facts, metrics};
 
@@ -19,16 +19,16 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// Clock sources that are read from user space (vDSO) in some tens of nanoseconds: the kernel's vdso_clock_mode.
+/// Clock sources that are read in user space (vDSO) in some tens of nanoseconds: vdso_clock_mode in the kernel.
 const FAST: [&str; 5] = ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter", "timebase"];
-/// Clock sources that are read from a device in a system call: a microsecond or more each time.
+/// Clock sources that are read from a device by a system call: a microsecond or more each time.
 const DEVICE: [&str; 5] = ["hpet", "acpi_pm", "jiffies", "refined-jiffies", "pit"];
-/// Read from user space only if the hypervisor says that its clock is stable.
+/// A clock source that is read in user space only if the hypervisor reports a stable clock.
 const XEN: &str = "xen";
 
-/// Share of the VM's CPU time in the kernel from which on the clock may be the reason (judgement).
+/// At or above this share of its CPU time in the kernel, the clock may be the reason (judgement).
 const MIN_SYSTEM_SHARE: f64 = 0.25;
-/// The share says nothing of a VM that uses less CPU, in cores.
+/// For a VM that uses less CPU, in cores, the share is meaningless.
 const MIN_CORES: f64 = 0.1;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {

@@ -1,4 +1,4 @@
-//! BT034: the VM runs on an emulator that is slower than necessary: an interpreter on a platform with a JIT, or a debug build.
+//! BT034: the VM runs on an emulator that is slower than necessary: without JIT on a platform that has one, or a debug build.
 
 use beamtune_model::{
     Account, Code, Evidence, Missing, Period, Scale, Subject, Threshold, Unit, facts, metrics,
@@ -32,18 +32,18 @@ const CPU_SHARE: Threshold = Threshold::new(
     },
 );
 
-/// An emulator type that OTP's Makefile can build and that is not meant for production.
+/// A type of emulator that OTP's Makefile can build, and that is not meant for production.
 struct Instrumented {
     kind: &'static str,
-    /// What it does, for the detail.
+    /// What it does; printed in the detail.
     effect: &'static str,
     severity: f64,
-    /// Why not to run it in production.
+    /// Why it should not run in production.
     why: &'static str,
 }
 
 impl Instrumented {
-    /// A debug build, several times slower.
+    /// Creates the entry of a debug build, which is several times slower.
     const fn debug(kind: &'static str, effect: &'static str) -> Instrumented {
         Instrumented { kind, effect, severity: 90.0, why: "production needs none of this" }
     }
@@ -70,7 +70,7 @@ const INSTRUMENTED: [Instrumented; 8] = [
     },
 ];
 
-/// Architectures with a JIT, by their beginning, with the first release that has it.
+/// Prefixes of the names of architectures with a JIT, with the first release that has it.
 const JIT_SINCE: [(&str, u32); 4] = [("x86_64", 24), ("amd64", 24), ("aarch64", 25), ("arm64", 25)];
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {

@@ -1,4 +1,4 @@
-//! BT047: short-lived processes start with the smallest heap, and each time it is full a GC copies all that they have.
+//! BT047: short-lived processes start with the smallest heap. Each time it is full, a GC copies all their data.
 
 use beamtune_model::{
     Account, Code, Cost, Evidence, Missing, Period, Scale, Subject, Threshold, Unit, Use, facts, metrics,
@@ -36,26 +36,26 @@ const SHARE: Threshold = Threshold::new(
 
 /// Less GC, in cores, is not worth a change (judgement).
 const MIN_GC_CORES: f64 = 0.03;
-/// A smaller share of the CPU that the node could use is minor (judgement).
+/// If the cost is a smaller share of the CPU that the node could use, the finding is a notice (judgement).
 const MIN_GC_SHARE: f64 = 0.05;
 
-/// With fewer new processes per second, the GCs are those of other processes.
+/// With fewer new processes per second, most GCs come from other processes.
 const MIN_SPAWN_RATE: f64 = 20.0;
 
-/// GCs per new process. Fewer are no growth worth reporting; more than the steps up to gigabytes must come from other processes.
+/// GCs per new process. Fewer are no growth worth reporting. More than are needed to grow to gigabytes must come from other processes.
 const GCS_PER_PROCESS: std::ops::RangeInclusive<f64> = 3.0..=40.0;
 
-/// Share of the GCs of a growing process after which its heap is larger: 12 of 18 (lab small-first-heaps, OTP 25).
+/// Share of the GCs of a growing process that enlarge its heap: 12 of 18 (lab small-first-heaps, OTP 25).
 const GROWING_GCS: f64 = 2.0 / 3.0;
 
 /// Heaps grow by about this factor, as in the Fibonacci sequence (grow_heap in erl_gc.c).
 const GROWTH_FACTOR: f64 = 1.618;
 
-/// The largest first heap to advise (371 kB, a heap size of the VM): one above 512 kB has a carrier of its own, created and destroyed with
-/// each process.
+/// Maximum first heap that is advised (371 kB, a heap size of the VM). A heap above 512 kB has its own carrier, which is created and
+/// destroyed with each process.
 const MAX_WORDS: f64 = 46_422.0;
 
-/// Kinds of new processes that the evidence lists.
+/// Maximum number of kinds of new processes that the evidence lists.
 const MAX_KINDS: usize = 3;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
@@ -155,7 +155,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     ))
 }
 
-/// The heap that such a process comes to need, in words, and whether it was sampled rather than estimated.
+/// Returns the heap that such a process grows to, in words, and whether it was sampled rather than estimated.
 fn needed_words(period: &Period, main: Option<&str>, first_words: f64, gcs_each: f64) -> (f64, bool) {
     let sampled = period
         .processes

@@ -1,4 +1,4 @@
-//! BT039: processes are started for so little work that starting and ending them is much of what the node does.
+//! BT039: processes are started for so little work that starting and ending them is much of the load of the node.
 
 use beamtune_model::{
     Account, Code, Cost, Evidence, Missing, Period, Scale, SpawnRow, Subject, Threshold, Unit, metrics,
@@ -37,15 +37,15 @@ const SHARE: Threshold = Threshold::new(
     },
 );
 
-/// Below this many cores it is no trouble, whatever its share.
+/// If it takes fewer cores, it is no problem, whatever its share.
 const MIN_CORES: f64 = 0.05;
 
-/// Processes with fewer reductions on average are small: a tenth of a time slice (4,000 reductions, `CONTEXT_REDS` of ERTS).
+/// Processes with fewer reductions on average are small: this is a tenth of a time slice (4,000 reductions, `CONTEXT_REDS` of ERTS).
 const SMALL_REDUCTIONS: f64 = 400.0;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let rate = view::spawn_rate(period)?;
-    // CPU time includes busy waiting, and active time what other programs took: the smaller of both counts.
+    // CPU time includes busy wait, and active time includes time that other programs took. So the smaller of both is used.
     let active = view::activity(period, kind::SCHEDULER)?.cores();
     let cpu = view::thread_cores(period, &metrics::THREAD_CPU, &[kind::SCHEDULER]);
     let busy = cpu.map_or(active, |cpu| cpu.min(active));

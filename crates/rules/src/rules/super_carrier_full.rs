@@ -34,7 +34,7 @@ const FULL: Threshold = Threshold::new(
     },
 );
 
-/// The size to advise, as a multiple of what is needed now.
+/// Ratio of the advised size to what is needed now.
 const HEADROOM_FACTOR: f64 = 1.5;
 
 const ON_DEMAND: &str = "it uses memory only on demand, but counts as committed from the start";
@@ -44,7 +44,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         period.stat(metric, "default").map(|stat| stat.last.value as f64)
     };
     let (Ok(total), Ok(used)) = (last(&metrics::MMAP_TOTAL), last(&metrics::MMAP_USED)) else {
-        // Recorded whenever the allocators are.
+        // This is recorded whenever allocators are.
         let mapped = last(&metrics::MMAP_OS_USED)?;
         return Ok(Judgement::Healthy(format!("no super carrier; {} mapped on demand", text::bytes(mapped))));
     };
@@ -72,7 +72,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let wanted_mb =
         ((used + from_malloc.unwrap_or(0.0) + outside) * HEADROOM_FACTOR / f64::from(1 << 20)).ceil();
     let max_mb = memory::largest_super_carrier_mb(period);
-    // The VM takes its own bookkeeping out of the size that is set.
+    // The VM subtracts its own bookkeeping from the configured size.
     let set_mb =
         view::emulator_flag(&period.facts, "+MMscs").value().and_then(|value| value.parse::<f64>().ok());
     let current_mb = set_mb.unwrap_or(0.0).max(total / f64::from(1 << 20));
@@ -82,7 +82,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         Draft::new(severity, format!("Super carrier is {:.1} % full{consequence}", share * 100.0))
             .detail(format!("{} of {} used", text::bytes(used), text::bytes(total)))
             .detail(next)
-            // It is critical only where the next carrier ends the VM.
+            // It is critical only if the next carrier ends the VM.
             .at_most_warning_if(!ends_vm)
             .about(Subject::allocator("erts_mmap"))
             .because(Evidence::number("size", total, Unit::Bytes))

@@ -1,7 +1,7 @@
 //! BT080: a supervisor holds more memory than its children account for.
 //!
-//! A supervisor that is not `simple_one_for_one` keeps the specification of a permanent or transient child that has ended normally, with its
-//! start arguments, until `supervisor:delete_child/2` (supervisor.erl: `del_child`).
+//! A supervisor that is not `simple_one_for_one` keeps the specification of a permanent or transient child that has ended normally. It
+//! keeps it, with the start arguments, until `supervisor:delete_child/2` (supervisor.erl: `del_child`).
 
 use beamtune_model::{
     Account, Code, Cost, Evidence, Missing, Period, ProcessRow, ProcessUse, Scale, Threshold, Unit, metrics,
@@ -42,9 +42,9 @@ const SHARE: Threshold = Threshold::new(
 /// A smaller heap is not worth a change (judgement).
 const MIN_HEAP_BYTES: i64 = 4_000_000;
 
-/// Heap per process of the node, an upper bound of its children. A specification takes some 30 words and its arguments, and twice that with
-/// garbage (supervisor.erl; measured on OTP 29: 0.2 kB for a child without arguments). A supervisor with less may just have many children
-/// (judgement).
+/// Minimum heap of a supervisor per process of the node. The number of processes is an upper bound of its children. A specification takes
+/// some 30 words plus its arguments, and twice that with garbage (supervisor.erl; measured on OTP 29: 0.2 kB for a child without
+/// arguments). A supervisor with less may just have many children (judgement).
 const MIN_BYTES_PER_PROCESS: f64 = 10_000.0;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {

@@ -43,8 +43,8 @@ const SWAPPED: Threshold = Threshold::new(
     },
 );
 
-/// From this memory pressure on (share of time in which tasks waited for memory), file pages are missing for lack of memory too. Without it
-/// they may be code that is read for the first time, which is a major fault as well.
+/// Memory pressure (share of time in which tasks waited for memory) at which missing file pages are a sign of too little memory, too.
+/// Without pressure, they may be code that is read for the first time, which is also a major fault.
 const MIN_PRESSURE: f64 = 0.01;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
@@ -57,14 +57,14 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .filter_map(|entity| period.cores(&metrics::PRESSURE_MEMORY_SOME, entity).ok())
         .fold(None, |max: Option<f64>, cores| Some(max.map_or(cores, |max| max.max(cores))));
     let is_pressed = pressure.is_some_and(|cores| cores >= MIN_PRESSURE);
-    // A few pages that were swapped out once say nothing.
+    // A few pages that were swapped out once are no sign of a problem.
     let is_swapped = share >= SWAPPED.of(period).notice;
     let by_faults = FAULTS
         .of(period)
         .severity(faults)
         .map(|severity| if is_swapped || is_pressed { severity } else { severity.min(MINOR) });
-    // Swapped pages that nothing touches cost nothing yet. An idle node is no worse for them, unless memory is short, or nearly all of its
-    // memory has to come back one day.
+    // Swapped pages that nothing touches cost nothing yet. They harm an idle node only if memory is short, or if nearly all of its memory
+    // has to come back later.
     let is_risk = by_faults.is_some() || is_pressed || share >= SWAPPED.of(period).critical;
     let by_share = SWAPPED
         .of(period)
@@ -142,7 +142,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     ))
 }
 
-/// What the whole host reads from swap and writes to it.
+/// Returns the rates at which the whole host reads from swap and writes to it.
 fn host_swap_rate(period: &Period) -> Option<Evidence> {
     let read = period.rate(&metrics::SWAP_IN, "").ok()?;
     let written = period.rate(&metrics::SWAP_OUT, "").ok()?;

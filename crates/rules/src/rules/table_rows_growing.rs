@@ -1,7 +1,7 @@
 //! BT084: the number of objects in an ETS table grows steadily.
 //!
-//! The agent counts the objects of single tables each second. In tables that grow it searches a sample of the objects for pids of processes
-//! that have ended: nothing will delete those objects any more.
+//! The agent counts the objects of single tables each second. In tables that grow, it searches a sample of the objects for pids of
+//! processes that have ended: nothing will delete those objects any more.
 
 use beamtune_model::{
     Account, Code, Confidence, Cost, Evidence, Group, MemoryKind, Missing, Period, Remedy, Scale, Signal,
@@ -26,7 +26,7 @@ pub const RULE: Rule = Rule {
     confirm: "call ets:info(Table, size) twice, an hour apart, under the same load: it has grown; a full cache has not",
     needs: &[&metrics::TABLES_FOLLOWED],
     account: Account::Memory,
-    // The growth may be intended, but it explains a growth of memory all the same.
+    // The growth may be intended, but it still explains growing memory.
     explains_as_notice: true,
     topics: &[Topic::Memory],
     needs_minutes: true,
@@ -57,30 +57,30 @@ const BYTES: Threshold = Threshold::new(
     },
 );
 
-/// A share is known from this many sampled objects on …
+/// The share of ended processes is known from this many sampled objects on …
 const MIN_SAMPLED: f64 = 20.0;
 /// … if this share of them has a pid in the same place (judgement).
 const MIN_WITH_PID: f64 = 0.5;
 
-/// Growth counts from 1 % of a table's objects on. If it is certain (objects of ended processes, or more objects in each reading and far more
-/// than processes), 1 % of this number suffices.
+/// Growth must be at least 1 % of the objects of a table. If it is certain, 1 % of this number is enough. It is certain if the objects
+/// belong to ended processes, or if each reading has more objects and there are far more objects than processes.
 const LARGE_OBJECTS: f64 = 2_000.0;
-/// Slower growth does not count, in objects per second (judgement: 40,000 a day).
+/// Slower growth, in objects per second, is ignored (judgement: 40,000 a day).
 const MIN_OBJECTS_PER_S: f64 = 0.5;
 
 /// A table that has not grown in this many last readings may be full.
 const LAST_READINGS: usize = 3;
 
-/// The number of processes explains a growing table if it grows by this many per object (judgement: half).
+/// If processes grow by this many per new object, their number explains the growth of the table (judgement: half).
 const MIN_PROCESSES_PER_OBJECT: f64 = 0.5;
 
-/// More objects per process of the node do not belong to live processes only (judgement).
+/// If there are more objects per process of the node, they do not all belong to live processes (judgement).
 const MAX_OBJECTS_PER_PROCESS: f64 = 10.0;
 
-/// A table explains the growth of a kind of memory from this share on (judgement: half).
+/// A table with this share of the growth of a kind of memory explains it (judgement: half).
 const MIN_EXPLAINED: f64 = 0.5;
 
-/// Tables to report, those that grow by the most bytes.
+/// Maximum number of reported tables: those that grow by the most bytes.
 const MAX_TABLES: usize = 3;
 
 /// Prefix of Mnesia's own tables (mnesia_monitor.erl, mnesia_recover.erl, mnesia_locker.erl).
@@ -91,7 +91,7 @@ const CONFIRM_ENDED: &str =
 
 const PROVE: &str = "beamtune doctor --for 1m: the number of objects stays the same under the same load";
 
-/// What was sampled of a table's objects.
+/// Results for the sampled objects of a table.
 #[derive(Clone, Copy)]
 struct Sampled {
     objects: f64,
@@ -101,7 +101,7 @@ struct Sampled {
 }
 
 impl Sampled {
-    /// Share of ended processes; `None` if too few objects have a pid.
+    /// Returns the share of ended processes; `None` if too few objects have a pid.
     fn share(&self) -> Option<f64> {
         let is_known = self.objects >= MIN_SAMPLED && self.with_pid >= MIN_WITH_PID * self.objects;
         is_known.then(|| self.ended / self.with_pid.max(1.0))
@@ -124,7 +124,7 @@ struct Growing<'p> {
     trend: Trend,
     objects_per_s: f64,
     bytes_per_s: f64,
-    /// The part of it that is binaries to which its objects refer.
+    /// The part of `bytes_per_s` that is binaries to which its objects refer.
     binaries_per_s: f64,
     sampled: Option<Sampled>,
     row: Option<&'p TableRow>,
@@ -193,7 +193,7 @@ impl<'p> Growing<'p> {
         self.row.is_some_and(|row| row.owner_name.as_deref() == Some(mnesia::TABLES_OWNER))
     }
 
-    /// Owner, type, and which processes may write.
+    /// Returns owner, type, and which processes may write.
     fn owner(&self) -> Option<Evidence> {
         let row = self.row?;
         let writers = match row.protection.as_str() {
@@ -210,7 +210,7 @@ fn slope_of(points: &[(f64, f64)]) -> Option<f64> {
     trend(points).map(|trend| trend.slope)
 }
 
-/// Whether this number of objects may belong to the processes of the node.
+/// Whether so many objects may all belong to live processes of the node.
 fn fits_processes(period: &Period, objects: f64) -> bool {
     let processes = period.stat(&metrics::PROCESS_COUNT, "").map_or(f64::INFINITY, |count| count.mean());
     objects <= MAX_OBJECTS_PER_PROCESS * processes
@@ -230,7 +230,7 @@ fn is_leak(period: &Period, share: f64) -> bool {
     ENDED.of(period).severity(share).is_some()
 }
 
-/// Not a table of OTP or of the agent, which a program cannot change.
+/// Whether it is neither a table of OTP nor of the agent, which a program cannot change.
 fn is_of_program(period: &Period, id: &str) -> bool {
     let row = period.tables.iter().find(|table| table.id == id);
     let name = row.map_or(id, |row| &row.name);
@@ -382,7 +382,7 @@ fn counter_evidence(
         )
 }
 
-/// The module that created an operator's table, on a node that runs a product.
+/// Returns the module that created a table of the operator, on a node that runs a product.
 fn module_of(period: &Period, table: &Growing<'_>) -> Option<Evidence> {
     let product = products::name(period).unwrap_or("the product");
     let Some(Whose::Operator { module, application }) = &table.whose else { return None };
@@ -410,7 +410,7 @@ fn sampled_evidence(period: &Period, table: &Growing<'_>) -> Option<Evidence> {
     })
 }
 
-/// Kinds of memory whose growth is mostly this table.
+/// Returns a signal for each kind of memory whose growth is mostly this table.
 fn explained(period: &Period, table: &Growing<'_>) -> Vec<Signal> {
     let is_most = |kind: &str, bytes_per_s: f64| {
         let stat = period.find(Group::Memory, "", kind);
@@ -423,7 +423,7 @@ fn explained(period: &Period, table: &Growing<'_>) -> Vec<Signal> {
     ets.into_iter().chain(binaries).collect()
 }
 
-/// Growth of the number of processes per second, if it explains the new objects.
+/// Returns the growth of the number of processes per second, if it explains the new objects.
 fn new_processes_per_s(period: &Period, table: &Growing<'_>) -> Option<f64> {
     let stat = period.stat(&metrics::PROCESS_COUNT, "").ok()?;
     let trend = growth(&view::trend_points(&stat.trace), f64::INFINITY)?;

@@ -1,7 +1,7 @@
 //! BT058: processes search whole ETS tables.
 //!
-//! A search by anything but the key, or by a pattern whose key is not bound, visits all objects of a table, which is fast only while the
-//! table is small. The VM interrupts such a search every thousand objects, so samples of a searching process show it there, and its stack
+//! A search by anything but the key, or by a pattern whose key is not bound, visits all objects of a table. That is fast only while the
+//! table is small. The VM interrupts such a search every thousand objects. So samples of a searching process show it there, and its stack
 //! names the caller. Searches by many processes, none of which does much, show in random samples of running processes.
 
 use beamtune_model::{
@@ -40,19 +40,19 @@ const SHARE: Threshold = Threshold::new(
     },
 );
 
-/// Fewer cores are not worth a change (judgement).
+/// A search that takes fewer cores is not worth a change (judgement).
 const MIN_CORES: f64 = 0.05;
 
-/// Samples of a process in a search. A single one may be chance.
+/// Minimum number of samples of a process in a search: a single one may be chance.
 const MIN_SAMPLES: i64 = 2;
 
-/// Processes, and candidate tables, that a finding names.
+/// Maximum number of processes, and of candidate tables, that a finding names.
 const MAX_NAMED: usize = 3;
 
 /// Single processes are reported if they do at least this share of the sampled searches (judgement: half).
 const MIN_BY_PROCESSES: f64 = 0.5;
 
-/// A table with this many times the objects of every other candidate is likely the one (judgement).
+/// A table with this many times the objects of every other candidate is likely the searched one (judgement).
 const CLEAR_FACTOR: i64 = 10;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
@@ -66,7 +66,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     if let Some(draft) = spread.map(|spread| by_many(period, &spread, active)).transpose()?.flatten() {
         return Ok(Judgement::found(draft));
     }
-    // A process may have no sample of it running, but a recording without any stack has none of searches either.
+    // A single process may have no running sample. But if no process has a stack, searches cannot be found either.
     let mut rows = period.processes.iter().filter_map(|process| process.row.as_ref()).peekable();
     if rows.peek().is_some() && rows.all(|row| row.stack.is_empty()) {
         return Err(period.missing_group(Group::Processes, "call stacks of the busiest processes"));
@@ -74,14 +74,14 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let Some((first, severity)) = searches.first().zip(SHARE.of(period).severity(share)) else {
         return Ok(Judgement::Healthy("no busy process searches a whole table".to_owned()));
     };
-    // None of the processes uses more than one core.
+    // No process uses more than one core.
     let cores = (share.min(1.0) * active).min(searches.len() as f64);
     let of_all = Evidence::number("share of scheduler activity, estimated", share.min(1.0), Unit::Ratio);
     let draft = describe(period, severity, &searches, first, cores);
     Ok(Judgement::found(draft.because(of_all.against_scale(SHARE.of(period)))))
 }
 
-/// Searches by many processes; `None` if they are not worth reporting.
+/// Drafts the finding about searches by many processes; `None` if they are not worth reporting.
 fn by_many(period: &Period, searches: &Searches<'_>, active: f64) -> Result<Option<Draft>, Missing> {
     let used = hot_code::cores(period)?;
     let cores = searches.share() * used;
@@ -141,13 +141,13 @@ fn tables_text(in_mnesia: bool) -> &'static str {
 /// A process that searches.
 struct Search<'p> {
     process: &'p ProcessUse,
-    /// The function of `ets` in most of its samples, and the caller of that.
+    /// The function of `ets` in most of its samples, and its caller.
     function: &'p str,
     caller: Option<&'p str>,
     in_mnesia: bool,
-    /// Samples in a search, and all samples running or runnable.
+    /// Number of samples in a search, and of all samples running or runnable.
     samples: (i64, i64),
-    /// Its share of the reductions of all processes, for the part of its samples in a search.
+    /// Its share of the reductions of all processes, multiplied by the share of its samples in a search.
     share: f64,
 }
 
@@ -222,12 +222,12 @@ fn describe(
     with_advice(period, draft, &Scanned::of(period, Some(first.process), first.function, in_mnesia))
 }
 
-/// What is done with the objects that a search finds, by its function.
+/// Purpose of a search, by its function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Purpose {
     Delete,
     Count,
-    /// All objects are wanted, or a fun sees all of them.
+    /// All objects are wanted, or a fun visits all of them.
     All,
     Find,
 }
@@ -245,7 +245,7 @@ impl Purpose {
         }
     }
 
-    /// The change, and why it helps.
+    /// Returns the change, and why it helps.
     fn advice(self) -> (&'static str, &'static str) {
         match self {
             Purpose::Delete => (
@@ -271,7 +271,7 @@ impl Purpose {
     }
 }
 
-/// Tables that a search may be of: those of the process first, then by number of objects.
+/// Tables that may be the searched one: first those of the process, then by number of objects.
 struct Scanned<'p> {
     period: &'p Period,
     process: Option<&'p ProcessUse>,
@@ -284,7 +284,7 @@ impl<'p> Scanned<'p> {
     fn of(period: &'p Period, process: Option<&'p ProcessUse>, function: &str, in_mnesia: bool) -> Self {
         let purpose = Purpose::of(function);
         let is_own = |table: &TableRow| process.is_some_and(|process| table.owner == process.pid);
-        // A process may read tables of others unless they are private, and delete from public ones.
+        // A process may read tables of others unless they are private, and may delete from public ones.
         let is_allowed = |table: &TableRow| match purpose {
             Purpose::Delete if process.is_some() => {
                 is_own(table) || !["protected", "private"].contains(&&*table.protection)
@@ -301,14 +301,14 @@ impl<'p> Scanned<'p> {
         Scanned { period, process, purpose, in_mnesia, tables }
     }
 
-    /// The first table, if it has far more objects than all others.
+    /// Returns the first table, if it has far more objects than all others.
     fn likely(&self) -> Option<&'p TableRow> {
         let (first, others) = self.tables.split_first()?;
         let is_clear = |other: &&TableRow| first.objects >= CLEAR_FACTOR.saturating_mul(other.objects);
         others.iter().all(is_clear).then_some(*first)
     }
 
-    /// The table and its size, or the tables that may be meant.
+    /// Formats the table with its size, or the tables that may be the searched one.
     fn detail(&self) -> String {
         let sized = |table: &TableRow| {
             let objects = text::counted(table.objects as f64, "object", "objects");
@@ -340,10 +340,10 @@ impl<'p> Scanned<'p> {
     }
 }
 
-/// A table that grows more slowly is not said to grow (judgement).
+/// A table that grows more slowly is not called growing (judgement).
 const MIN_GROWTH_BYTES_PER_S: f64 = 10e3;
 
-/// Adds the remedies, and the tables that may be the one.
+/// Adds the remedies, and the tables that may be the searched one.
 fn with_advice(period: &Period, draft: Draft, scanned: &Scanned<'_>) -> Draft {
     let table = scanned.likely();
     let (change, why) = scanned.purpose.advice();

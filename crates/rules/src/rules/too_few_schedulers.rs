@@ -41,13 +41,14 @@ const UNUSED: Threshold = Threshold::new(
 /// Schedulers below this utilization have room left (judgement).
 const MIN_UTILIZATION: f64 = 0.8;
 
-/// Waiting processes per scheduler from which on another one would have work (judgement; our own agent is one of them at times).
+/// At or above this number of waiting processes per scheduler, another scheduler would have work (judgement; sometimes beamtune's agent is
+/// one of them).
 const MIN_WAITING: f64 = 0.5;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let capacity = view::capacity(period)?;
     let cores = capacity.allowed.min(capacity.quota.unwrap_or(f64::INFINITY)).floor();
-    // Run-queue delay counts as active time, and busy wait as CPU time: the smaller of both is work.
+    // Active time includes run-queue delay, and CPU time includes busy wait. So the smaller of both is work.
     let cpu = view::thread_cores(period, &metrics::THREAD_CPU, &[kind::SCHEDULER])?;
     let utilization = view::activity(period, kind::SCHEDULER)?.mean().min(cpu / capacity.online.max(1.0));
     let waiting = (period.stat(&metrics::ACTIVE_TASKS, "")?.mean() - capacity.online).max(0.0);
@@ -69,7 +70,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let processes = text::counted(waiting.round(), "runnable process", "runnable processes");
     let wait = if waiting.round() == 1.0 { "waits" } else { "wait" };
     let prove = "throughput, and CPU per request, under the same load";
-    // Schedulers that were not started cannot be set online.
+    // Schedulers that were not started cannot be set online later.
     let started = period.facts.number(facts::SCHEDULERS);
     let at_start = remedy::of(
         period,

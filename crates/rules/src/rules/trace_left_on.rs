@@ -1,6 +1,6 @@
 //! BT076: processes are traced.
 //!
-//! Each event of a traced process is a message to one process, the tracer. A trace goes on after its user has left, and costs CPU in the
+//! Each event of a traced process is a message to one process, the tracer. A trace continues after its user has left, and costs CPU in the
 //! traced processes and in the tracer.
 
 use beamtune_model::series::PARTS;
@@ -50,10 +50,10 @@ const QUEUE: Threshold = Threshold::new(
     },
 );
 
-/// Profilers of OTP, by the names of their trace sessions or processes.
+/// Profilers of OTP, with the names of their trace sessions or processes.
 const PROFILERS: &[&str] = &["tprof", "eprof", "fprof", "cprof", "instrument"];
 
-/// Ends all traces of a node without trace sessions.
+/// Expression that ends all traces of a node without trace sessions.
 const END_ALL: &str = "erlang:trace(all, false, [all]), erlang:trace_pattern({'_', '_', '_'}, false, [local, meta, call_count, call_time]), \
                        erlang:trace_pattern({'_', '_', '_'}, false, [])";
 
@@ -69,7 +69,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     ))
 }
 
-/// Sum of all samples of a gauge.
+/// Returns the sum of all samples of a gauge.
 fn total(stat: &SeriesStat) -> f64 {
     stat.mean() * f64::from(stat.samples)
 }
@@ -78,12 +78,12 @@ fn total(stat: &SeriesStat) -> f64 {
 struct Trace<'a> {
     tracer: &'a str,
     session: &'a str,
-    /// Sampled processes that it traces.
+    /// Number of sampled processes that it traces.
     traced: f64,
     is_new_traced: bool,
     flags: Vec<&'a str>,
     process: Option<&'a ProcessUse>,
-    /// Time of the last sample of it.
+    /// Time of its last sample.
     last: i64,
 }
 
@@ -103,7 +103,7 @@ impl<'a> Trace<'a> {
         })
     }
 
-    /// Whether the tracer or its session is this tool's: by name, initial call, stack or parent of the tracer.
+    /// Whether the tracer or its session belongs to this tool: by name, initial call, stack or parent of the tracer.
     fn is_of(&self, tool: &str) -> bool {
         let row = self.process.and_then(|process| process.row.as_ref());
         let names = row

@@ -1,6 +1,6 @@
-//! BT075: the kernel drops datagrams at the VM's UDP sockets, because their receive buffers are full.
+//! BT075: the kernel drops datagrams at UDP sockets of the VM, because their receive buffers are full.
 //!
-//! Nothing reports it: the sender takes them for delivered, and the program never sees them.
+//! Nothing reports it: the sender assumes that they were delivered, and the program never receives them.
 
 use beamtune_model::{
     Account, Code, Evidence, Group, Missing, Period, Scale, Subject, Threshold, Unit, metrics,
@@ -56,7 +56,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 fn describe(period: &Period, address: &str, received_per_s: f64) -> Option<Draft> {
     let drops = period.stat(&metrics::UDP_DROPS, address).ok()?;
     let dropped_per_s = period.rate(&metrics::UDP_DROPS, address).ok()?;
-    // Datagrams of other programs in the network namespace make the share smaller, never larger.
+    // Datagrams of other programs in the network namespace can only make the share smaller.
     let share = dropped_per_s / (dropped_per_s + received_per_s).max(f64::MIN_POSITIVE);
     let severity = LOST.of(period).severity(share).filter(|_| drops.delta >= MIN_DROPS)?;
     let owners = view::port_owners(period, |port| port.name == "udp_inet");

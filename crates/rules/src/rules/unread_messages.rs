@@ -1,7 +1,7 @@
-//! BT040: messages that no receive of their process takes.
+//! BT040: messages that no receive of their process matches.
 //!
-//! A process that waits although it has messages, and is not in a call, waits in a receive that matches none of them. If it took them at
-//! all, the queue length would change: it stays the same, or new messages are taken past those that stay.
+//! A process that waits although it has messages, and is not in a call, waits in a receive that matches none of them. If it received them,
+//! the queue length would change. It stays constant, or later messages are received while these stay.
 
 use beamtune_model::{
     Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Threshold, Unit, metrics,
@@ -41,13 +41,13 @@ const STAY: Threshold = Threshold::new(
 /// Time for a receive to skip one message, in seconds: see [`STAY`].
 const SKIP_SECONDS: f64 = 4.5e-9;
 
-/// A process that is runnable in a larger share of samples takes messages, or searches them (BT041).
+/// A process that is runnable in a larger share of its samples receives messages, or searches them (BT041).
 const MAX_RUNNABLE: f64 = 0.3;
 
 /// Equal queue lengths in fewer samples may be chance.
 const MIN_SAMPLES: usize = 5;
 
-/// Maximum change of a queue that stays, as a share of its length. One that grows by more is for BT006.
+/// Maximum change of a queue whose messages stay, as a share of its length. A queue that grows by more is reported by BT006.
 const MAX_CHANGE: f64 = 0.10;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
@@ -65,7 +65,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     ))
 }
 
-/// Messages that were in the queue in every sample of a process that waits for something else.
+/// Returns the number of messages that were in the queue in every sample, for a process that waits for something else.
 fn staying(process: &ProcessUse) -> Option<f64> {
     let row = process.row.as_ref()?;
     let is_waiting =

@@ -1,7 +1,7 @@
-//! BT079: received bytes stay in the kernel's receive queues, because the VM does not read these connections.
+//! BT079: received bytes stay in the receive queues of the kernel, because the VM does not read these connections.
 //!
-//! The waiting time follows from Little's law: bytes in the queue divided by bytes read per second. A connection with much traffic has a full
-//! queue too, but is read in milliseconds.
+//! The waiting time follows from Little's law: bytes in the queue divided by bytes read per second. A connection with much traffic has a
+//! full queue, too, but its bytes are read within milliseconds.
 
 use beamtune_model::{
     Account, Code, Confidence, Cost, Evidence, Group, Missing, Period, Scale, Signal, Subject, Threshold,
@@ -39,10 +39,10 @@ const WAIT: Threshold = Threshold::new(
     },
 );
 
-/// Fewer waiting bytes, on average, do not count (judgement: a message or two).
+/// Fewer waiting bytes, on average, are ignored (judgement: a message or two).
 const MIN_WAITING_BYTES: f64 = 1_000.0;
 
-/// At a lower rate, the waiting bytes may be of other connections than those read (judgement).
+/// At a lower rate, the waiting bytes may belong to connections other than those that are read (judgement).
 const MIN_READ_BYTES_PER_S: f64 = 500.0;
 
 /// Schedulers above this utilization have no time left to read (judgement).
@@ -70,7 +70,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     Ok(Judgement::found_or_healthy(drafts, format!("{connections} sampled, none unread for long")))
 }
 
-/// Where connections are, worded for titles: `at 0.0.0.0:5222`, or `to 10.0.0.9:5432` for those that the VM has opened.
+/// Formats where connections are, for titles: `at 0.0.0.0:5222`, or `to 10.0.0.9:5432` for those that the VM opened.
 fn place(group: &str) -> String {
     if group.starts_with("to ") { group.to_owned() } else { format!("at {group}") }
 }
@@ -135,7 +135,8 @@ fn describe(period: &Period, group: &str, mut connections: Vec<&Unread<'_>>) -> 
     Some(common(period, group, draft))
 }
 
-/// Connections that are read late but not left unread, judged by Little's law over all waiting and all read bytes.
+/// Drafts the finding about connections that are read late but not left unread. It is based on Little's law over all waiting and all read
+/// bytes.
 fn describe_slow(period: &Period, group: &str) -> Option<Draft> {
     let waiting = period.stat(&metrics::TCP_WAITING, group).ok()?;
     let read = period.rate(&metrics::IO_INPUT, "").ok()?;
@@ -162,7 +163,7 @@ fn describe_slow(period: &Period, group: &str) -> Option<Draft> {
     Some(common(period, group, draft))
 }
 
-/// Subject, evidence and advice of both kinds of findings.
+/// Adds subject, evidence and advice of both kinds of findings.
 fn common(period: &Period, group: &str, draft: Draft) -> Draft {
     let utilization = view::activity(period, kind::SCHEDULER).ok().map(|activity| activity.mean());
     let is_busy = utilization.is_some_and(|utilization| utilization >= BUSY_UTILIZATION);

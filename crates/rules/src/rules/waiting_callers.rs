@@ -1,4 +1,4 @@
-//! BT053: processes wait for one that does not answer: an exhausted pool, or a process that waits itself.
+//! BT053: processes wait for a process that does not reply: an exhausted pool, or a process that itself waits.
 
 use beamtune_model::{
     Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Signal, Subject, Unit, metrics,
@@ -23,15 +23,15 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// Severity of processes that wait for each other: none of them goes on before its call times out (judgement).
+/// Severity of a deadlock: no process in it continues before its call times out (judgement).
 const DEADLOCK_SEVERITY: f64 = 80.0;
 
-/// Further findings show when these are fixed.
+/// Maximum number of findings: further ones appear when these are fixed.
 const MAX_FINDINGS: usize = 2;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let samples = blocking::looked_at(period)?;
-    // A process that works is behind: that is for other rules.
+    // A process that works is behind, which other rules report.
     let holds: Vec<Hold<'_>> =
         blocking::holds(period)?.into_iter().filter(|hold| hold.does != Does::Works).collect();
     let found = holds.iter().filter_map(|hold| {
@@ -49,7 +49,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     ))
 }
 
-/// Title of a process, or of several alike, without the pid, unless that is all.
+/// Returns the title of a process, or of several similar ones, without the pid, unless it is only a pid.
 fn short(title: &str) -> &str {
     title.strip_suffix(">)").and_then(|title| title.rsplit_once(" (<")).map_or(title, |(name, _)| name)
 }
@@ -144,7 +144,7 @@ fn describe(period: &Period, hold: &Hold<'_>, severity: f64) -> Draft {
         }
         false => draft,
     };
-    // Remedies for a process that is not the program's own come with its description.
+    // For a process that is not the program's own, the remedies come with its description.
     let is_own = !hold.process.is_some_and(known_processes::knows);
     let is_db_connection =
         [hold.takes.as_deref(), at].into_iter().flatten().any(|at| at.starts_with(DB_CONNECTION));
@@ -162,7 +162,7 @@ fn describe(period: &Period, hold: &Hold<'_>, severity: f64) -> Draft {
         "gen_server:call/2 and GenServer.call/2 end their caller after 5 s; work after that is done for nobody",
         "call timeouts and throughput under the same load",
     );
-    // The remedy for the cause comes first, if the cause is known.
+    // If the cause is known, its remedy comes first.
     let is_first = given_up.is_some() && advice.is_none();
     let (first, last) = if is_first { (back_pressure, None) } else { (None, back_pressure) };
     draft
@@ -208,13 +208,13 @@ fn describe(period: &Period, hold: &Hold<'_>, severity: f64) -> Draft {
         .fix(last)
 }
 
-/// Modules of the pool behind Ecto and its drivers.
+/// Prefix of the modules of the pool that Ecto and its drivers use.
 const DB_CONNECTION: &str = "Elixir.DBConnection";
 
-/// Processes that a detail names.
+/// Maximum number of processes that a detail names.
 const MAX_MEMBERS: usize = 2;
 
-/// The pid of one, the names and pids of several.
+/// Formats the pid of a single process, or the names and pids of several.
 fn members(hold: &Hold<'_>) -> String {
     match (&hold.members[..], hold.is_one()) {
         ([one], true) if short(&hold.title) != hold.title => one.pid.clone(),
@@ -226,12 +226,12 @@ fn members(hold: &Hold<'_>) -> String {
     }
 }
 
-/// Whether it waits for the other end of a connection.
+/// Whether it waits for the peer of a connection.
 fn waits_for_peer(hold: &Hold<'_>) -> bool {
     matches!(&hold.does, Does::Waits { at, on: None } if stack::is_for_peer(at))
 }
 
-/// Whether the peers send anything, by the sampled connections.
+/// Formats whether the peers send anything, by the sampled connections.
 fn answers(period: &Period, hold: &Hold<'_>) -> String {
     let silent = hold.peers.iter().filter_map(|address| {
         Some(period.stat(&metrics::TCP_SILENT, &format!("to {address}")).ok()?.last.value)
@@ -246,10 +246,10 @@ fn answers(period: &Period, hold: &Hold<'_>) -> String {
     }
 }
 
-/// A title is no longer than this where that is possible, in characters (as all titles).
+/// Maximum length of a title in characters, if possible (as for all titles).
 const MAX_TITLE: usize = 72;
 
-/// Why the process does not answer, for the title and for the detail.
+/// Why the process does not reply, for the title and for the detail.
 struct Reason {
     title: String,
     detail: String,
@@ -265,7 +265,7 @@ impl Reason {
             true => ("itself", "it waits", "it has"),
             false => ("themselves", "they wait", "they have"),
         };
-        // Of several, the detail has the names.
+        // The detail names several processes.
         let titled = |end: String| {
             let title = format!("{waiting} {name}{end}");
             match !hold.is_one() && title.chars().count() > MAX_TITLE {
@@ -273,7 +273,7 @@ impl Reason {
                 false => title,
             }
         };
-        // The end of the chain is what can be fixed.
+        // The delay can be removed only at the end of the chain.
         if let (Some(last), Some(end)) = (last, chain.last()) {
             let titles: Vec<String> = chain.iter().map(|process| process.title()).collect();
             let end_title = end.title();

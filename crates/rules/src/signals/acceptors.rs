@@ -1,5 +1,4 @@
-//! What is known of acceptors of connections: their current functions, what servers call their number and limits, and what helps if they
-//! are too slow.
+//! Processes that accept connections: where they wait, how servers name their number and limits, and remedies if they are too slow.
 
 use std::collections::BTreeSet;
 
@@ -10,31 +9,31 @@ use crate::rule::Draft;
 use crate::signals::products::{self, Listeners};
 use crate::signals::stack;
 
-/// A Ranch acceptor that has handed a connection over and may not take another one is in this function: its listener has reached
-/// `max_connections`, or the process that starts its connections is behind (ranch_conns_sup.erl).
+/// Function in which a Ranch acceptor waits after it has handed over a connection (ranch_conns_sup.erl). Either its listener has reached
+/// `max_connections`, or the process that starts the connections is behind.
 const RANCH_WAITS: &str = "ranch_conns_sup:start_protocol";
-/// That process, by what it was started with.
+/// Prefix of the initial call of the process that starts the connections of a Ranch listener.
 pub(crate) const RANCH_STARTS: &str = "ranch_conns_sup:";
-/// With more owners it is unknown which of them listens.
+/// With more owners, it is unclear which of them owns the listening socket.
 const MOST_OWNERS: usize = 5;
 
-/// No shorter queue is advised (judgement).
+/// Minimum backlog that is advised (judgement).
 const LEAST_BACKLOG: i64 = 1_024;
-/// The default of the kernel's limit of any queue, `net.core.somaxconn`, before and since Linux 5.4. The setting is not recorded.
+/// Default of `net.core.somaxconn`, the kernel's upper limit of each accept queue, before and since Linux 5.4. The setting is not recorded.
 const KERNEL_LIMITS: [i64; 2] = [128, 4_096];
 
-/// What samples show of acceptors.
+/// What samples show about acceptors.
 pub(crate) struct Acceptors {
-    /// One that waits until there are fewer connections.
+    /// An acceptor that waits until the number of connections falls.
     pub at_limit: Option<Evidence>,
-    /// The process that all connections of a Ranch listener pass through, if it has messages.
+    /// The process that starts all connections of a Ranch listener, if it has queued messages.
     pub behind: Option<Evidence>,
-    /// Owners of sockets without traffic so far, as listening sockets are.
+    /// Owners of sockets without any traffic so far; a listening socket has none.
     pub owners: Option<Evidence>,
 }
 
 impl Acceptors {
-    /// Whether they wait for fewer connections: with `behind`, an acceptor there may only wait until its connection is started.
+    /// Whether acceptors wait because of the connection limit. If `behind` is set, they may only wait until their connection is started.
     pub(crate) fn are_at_limit(&self) -> bool {
         self.at_limit.is_some() && self.behind.is_none()
     }
@@ -79,21 +78,21 @@ fn owners(period: &Period) -> Option<Evidence> {
     is_telling.then(|| Evidence::text(what, owners.join(", ")))
 }
 
-/// What advice depends on.
+/// State of an accept queue, on which the advice depends.
 pub(crate) struct Sight {
-    /// The VM has no CPU left for accepting.
+    /// The VM has no CPU left to accept connections.
     pub is_busy: bool,
-    /// The queue was full, or nearly.
+    /// The queue was full, or nearly full.
     pub is_full: bool,
-    /// It is full for moments, and otherwise empty.
+    /// The queue is full for moments, and empty otherwise.
     pub has_bursts: bool,
-    /// The number of open connections stays the same, while others wait.
+    /// The number of open connections is constant, while others wait in the queue.
     pub is_held: bool,
-    /// The queue's limit.
+    /// Length limit of the queue.
     pub limit: Option<i64>,
-    /// Acceptors of Ranch wait until there are fewer connections.
+    /// Ranch acceptors wait because the connection limit is reached.
     pub is_at_limit: bool,
-    /// The process that starts Ranch's connections has messages.
+    /// The process that starts Ranch's connections has queued messages.
     pub is_start_behind: bool,
 }
 
@@ -109,14 +108,14 @@ fn more_acceptors(period: &Period) -> Option<Remedy> {
     )
 }
 
-/// Adds what helps.
+/// Adds the remedies for slow accepting.
 pub(crate) fn advise(draft: Draft, period: &Period, sight: &Sight) -> Draft {
     let server = products::of(period).and_then(|product| product.listeners.as_ref());
     let has_ranch = period.facts.get(facts::APPLICATIONS).is_some_and(|list| list.contains("\"ranch\""));
     let own = !sight.is_busy && !sight.has_bursts && server.is_none();
     let others = own && !has_ranch && !sight.is_held;
     let backlog = sight.limit.map_or(LEAST_BACKLOG, |limit| limit.saturating_mul(4).max(LEAST_BACKLOG));
-    // The kernel may have cut it to this size, or would.
+    // The kernel may have reduced the backlog to its own limit, or would reduce the advised one.
     let is_cut =
         sight.limit.is_some_and(|limit| KERNEL_LIMITS.contains(&limit)) || backlog > KERNEL_LIMITS[1];
     let draft = match server {

@@ -1,4 +1,5 @@
-//! What processes wait for: a sample of all processes has the current function of each, and a call monitors the process that it calls.
+//! Processes that others wait for. Samples of all processes show the function in which each waits, and a call monitors the process that it
+//! calls.
 
 use std::collections::HashMap;
 
@@ -14,10 +15,10 @@ use crate::signals::stack;
 use crate::text;
 use crate::view;
 
-/// With fewer in the sample nothing is estimated for all processes.
+/// With fewer sampled processes, nothing is estimated for all processes.
 pub(crate) const FEWEST: i64 = 3;
 
-/// Mean number of processes that wait for the same.
+/// Mean number of processes that wait for the same process, pool or lock.
 pub(crate) const WAITING: Threshold = Threshold::new(
     "waiting-callers.waiting",
     "processes that wait for the same process, pool or lock",
@@ -29,85 +30,85 @@ pub(crate) const WAITING: Threshold = Threshold::new(
     },
 );
 
-/// From this share of the samples on, in which it ran or was runnable, a process works (judgement).
+/// A process that ran or was runnable in this share of its samples is busy (judgement).
 pub(crate) const BUSY: f64 = 0.7;
 
-/// Fewer processes that wait for the same one do not explain an idle node (judgement).
+/// Fewer waiters of one process do not explain an idle node (judgement).
 const MANY: f64 = 5.0;
 
-/// From this share of the samples on a process that takes any message works, although it was idle in the samples with its stack (judgement:
-/// a process that only waits for others is hardly ever seen running).
+/// A process in its main loop counts as working if it ran or was runnable in this share of its samples (judgement). A process that only
+/// waits for others is almost never sampled running.
 const OFTEN: f64 = 0.2;
 
-/// What calls of erpc wait for: a node, unknown which.
+/// Target of `erpc` calls whose node is unknown.
 const SOME_NODE: &str = "an answer by erpc";
 
-/// What a process does while others wait for it.
+/// State of a process that others wait for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) enum Does {
-    /// It runs, or has messages to take: it is behind.
+    /// It runs, is runnable, or has queued messages: it is behind.
     Works,
-    /// It waits inside a call, at this place, for this process if known.
+    /// It waits inside a call, for `on` if known.
     Waits {
-        /// `module:function/arity`, and the program's own function that called it.
+        /// `module:function/arity`, with the program's own function that called it.
         at: String,
-        /// Title of a process, or another node.
+        /// Title of a process, or name of another node.
         on: Option<String>,
     },
-    /// It waits for the next message, and has none: it has taken the requests, and does not answer yet.
+    /// It waits for its next message with an empty queue: it has received the requests, and has not replied yet.
     LetsWait,
     /// It was not sampled.
     #[default]
     Unknown,
 }
 
-/// A process, or another node, for which processes wait.
+/// A process, several similar processes, or another node, with processes that wait for it.
 #[derive(Debug, Clone)]
 pub(crate) struct Hold<'a> {
     /// Its title, or the name of the other node.
     pub title: String,
-    /// Its data; `None` for another node.
+    /// Its recorded activity; `None` for another node.
     pub process: Option<&'a ProcessUse>,
-    /// The data of each of several that are alike.
+    /// Recorded activity of all similar processes, this one included.
     pub members: Vec<&'a ProcessUse>,
     /// Whether it is another node.
     pub is_node: bool,
-    /// How many are alike: 1 for a single one.
+    /// Number of similar processes; 1 for a single one.
     pub count: usize,
-    /// Processes seen waiting for it, and sampled processes.
+    /// Number of sampled processes that wait for it, and of all sampled processes.
     pub seen: (i64, i64),
     /// Estimated mean number of all processes that wait for it.
     pub waiting: f64,
-    /// What it does meanwhile.
+    /// State of this process.
     pub does: Does,
-    /// The program's own function in which most of them wait.
+    /// The program's own function in which most waiters are.
     pub at: Option<String>,
-    /// Modules of the waiters' outermost functions, if their stacks show them: the kinds of processes that they are.
+    /// Modules of the waiters' outermost functions, if their stacks show them, most frequent first. They show the kinds of the waiters.
     pub callers: Vec<&'a str>,
-    /// The function in which they take the scarce resource.
+    /// Function in which the waiters acquire a pool member or another scarce resource.
     pub takes: Option<String>,
-    /// The most frequent place of processes that have got what the others wait for, and how many were seen there.
+    /// Most frequent current function of processes that already hold what the others wait for, and the number of these samples.
     pub given: Option<(String, i64)>,
-    /// The circle of processes at the end of the waits, each waiting for the next one and the last for the first; it includes this one, or
-    /// what this one waits for.
+    /// A deadlock at the end of the waits: processes that wait for each other in a cycle. It includes this process, or one that this
+    /// process waits for.
     pub circle: Vec<Subject>,
-    /// The share of the waiters that have messages of their own.
+    /// Share of the waiters that have queued messages themselves.
     pub with_messages: f64,
-    /// The share of the waiters that end, with a report in the log.
+    /// Share of the waiters that log the report of an exit.
     pub ending: f64,
-    /// Mean number of messages that wait for it, or for those that are alike.
+    /// Mean length of its message queue; for similar processes, of all their queues together.
     pub queued: f64,
-    /// The other ends of its connections, or of those that are alike: addresses, most frequent first.
+    /// Addresses of its TCP peers, or of those of the similar processes, most frequent first.
     pub peers: Vec<&'a str>,
 }
 
 impl Hold<'_> {
-    /// Whether it is a single process, and not several that are alike.
+    /// Whether it is a single process or node, and not several similar processes.
     pub(crate) fn is_one(&self) -> bool {
         self.count == 1
     }
 
-    /// Whether it delays them: the waiters need something, and do not just wait to be given work.
+    /// Whether it certainly delays the waiters: they need a reply or a resource, and do not just wait for work.
     pub(crate) fn is_certain(&self) -> bool {
         self.takes.is_some()
             || self.given.is_some()
@@ -116,7 +117,7 @@ impl Hold<'_> {
             || self.with_messages >= 0.5
     }
 
-    /// The subject for a finding.
+    /// Returns the subject for a finding.
     pub(crate) fn subject(&self) -> Subject {
         match (self.is_node, self.process) {
             (true, _) => Subject::Node { name: self.title.clone() },
@@ -129,29 +130,29 @@ impl Hold<'_> {
         }
     }
 
-    /// Whether it certainly delays enough processes to explain why nothing runs.
+    /// Whether it certainly delays so many processes that this explains idle schedulers.
     pub(crate) fn leaves_idle(&self) -> bool {
         self.is_certain() && self.does != Does::Works && self.waiting >= MANY
     }
 
-    /// Requests in its queue beyond those of current waiters: `gen_server:call/2` leaves its request in the queue when its time is up.
-    /// `None` if there are few.
+    /// Returns the number of queued requests whose callers have given up: `gen_server:call/2` leaves its request in the queue after a
+    /// timeout. `None` if there are few.
     pub(crate) fn given_up(&self) -> Option<f64> {
         let more = self.queued - self.waiting;
         (self.queued >= 2.0 * self.waiting && more >= MANY).then_some(more)
     }
 
-    /// The number of waiters, in words.
+    /// Formats the number of waiters.
     pub(crate) fn waited_for(&self) -> String {
         format!("about {:.0} processes wait for {}", self.waiting, self.title)
     }
 
-    /// Whether it may let the waiters continue one at a time: it does nothing itself, and waits for no other process.
+    /// Whether it may let the waiters proceed one at a time: it does no work itself, and waits for no other process.
     pub(crate) fn gives_turns(&self) -> bool {
         self.is_one() && !self.is_node && self.does == Does::LetsWait && self.waiting >= MANY
     }
 
-    /// What it waits for itself, if known: a process, a node, or the other end of its connection.
+    /// Returns what this process waits for, if known: a process, a node, or the peer of its connection.
     pub(crate) fn waits_for(&self) -> Option<String> {
         match &self.does {
             Does::Waits { on: Some(on), .. } => Some(on.clone()),
@@ -160,7 +161,7 @@ impl Hold<'_> {
         }
     }
 
-    /// The same as a subject, if it is a process or a node.
+    /// Returns the process or node that this process waits for, as a subject.
     pub(crate) fn waits_for_subject(&self) -> Option<Subject> {
         match &self.does {
             Does::Waits { on: Some(on), .. } if on.contains('@') && !on.contains('<') => {
@@ -171,7 +172,7 @@ impl Hold<'_> {
         }
     }
 
-    /// Its peers, in words: one address, or the first one and the number of others.
+    /// Formats its peers: one address, or the first one and the number of others.
     pub(crate) fn peer(&self) -> Option<String> {
         match &self.peers[..] {
             [] => None,
@@ -180,14 +181,15 @@ impl Hold<'_> {
         }
     }
 
-    /// Whether it works, and cannot keep up: this many wait for one server only if it has hardly any time to spare, as L = ρ / (1 - ρ) = 5
-    /// at ρ = 0.83 (M/M/1). What it does not do itself, it hands to another process, job by job, as `global` does.
+    /// Whether it is busy and cannot keep up. So many processes wait for one server only if it has almost no time to spare: in an M/M/1
+    /// queue, L = ρ / (1 - ρ) = 5 at ρ = 0.83. Work that it does not do itself, it hands to another process, one job at a time, as `global`
+    /// does.
     pub(crate) fn is_behind(&self) -> bool {
         self.does == Does::Works && self.is_one() && !self.is_node && self.waiting >= MANY
     }
 }
 
-/// The process whose answers a process waits for at times, by its kind: it has the kind of those that wait for that one now.
+/// Returns the server that processes of this kind wait for. Some of the present waiters of that server have the same kind.
 pub(crate) fn answers_to<'h, 'a>(holds: &'h [Hold<'a>], process: &ProcessUse) -> Option<&'h Hold<'a>> {
     let row = process.row.as_ref();
     let started = row.and_then(|row| row.initial_call.as_deref()).and_then(stack::module);
@@ -200,7 +202,8 @@ pub(crate) fn answers_to<'h, 'a>(holds: &'h [Hold<'a>], process: &ProcessUse) ->
     })
 }
 
-/// What processes wait for in most samples, most waiters first. Several that run the same and wait in the same place are one.
+/// Returns what processes wait for in most samples, most waiters first. Processes with the same initial call and the same state form one
+/// entry.
 pub(crate) fn holds(period: &Period) -> Result<Vec<Hold<'_>>, Missing> {
     let stands = &period.stands;
     let total = period.stat(&metrics::PROCESS_COUNT, "")?.mean();
@@ -209,7 +212,7 @@ pub(crate) fn holds(period: &Period) -> Result<Vec<Hold<'_>>, Missing> {
     let for_processes =
         |place: &&Stand| !place.stack.first().is_some_and(|function| stack::is_for_no_process(function));
     for place in waiting(period).filter(for_processes) {
-        // A call of erpc monitors nothing until its process has been started on the other node.
+        // An `erpc` call monitors nothing until its process was started on the other node.
         if place.on.is_empty() && place.stack.first().is_some_and(|function| stack::is_for_a_node(function)) {
             let at = group_at(&mut groups, Kind::default(), |group| group.who == [SOME_NODE]);
             groups[at].add(SOME_NODE, place.looks, (place, place.count));
@@ -229,7 +232,8 @@ pub(crate) fn holds(period: &Period) -> Result<Vec<Hold<'_>>, Missing> {
         .filter_map(|group| {
             let Group { kind: (_, does), who, looks, mut places } = group;
             let seen = places.iter().fold(0, |sum: i64, (_, count)| sum.saturating_add(*count));
-            // If several were seen in one sample only, they are short-lived. And if each waiter waits for one of its own, they are pairs.
+            // Two cases are left out: short-lived waits, in fewer than two thirds of the samples, and pairs, in which each waiter waits for
+            // its own process.
             if seen < FEWEST || seen < 2 * who.len() as i64 * i64::from(looks) || 3 * looks < 2 * stands.looks
             {
                 return None;
@@ -285,19 +289,19 @@ pub(crate) fn holds(period: &Period) -> Result<Vec<Hold<'_>>, Missing> {
     Ok(holds)
 }
 
-/// Blocking processes that run the same, and do the same.
+/// Blocking processes with the same initial call and state.
 #[derive(Default)]
 struct Group<'a> {
     kind: Kind<'a>,
     who: Vec<&'a str>,
-    /// The number of samples.
+    /// Number of samples with waiters; of several processes, the maximum.
     looks: u32,
-    /// Where the waiters are, and how many of them.
+    /// Samples of the waiters, with the number of waiters in each.
     places: Vec<(&'a Stand, i64)>,
 }
 
 impl<'a> Group<'a> {
-    /// Adds that processes in some place wait for one of these.
+    /// Adds waiters of one process of the group.
     fn add(&mut self, who: &'a str, looks: u32, place: (&'a Stand, i64)) {
         if !self.who.contains(&who) {
             self.who.push(who);
@@ -307,7 +311,7 @@ impl<'a> Group<'a> {
     }
 }
 
-/// The first group that fits, or else a new one of that kind.
+/// Returns the index of the first group that matches, or of a new group of that kind.
 fn group_at<'a>(groups: &mut Vec<Group<'a>>, kind: Kind<'a>, is_meant: impl Fn(&Group<'a>) -> bool) -> usize {
     groups.iter().position(is_meant).unwrap_or_else(|| {
         groups.push(Group { kind, ..Group::default() });
@@ -315,7 +319,7 @@ fn group_at<'a>(groups: &mut Vec<Group<'a>>, kind: Kind<'a>, is_meant: impl Fn(&
     })
 }
 
-/// Its initial call, and what it does.
+/// Initial call and state of a process.
 type Kind<'a> = (Option<&'a str>, Does);
 
 fn kind<'a>(period: &'a Period, who: &str) -> Kind<'a> {
@@ -323,7 +327,7 @@ fn kind<'a>(period: &'a Period, who: &str) -> Kind<'a> {
     (row.and_then(|row| row.initial_call.as_deref()), does(period, who))
 }
 
-/// What samples show of the current functions of processes.
+/// Returns the samples of waiting processes; an error if none were recorded.
 pub(crate) fn looked_at(period: &Period) -> Result<&Stands, Missing> {
     if period.stands.looks > 0 {
         return Ok(&period.stands);
@@ -339,24 +343,24 @@ pub(crate) fn looked_at(period: &Period) -> Result<&Stands, Missing> {
     })
 }
 
-/// The places where sampled processes wait inside a call, with their number and that of sampled processes.
+/// Returns the samples, by stack, of processes that wait inside a call.
 pub(crate) fn waiting(period: &Period) -> impl Iterator<Item = &Stand> {
     period.stands.places.iter().filter(|place| place.pid.is_none() && stack::is_in_midst(&place.stack))
 }
 
-/// Estimated mean number of all processes that wait inside a call; `None` without samples.
+/// Estimates the mean number of processes that wait inside a call; `None` without samples.
 pub(crate) fn waiting_processes(period: &Period) -> Option<f64> {
     let seen = waiting(period).fold(0, |sum: i64, place| sum.saturating_add(place.count));
     let total = period.stat(&metrics::PROCESS_COUNT, "").ok()?.mean();
     (period.stands.sampled > 0).then(|| of_all(period, total, seen))
 }
 
-/// From this share of all processes or of all ports on, those that wait for the same are what grows (judgement): a connection has up to
-/// four processes.
+/// Minimum share of all processes, or of all ports, from which on the waiters are what grows (judgement). A connection has up to four
+/// processes.
 const PILE_OF_PROCESSES: f64 = 0.25;
 const PILE_OF_PORTS: f64 = 0.5;
 
-/// Growth in processes per second, if those that wait for the same must be most of it.
+/// Returns the growth of the process count per second, if these waiters must be most of it.
 pub(crate) fn piles_up(period: &Period, waiting: f64) -> Option<f64> {
     let count = period.stat(&metrics::PROCESS_COUNT, "").ok()?;
     let growth = limits::growth(&view::trend_points(&count.trace), f64::INFINITY)?;
@@ -364,16 +368,16 @@ pub(crate) fn piles_up(period: &Period, waiting: f64) -> Option<f64> {
     (waiting >= PILE_OF_PROCESSES * count.mean() || waiting >= PILE_OF_PORTS * ports).then_some(growth.slope)
 }
 
-/// Processes that wait until another one has answered the VM: they asked by `process_info/2` for something that it reports itself.
+/// Processes that wait in `process_info/2` for information that the other process must supply itself.
 pub(crate) struct Askers {
-    /// Estimated mean number.
+    /// Estimated mean number of such processes.
     pub count: f64,
-    /// The program's own function that asks most often.
+    /// The program's own function that calls `process_info/2` most often.
     pub from: Option<String>,
 }
 
 impl Askers {
-    /// Which process they ask is unknown. `None` if fewer than five.
+    /// Estimates their number; `None` if there are fewer than five. Which process they ask is unknown.
     pub(crate) fn of(period: &Period) -> Option<Askers> {
         let asks =
             |place: &&Stand| place.stack.first().is_some_and(|function| stack::asks_a_process(function));
@@ -387,18 +391,18 @@ impl Askers {
     }
 }
 
-/// Estimated mean number of all processes that do what this many of the sample did.
+/// Estimates how many of all `total` processes do what `seen` sampled ones did.
 pub(crate) fn of_all(period: &Period, total: f64, seen: i64) -> f64 {
     total * seen as f64 / period.stands.sampled.max(1) as f64
 }
 
-/// The circle at the end of the waits of a process: what it waits for, what that waits for, and so on. Empty without a circle.
+/// Follows the waits of a process and returns the cycle that they end in; empty if they end in none.
 fn circle(period: &Period, from: &str) -> Vec<Subject> {
     let waits_for = |pid: &str| {
         let own = period.stands.places.iter().filter(|place| place.pid.as_deref() == Some(pid));
         let most = own.max_by_key(|place| place.count)?;
         let calls = most.stack.first().is_some_and(|function| stack::is_call(function));
-        // In each sample of it, and for one only: a process that monitors several may wait for any of them.
+        // It must wait for the same single process in each of its samples: a process that monitors several may wait for any of them.
         match &most.on[..] {
             [only] if calls && only.looks == most.looks && most.looks > 1 => Some(only.who.clone()),
             _ => None,
@@ -416,8 +420,9 @@ fn circle(period: &Period, from: &str) -> Vec<Subject> {
     Vec::new()
 }
 
-/// The place of processes that are past the function in which others wait: they run within it, and so have got what it gives. (A worker
-/// that asks for work in its outermost function is within that whatever it does.)
+/// Returns the most frequent current function of processes that are past the function in which others wait, and their number. They run code
+/// called by that function, so they already hold what it gives. A worker that asks for work in its outermost function is always within that
+/// function, so it does not count.
 fn given(period: &Period, who: &[&str], waits: &[String]) -> Option<(String, i64)> {
     let way = stack::of_program(waits)?;
     let below = waits.iter().skip_while(|function| *function != way).skip(1);
@@ -435,7 +440,7 @@ fn given(period: &Period, who: &[&str], waits: &[String]) -> Option<(String, i64
     most.filter(|(_, count)| is_within_another && *count >= FEWEST)
 }
 
-/// What it did in most samples.
+/// Returns the state of a process in most of its samples.
 pub(crate) fn does(period: &Period, who: &str) -> Does {
     let own: Vec<&Stand> =
         period.stands.places.iter().filter(|place| place.pid.as_deref() == Some(who)).collect();
@@ -447,7 +452,7 @@ pub(crate) fn does(period: &Period, who: &str) -> Does {
             at: stack::with_caller(function, &most.stack),
             on: most.on.iter().find(|wanted| !wanted.is_address()).map(|wanted| period.title_of(&wanted.who)),
         },
-        // A receive of its own inside a callback waits for one certain message.
+        // A receive of the program inside a callback waits for one specific message.
         Some(function) if !stack::is_loop(function) && stack::is_in_callback(&most.stack) => Does::Waits {
             at: stack::with_caller(function, &most.stack),
             on: chains::waits_for(period, who).map(|on| period.title_of(on)),
@@ -458,7 +463,7 @@ pub(crate) fn does(period: &Period, who: &str) -> Does {
     }
 }
 
-/// Mean number of messages in all of their queues together.
+/// Returns the mean number of messages in the queues of these processes together.
 fn queued_by(period: &Period, who: &[&str]) -> f64 {
     let of_one = |who: &&str| {
         let places = || period.stands.places.iter().filter(|place| place.pid.as_deref() == Some(who));
@@ -469,7 +474,7 @@ fn queued_by(period: &Period, who: &[&str]) -> f64 {
     who.iter().map(of_one).sum()
 }
 
-/// Their TCP peers.
+/// Returns the TCP peers of these processes, most frequent first.
 pub(crate) fn peers<'a>(period: &'a Period, who: &[&str]) -> Vec<&'a str> {
     let is_one = |place: &&Stand| place.pid.as_deref().is_some_and(|pid| who.contains(&pid));
     let addresses = period.stands.places.iter().filter(is_one).flat_map(|place| &place.on);
@@ -477,13 +482,14 @@ pub(crate) fn peers<'a>(period: &'a Period, who: &[&str]) -> Vec<&'a str> {
     largest_first(addresses).into_iter().map(|(address, _)| address).collect()
 }
 
-/// Above the program's innermost function is what it waits through. Below it may be a pool that has already given what it works with: a
-/// process that calls another server within a transaction does not wait for a connection.
+/// Returns the function in which a waiting process acquires a pool member or another scarce resource. Only the program's innermost function
+/// and the functions that it called are searched. A pool further out has already supplied its member: a process that calls another server
+/// within a transaction does not wait for a connection.
 fn takes(stack: &[String]) -> Option<&str> {
     let is_pools = |function: &&str| NAMES.pools.iter().any(|pool| function.starts_with(pool));
     let is_taking_word = |function: &&str| {
         let (module, name) = function.split_once(':').unwrap_or(("", function));
-        // Giving back is not taking, though `lease` is part of "release"; and a shop's checkout is not a pool's.
+        // "release" contains `lease`, but gives a resource back. And a shop's checkout is not the checkout of a pool.
         let is_page = ["Controller", "Live", "View", "_handler"].iter().any(|end| module.ends_with(end));
         NAMES.takes.iter().any(|word| name.contains(word)) && !name.contains("release") && !is_page
     };
@@ -497,7 +503,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn taking_is_recognized_by_pools_and_by_words() {
+    fn acquiring_is_recognized_by_pool_modules_and_by_words() {
         let check = |stack: &[&str], expect: Option<&str>| {
             let stack: Vec<String> = stack.iter().map(|&function| function.to_owned()).collect();
             assert_eq!(takes(&stack), expect);
@@ -511,7 +517,7 @@ mod tests {
         check(&["gen:do_call/4", "acquire:it/1"], None);
         check(&["gen:do_call/4", "shop_pool:release_connection/2"], None);
         check(&["gen:do_call/4", "shop_pool:lease/1"], Some("shop_pool:lease/1"));
-        // Inside what was taken already.
+        // Within a transaction, which already has its connection.
         let in_transaction = [
             "gen:do_call/4",
             "Elixir.GenServer:call/3",

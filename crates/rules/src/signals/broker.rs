@@ -1,18 +1,18 @@
-//! What RabbitMQ's own counters show of its queues and clients.
+//! RabbitMQ's own counters of its queues, clients and connections.
 
 use beamtune_model::series::PARTS;
 use beamtune_model::{Group, Metric, Missing, Period, ProcessUse, Signal, Subject, metrics};
 
 use crate::view::{self, kind};
 
-/// Statistics that RabbitMQ's processes store of themselves are up to five seconds old (collect_statistics_interval).
+/// Maximum age of the statistics that RabbitMQ's processes publish (collect_statistics_interval).
 pub(crate) const STATISTICS_SECONDS: f64 = 5.0;
 
-/// A queue that is conspicuous.
+/// A conspicuous queue; only these are recorded.
 pub(crate) struct Queue<'p> {
-    /// As its process is labelled.
+    /// Label of its process.
     label: &'p str,
-    /// Its name, with its virtual host unless that is `/`.
+    /// Its name, preceded by its virtual host unless that is `/`.
     pub name: &'p str,
 }
 
@@ -21,18 +21,19 @@ pub(crate) struct Queue<'p> {
 pub(crate) struct Client<'p> {
     /// The entity of its series.
     entity: &'p str,
-    /// As the process of the connection is labelled; empty if only a kind of client is known.
+    /// Label of the connection's process; empty if only the kind of client is known.
     label: &'p str,
-    /// The name that it gives itself, or its address.
+    /// Connection name that the client set, or its address.
     pub name: &'p str,
     pub user: &'p str,
 }
 
-/// Whether the node is a RabbitMQ whose counters were recorded. An unknown product may be one.
+/// Whether the node runs RabbitMQ and its counters were recorded; an error if it runs RabbitMQ without them. If the product is unknown, the
+/// counters decide.
 pub(crate) fn recorded(period: &Period) -> Result<bool, Missing> {
     period.stat(&metrics::PROCESS_COUNT, "")?;
     let counted = period.stat(&metrics::BROKER_CONNECTIONS_OPENED, "").map(|_| true);
-    // A redacted recording does not name the product, nor does pasted text.
+    // Neither a redacted recording nor pasted text names the product.
     let is_known = period.is_imported() || super::watermark::version(period).is_some();
     if is_known { counted } else { Ok(counted.is_ok()) }
 }
@@ -40,12 +41,12 @@ pub(crate) fn recorded(period: &Period) -> Result<bool, Missing> {
 /// The text for a node that is not RabbitMQ.
 pub(crate) const NO_BROKER: &str = "the node is no RabbitMQ";
 
-/// Growth of one of the broker's totals per second, if known.
+/// Returns the rate of a counter of the whole broker, per second, if known.
 pub(crate) fn total(period: &Period, metric: &Metric) -> Option<f64> {
     period.rate(metric, "").ok()
 }
 
-/// Queues that are conspicuous.
+/// Returns the conspicuous queues.
 pub(crate) fn queues(period: &Period) -> Vec<Queue<'_>> {
     let entities = period.entities(Group::BrokerQueue).into_iter();
     entities.map(|label| Queue { label, name: label.strip_prefix("queue ").unwrap_or(label) }).collect()
@@ -56,29 +57,29 @@ impl<'p> Queue<'p> {
         Subject::Queue { name: self.name.to_owned() }
     }
 
-    /// Growth of a counter per second; `None` before two readings.
+    /// Returns the rate of a counter per second; `None` with fewer than two readings.
     pub(crate) fn rate(&self, period: &Period, metric: &Metric) -> Option<f64> {
         period.rate(metric, self.label).ok()
     }
 
-    /// A gauge at the end.
+    /// Returns the last value of a gauge.
     pub(crate) fn last(&self, period: &Period, metric: &Metric) -> Option<f64> {
         period.stat(metric, self.label).ok().map(|stat| stat.last.value as f64)
     }
 
-    /// The largest value of a gauge.
+    /// Returns the maximum of a gauge.
     pub(crate) fn most(&self, period: &Period, metric: &Metric) -> Option<f64> {
         period.stat(metric, self.label).ok().map(|stat| stat.max as f64)
     }
 
-    /// A gauge's growth per second from the first reading to the last.
+    /// Returns the growth of a gauge per second, from the first reading to the last.
     pub(crate) fn growth(&self, period: &Period, metric: &Metric) -> Option<f64> {
         let stat = period.stat(metric, self.label).ok()?;
         let seconds = beamtune_model::units::seconds(stat.last.t - stat.first.t);
         (seconds > STATISTICS_SECONDS).then(|| (stat.last.value - stat.first.value) as f64 / seconds)
     }
 
-    /// Its consumers, those with the highest rate or value first.
+    /// Returns its consumers, those with the highest rate or value of `by` first.
     pub(crate) fn clients(&self, period: &'p Period, by: &Metric) -> Vec<(Client<'p>, f64)> {
         let of_queue = |entity: &&str| entity.split(PARTS).next() == Some(self.label);
         let value = |entity: &str| {
@@ -92,12 +93,12 @@ impl<'p> Queue<'p> {
         clients
     }
 
-    /// Whether this is its own process.
+    /// Whether this is the queue's own process.
     pub(crate) fn is_served_by(&self, process: &ProcessUse) -> bool {
         process.row.as_ref().and_then(|row| row.label.as_deref()) == Some(self.label)
     }
 
-    /// Processes that serve it: its own, and those of these clients.
+    /// Returns the processes that serve the queue: its own, and those of these clients.
     pub(crate) fn processes(&self, period: &'p Period, clients: &[Client<'p>]) -> Vec<&'p ProcessUse> {
         serving(period, |label| {
             label == self.label || clients.iter().any(|client| client.is_served_by(label))
@@ -106,7 +107,7 @@ impl<'p> Queue<'p> {
 }
 
 impl<'p> Client<'p> {
-    /// From an entity whose parts from this one on are connection and user.
+    /// Parses an entity in which part number `from` is the connection and the next part is the user.
     fn of(entity: &'p str, from: usize) -> Option<Client<'p>> {
         let mut parts = entity.split(PARTS).skip(from);
         let (label, user) = (parts.next()?, parts.next().unwrap_or_default());
@@ -124,12 +125,13 @@ impl<'p> Client<'p> {
         self.subject().to_string()
     }
 
-    /// A gauge of it, at the beginning and at the end.
+    /// Returns the first and the last value of a gauge.
     pub(crate) fn gauge(&self, period: &Period, metric: &Metric) -> Option<(f64, f64)> {
         period.stat(metric, self.entity).ok().map(|stat| (stat.first.value as f64, stat.last.value as f64))
     }
 
-    /// Its connection, a channel of it, or its writer. Labels of channels have the connection's address only.
+    /// Whether the process with this label serves the client: its connection, one of its channels, or its writer. Labels of channels
+    /// contain only the connection's address.
     fn is_served_by(&self, label: &str) -> bool {
         let whole = self.label.strip_prefix("connection ").unwrap_or(self.label);
         let address = whole.split_once(" - ").map_or(whole, |(address, _)| address);
@@ -142,12 +144,12 @@ fn serving<'p>(period: &'p Period, is_one: impl Fn(&str) -> bool) -> Vec<&'p Pro
     period.processes.iter().filter(|process| label(process).is_some_and(&is_one)).collect()
 }
 
-/// Connections with many channels, or that are blocked.
+/// Returns the connections that have many channels or are blocked.
 pub(crate) fn connections(period: &Period) -> Vec<Client<'_>> {
     period.entities(Group::BrokerConnection).into_iter().filter_map(|entity| Client::of(entity, 0)).collect()
 }
 
-/// The most frequent client among sampled new connections (or channels), with its samples and all of them.
+/// Returns the client that opened most of the sampled new connections (or channels), with its number and that of all clients.
 pub(crate) fn foremost_opener<'p>(period: &'p Period, metric: &Metric) -> Option<(Client<'p>, f64, f64)> {
     let openers = period.entities(Group::BrokerOpener).into_iter();
     let count = |entity: &str| Some(period.stat(metric, entity).ok()?.last.value as f64);
@@ -157,16 +159,16 @@ pub(crate) fn foremost_opener<'p>(period: &'p Period, metric: &Metric) -> Option
     all.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)).map(|(client, count)| (client, count, sum))
 }
 
-/// CPU use of processes, in cores, by their share of all reductions. `None` if unknown.
+/// Estimates the CPU use of processes, in cores, from their share of all reductions. `None` if unknown.
 pub(crate) fn cores(period: &Period, processes: &[&ProcessUse]) -> Option<f64> {
     let active = view::activity(period, kind::SCHEDULER).ok()?.cores();
     Some(view::reductions_share(period, processes)?.min(1.0) * active)
 }
 
-/// More than this of all reductions is most of the node's work.
+/// A larger share of all reductions is most of the work of the node.
 const MOST: f64 = 0.5;
 
-/// That these processes are busy because of it, and whether that is most of the node's work.
+/// Returns signals that the finding explains the work of these processes, and whether that is most of the work of the node.
 pub(crate) fn drives(period: &Period, processes: &[&ProcessUse]) -> Vec<Signal> {
     let is_most = view::reductions_share(period, processes).is_some_and(|share| share > MOST);
     let each = processes.iter().map(|process| Signal::Drives(process.subject()));

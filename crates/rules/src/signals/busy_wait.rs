@@ -1,32 +1,33 @@
-//! What schedulers did with their CPU time: work, busy waiting, or going to sleep and waking up.
+//! How schedulers spent their CPU time: work, busy wait, or going to sleep and waking up.
 
 use beamtune_model::{Missing, Period, metrics};
 
 use crate::view::{self, kind};
 
-/// Going to sleep and waking up take time that the VM does not count as activity: measured on OTP 25 with busy
-/// waiting off, 20–25 µs for each switch.
+/// CPU time to go to sleep and wake up, which the VM does not count as utilization. Measured on OTP 25 without busy wait: 20 to 25 µs for
+/// each switch.
 const SWITCH_SECONDS: f64 = 25e-6;
 
-/// The flags, with the kind of thread that each is for.
+/// The busy-wait flags, with the kind of thread that each applies to.
 pub(crate) const FLAGS: [(&str, &str); 3] =
     [("+sbwt", kind::SCHEDULER), ("+sbwtdcpu", kind::DIRTY_CPU), ("+sbwtdio", kind::DIRTY_IO)];
 
-/// What threads of a kind did with their CPU time, in cores.
+/// How the threads of one kind spent their CPU time, in cores.
 #[derive(Debug, Clone)]
 pub(crate) struct Spinning {
-    /// By the operating system.
+    /// CPU time, as the operating system measures it.
     pub cpu: f64,
-    /// The part that the VM counts as active. A dirty I/O thread that waits for a disk is active without using CPU.
+    /// Time in which the VM counts the threads as active, at most `cpu`. A dirty I/O thread that waits for a disk is active without using
+    /// CPU.
     pub worked: f64,
-    /// The rest, without the cost of going to sleep and waking up; none if busy wait is off.
+    /// Busy wait: the rest of `cpu`, minus the cost of going to sleep and waking up; 0 if busy wait is off.
     pub spun: f64,
-    /// The flag in effect.
+    /// The value of the flag in effect.
     pub setting: view::Flag,
 }
 
 impl Spinning {
-    /// Of the threads that a flag is for.
+    /// Computes this for the threads of `kind`, which `flag` applies to.
     pub(crate) fn of(period: &Period, flag: &str, kind: &str) -> Result<Spinning, Missing> {
         let cpu = view::thread_cores(period, &metrics::THREAD_CPU, &[kind])?;
         let active = view::activity(period, kind)?.cores();

@@ -1,4 +1,4 @@
-//! The end of a chain of processes that wait for each other: only there it can be fixed.
+//! The process at the end of a chain of waiting processes. The delay can be removed only there.
 
 use beamtune_model::{Period, ProcessUse, Stand, Wanted};
 
@@ -12,18 +12,19 @@ use crate::signals::steps::Step;
 /// The chain is followed for at most this many steps, as in the agent.
 const MAX_STEPS: usize = 5;
 
-/// From this share of its samples on a process does one thing (judgement).
+/// A process mainly does what it does in this share of its samples (judgement).
 const MOSTLY: f64 = 0.5;
 
-/// From this share of samples in file operations on, processes wait for a sync (judgement: a fast sync is hardly ever sampled).
+/// If this share of the samples in file operations is in a sync, the process waits for syncs (judgement: a fast sync is almost never
+/// sampled).
 const SYNCS: f64 = 0.3;
 
-/// What the last process does.
+/// What the process at the end of a chain does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum End {
-    /// It is in such a step outside of the node, even if the VM calls that running: a sync runs on a dirty I/O scheduler.
+    /// It is in a step outside the node. The VM may report it as running: a sync runs on a dirty I/O scheduler.
     Step(&'static Step),
-    /// Files, or a library that stores on disk.
+    /// It is in file operations, or in a library that stores data on disk.
     Files,
     /// It waits for an external program.
     Program,
@@ -35,21 +36,21 @@ pub(crate) enum End {
     Node,
 }
 
-/// What is known of the last process of a chain, or of a single one.
+/// The process at the end of a chain, or a single process, and what it does.
 #[derive(Debug, Clone)]
 pub(crate) struct Last<'p> {
     pub process: &'p ProcessUse,
     pub end: End,
-    /// The most frequent place in that, with the program's own function that led there.
+    /// Most frequent function in which it does that, with the program's own function that called it.
     at: Option<String>,
-    /// Samples that fit, and all.
+    /// Number of samples in which it does that, and of all samples.
     pub seen: (i64, i64),
-    /// The other end of its connection, if it has one.
+    /// Address of its TCP peer, if it has exactly one.
     address: Option<&'p str>,
 }
 
 impl<'p> Last<'p> {
-    /// `None` if unknown, or if this is one thing among others.
+    /// Determines what a process mainly does; `None` if unknown, or if it does no single thing most of the time.
     pub(crate) fn of(period: &'p Period, process: &'p ProcessUse) -> Option<Self> {
         let samples = samples(period, process);
         let all = count(samples.iter());
@@ -76,7 +77,7 @@ impl<'p> Last<'p> {
         let fitting = || samples.iter().filter(|(stack, _)| fits(stack));
         let places = fitting().filter_map(|(stack, looks)| Some((place(stack, end)?, *looks)));
         let (at, seen) = match (largest_first(places).into_iter().next(), end) {
-            // For a busy process, the most frequent place if it is there most of the time; for a step, how often it was in the step.
+            // For a busy process, the most frequent function if it has most samples. Otherwise, the number of samples that match `end`.
             (Some((at, seen)), End::Busy) if is_most(seen) => (Some(at), seen),
             (_, End::Busy) => (stack::most_of_program(process).map(str::to_owned), 0),
             (at, _) => (at.map(|(at, _)| at), count(fitting())),
@@ -88,7 +89,7 @@ impl<'p> Last<'p> {
         Some(Last { process, end, at, seen: (seen, all), address })
     }
 
-    /// What it does, in words: `sleeps (timer:sleep/1, called by shop:poll/0, in 9 of 10 samples)`.
+    /// Formats what it does: `sleeps (timer:sleep/1, called by shop:poll/0, in 9 of 10 samples)`.
     pub(crate) fn does(&self) -> String {
         let what = match self.end {
             End::Step(step) => format!("waits for {}", step.what),
@@ -112,7 +113,7 @@ impl<'p> Last<'p> {
         self.end == End::Files || matches!(self.end, End::Step(step) if step.is_sync())
     }
 
-    /// What to do about it: the remedy's entry, the change and the reason. `None` if what it waits for has its own advice.
+    /// Returns the entry of a remedy, the change and the reason; `None` if what it waits for has its own advice.
     pub(crate) fn advice(&self) -> Option<(&'static str, String, &'static str)> {
         let (entry, change, why) = match self.end {
             End::Step(step) => return Some(("code.more_in_flight", step.change_at(self.address), step.why)),
@@ -154,7 +155,7 @@ impl<'p> Last<'p> {
     }
 }
 
-/// What this one waits for, what that one waits for, and so on: the whole chain, without itself.
+/// Follows the waits from `first` and returns the chain of processes, without `first` itself.
 pub(crate) fn of<'p>(period: &'p Period, first: &ProcessUse) -> Vec<&'p ProcessUse> {
     let mut path = vec![first.pid.clone()];
     let mut chain = Vec::new();
@@ -171,7 +172,8 @@ pub(crate) fn of<'p>(period: &'p Period, first: &ProcessUse) -> Vec<&'p ProcessU
     chain
 }
 
-/// The one process that it waits for in every sample in which it waits, if that is most of its samples.
+/// Returns the process that this one waits for. It must be the same in every sample in which this one waits, and these must be most of its
+/// samples.
 pub(crate) fn waits_for<'p>(period: &'p Period, pid: &str) -> Option<&'p str> {
     let own = || period.stands.places.iter().filter(|place| place.pid.as_deref() == Some(pid));
     let all = own().fold(0, |sum: i64, place| sum.saturating_add(place.count));
@@ -183,7 +185,7 @@ pub(crate) fn waits_for<'p>(period: &'p Period, pid: &str) -> Option<&'p str> {
     (is_same && 2 * seen > all && !first.who.contains('@')).then_some(first.who.as_str())
 }
 
-/// Whether it waits there for one certain message: in a call, or in a receive within a callback of its own.
+/// Whether such a process waits for one specific message: in a call, or in a receive within a callback.
 fn is_for_one(place: &Stand) -> bool {
     place.status == "waiting"
         && place.stack.first().is_some_and(|function| {
@@ -192,7 +194,7 @@ fn is_for_one(place: &Stand) -> bool {
         })
 }
 
-/// Where a process was sampled, running or waiting, except in the loop of its behaviour, where it waits for work.
+/// Returns the sampled stacks of a process, running or waiting, except in the loop of its behaviour, where it waits for work.
 fn samples<'p>(period: &'p Period, process: &'p ProcessUse) -> Vec<(&'p [String], i64)> {
     let is_told = |stack: &[String]| stack.first().is_some_and(|function| !stack::is_loop(function));
     let looked = process.ran.iter().chain(&process.stood).map(|(stack, looks)| (&stack[..], *looks));
@@ -210,7 +212,7 @@ fn count<'a>(samples: impl Iterator<Item = &'a (&'a [String], i64)>) -> i64 {
     samples.fold(0, |sum: i64, (_, looks)| sum.saturating_add(*looks))
 }
 
-/// What a process with this stack does, except with files.
+/// Returns what a process with this stack does, file operations excepted.
 fn of_stack(stack: &[String]) -> Option<End> {
     let first = stack.first()?;
     if stack::is_sleep(first) {
@@ -224,7 +226,7 @@ fn of_stack(stack: &[String]) -> Option<End> {
     }
 }
 
-/// A file operation is this close to the top of the stack: above it are traps only.
+/// A file operation is among this many innermost functions of the stack, not counting traps.
 const FILE_DEPTH: usize = 2;
 
 fn is_in_files(stack: &[String]) -> bool {

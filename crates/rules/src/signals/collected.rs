@@ -1,33 +1,33 @@
-//! What requested garbage collections have shown: measured values, which replace a rule's estimates.
+//! Results of requested garbage collections: measured values, which replace the estimates of rules.
 
 use beamtune_model::{CollectionRow, Period, ProcessUse, facts};
 
-/// Below this share of what was there, next to nothing was garbage (judgement).
+/// If a smaller share of the memory was freed, there was almost no garbage (judgement).
 const LITTLE: f64 = 0.1;
 
-/// The bytes that a collection returned.
+/// Memory before a requested garbage collection and the part that it freed, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Measured {
-    /// Heaps and binaries before.
+    /// Heaps and binaries before the collection.
     pub before: f64,
-    /// The part that was returned.
+    /// The part of `before` that was freed.
     pub freed: f64,
 }
 
 impl Measured {
-    /// Whether next to nothing was garbage: the result of a collection is measured, and is no reason to collect.
+    /// Whether there was almost no garbage. This is measured, so a collection is not advised again.
     pub fn is_little(self) -> bool {
         self.freed < LITTLE * self.before
     }
 }
 
-/// What collecting this process has returned; `None` if it was not collected.
+/// Returns the result of a requested collection of this process; `None` if it was not collected.
 pub fn of_process(period: &Period, process: &ProcessUse) -> Option<Measured> {
     if let Some(row) = period.collected.iter().rev().find(|row| row.pid == process.pid) {
         let before = row.heap_before.saturating_add(row.binary_before) as f64;
         return Some(Measured { before, freed: row.freed().max(0) as f64 });
     }
-    // Only those that returned something have a row of their own.
+    // Only processes that shrank have a row of their own.
     let named = period.collections.iter().rev().find(|row| row.how == "named")?;
     let names = period.facts.list(facts::COLLECTED)?;
     let row = process.row.as_ref();
@@ -41,15 +41,15 @@ pub fn of_process(period: &Period, process: &ProcessUse) -> Option<Measured> {
     Some(Measured { before: own.filter(|_| named.chosen > 1).unwrap_or(all), freed: 0.0 })
 }
 
-/// What collecting a sample of all processes, the largest among them, has returned of their heaps; `None` if that was not done, or without
-/// the largest, whose heaps may be left out.
+/// Returns the result for the heaps of a sample of all processes, which includes the largest ones. `None` if no sample was collected, or if
+/// large heaps were skipped.
 pub fn of_sampled_heaps(period: &Period) -> Option<Measured> {
     let row = period.sampled().filter(|row| row.collected > 0 && row.heap_before > 0 && row.large == 0)?;
     let freed = row.heap_before.saturating_sub(row.heap_after).max(0) as f64;
     Some(Measured { before: row.heap_before as f64, freed })
 }
 
-/// Whether at least nine of ten processes were just collected (judgement): what remains is what a collection leaves.
+/// Whether at least nine of ten processes were just collected (judgement). The memory that remains is then what a collection cannot free.
 pub fn of_most(period: &Period) -> bool {
     period.sampled().is_some_and(|row| {
         row.collected > 0 && row.collected.saturating_mul(10) >= row.processes.saturating_mul(9)
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_process_without_a_row_of_its_own_gave_nothing_back() {
+    fn a_collected_process_without_its_own_row_freed_nothing() {
         let mut period = Period::default();
         let one = process("<0.9.0>");
         assert_eq!(of_process(&period, &one), None);
@@ -86,13 +86,13 @@ mod tests {
             ..CollectionRow::default()
         };
         period.collections = vec![named.clone()];
-        assert_eq!(of_process(&period, &one), None, "who was named is not recorded");
+        assert_eq!(of_process(&period, &one), None, "the named processes are not recorded");
         period.facts.set(facts::COLLECTED, r#"["<0.9.0>"]"#);
         assert_eq!(of_process(&period, &one), Some(Measured { before: 1_000.0, freed: 0.0 }));
         assert!(of_process(&period, &one).is_some_and(Measured::is_little));
         assert_eq!(of_process(&period, &process("<0.8.0>")), None);
         period.collections = vec![CollectionRow { collected: 0, ..named }];
-        assert_eq!(of_process(&period, &one), None, "it has ended, or did not answer");
+        assert_eq!(of_process(&period, &one), None, "the process has ended, or did not answer");
         let pid = "<0.9.0>".to_owned();
         period.collected =
             vec![CollectRow { pid, heap_before: 900, heap_after: 100, ..CollectRow::default() }];
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_shows_which_share_of_heaps_is_garbage() {
+    fn a_sample_shows_the_share_of_garbage_in_heaps() {
         let mut period = Period::default();
         let row = CollectionRow {
             how: "sample".to_owned(),

@@ -1,4 +1,4 @@
-//! How much of what processes do is setting up connections, by samples of running processes.
+//! The share of work that sets up connections, by samples of running processes.
 
 use beamtune_model::{Period, WorkSample};
 
@@ -6,10 +6,11 @@ use crate::signals::counts::largest_first;
 use crate::signals::hot_code::MIN_SAMPLES;
 use crate::view;
 
-/// Processes per accepted connection: if more start, something else starts them too; if fewer, their start is not part of a connection.
+/// Expected number of processes per accepted connection. If more start, something else starts processes too; if fewer, a connection starts
+/// none.
 const PROCESSES: std::ops::RangeInclusive<f64> = 0.5..=4.0;
 
-/// Modules that work in handshakes only: of `ssl`, `public_key` and `ssh`.
+/// Modules of `ssl`, `public_key` and `ssh` that are used only in handshakes.
 const HANDSHAKES: [&str; 7] = [
     "ssl_handshake:",
     "tls_handshake",
@@ -20,18 +21,18 @@ const HANDSHAKES: [&str; 7] = [
     "ssh_auth:",
 ];
 
-/// Setting up connections.
+/// Work that sets up connections.
 pub(crate) struct Setup<'a> {
-    /// Share of the samples.
+    /// Share of the samples of running processes.
     pub share: f64,
-    /// What these processes are, most samples first.
+    /// Kinds of these processes, most samples first.
     pub kinds: Vec<&'a str>,
-    /// Where most of them are.
+    /// What most of them do.
     pub place: &'static str,
 }
 
-/// `None` if hardly any sample is within it. A process that is within `init_it` of a behaviour starts: that is part of a connection if
-/// about as many processes start as connections.
+/// Returns `None` if almost no sample is in connection setup. A process within `init_it` of a behaviour is starting. That belongs to a
+/// connection if about as many processes start as connections are accepted.
 pub(crate) fn of(period: &Period, accepted_per_s: f64) -> Option<Setup<'_>> {
     let starts = view::spawn_rate(period).is_ok_and(|rate| PROCESSES.contains(&(rate / accepted_per_s)));
     let shakes =

@@ -1,10 +1,10 @@
-//! Counts by key.
+//! Sums of counts by key, and shares of counts.
 
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::hash::Hash;
 
-/// Sums by key, largest first; equal ones in the order of their keys.
+/// Sums the counts of each key. The largest sums come first, and equal sums in the order of their keys.
 pub(crate) fn largest_first<K: Hash + Ord>(counts: impl IntoIterator<Item = (K, i64)>) -> Vec<(K, i64)> {
     let mut sums: HashMap<K, i64> = HashMap::new();
     for (key, count) in counts {
@@ -16,14 +16,14 @@ pub(crate) fn largest_first<K: Hash + Ord>(counts: impl IntoIterator<Item = (K, 
     sums
 }
 
-/// The first of them in words: `scan (12), index (3)`.
+/// Formats the first `max` counts: `scan (12), index (3)`.
 pub(crate) fn listed<K: Display>(counts: &[(K, i64)], max: usize) -> String {
     let named: Vec<String> =
         counts.iter().take(max).map(|(name, count)| format!("{name} ({count})")).collect();
     named.join(", ")
 }
 
-/// The 95 % interval of a share that is estimated from samples (Wilson, J. Am. Stat. Assoc. 22 (1927) 209).
+/// Returns the 95 % interval of a share that is estimated from samples (Wilson, J. Am. Stat. Assoc. 22 (1927) 209).
 pub(crate) fn share_interval(within: i64, all: i64) -> (f64, f64) {
     if all <= 0 {
         return (0.0, 1.0);

@@ -1,7 +1,7 @@
-//! Messages that a consumer rejects, that are dead-lettered, and that come back: through a queue with a TTL, or at once.
+//! Dead-letter loops: messages that consumers reject, that are dead-lettered, and that come back, through a queue with a TTL or at once.
 //!
-//! RabbitMQ drops a message that would loop without a rejection, but not if a consumer rejects it (rabbit_dead_letter.erl; rabbitmq.com,
-//! "Dead Letter Exchanges"), so each such loop shows in the counter of rejected ones.
+//! RabbitMQ drops messages that loop without being rejected, but not those that a consumer rejects (rabbit_dead_letter.erl; rabbitmq.com,
+//! "Dead Letter Exchanges"). So each such loop shows in the counter of rejected messages.
 
 use beamtune_model::{Cost, Evidence, Group, Metric, Period, Scale, Threshold, Unit, metrics};
 
@@ -10,7 +10,7 @@ use crate::rule::Draft;
 use crate::signals::broker::{self, Queue};
 use crate::view::duration_text;
 
-/// Rejected and dead-lettered messages for each new or handled one.
+/// Rejected and dead-lettered messages per message published or acknowledged.
 pub(crate) const PER_PUBLISHED: Threshold = Threshold::new(
     "redelivery-loop.dead_letterings_per_message",
     "messages rejected and dead-lettered, for each one published or acknowledged",
@@ -22,28 +22,28 @@ pub(crate) const PER_PUBLISHED: Threshold = Threshold::new(
     },
 );
 
-/// With less traffic the ratio means nothing, messages a second (judgement).
+/// Minimum traffic, in messages per second, that rejections are divided by (judgement): with less, the ratio is meaningless.
 const LEAST_TRAFFIC_PER_S: f64 = 1.0;
 
-/// Deliveries of this node per rejection of its queues: if there are fewer, consumers are connected to other nodes, which count what they
-/// handle (judgement).
+/// Minimum number of deliveries by this node per rejection in its queues (judgement). If there are fewer, consumers are connected to other
+/// nodes, which count the messages that these acknowledge.
 const DELIVERED_HERE: f64 = 0.8;
 
-/// This share of the rejected messages expire if they come back through a queue with a TTL (judgement: some wait for longer).
+/// Minimum share of the rejected messages that expires if they come back through a queue with a TTL (judgement: some wait longer).
 const EXPIRE: f64 = 0.5;
 
-/// A queue is named from this share of the expired or rejected messages on (judgement).
+/// A queue with this share of the expired or rejected messages is named (judgement).
 const NAMED: f64 = 0.2;
 
-/// A TTL of 0 counts too; TTLs are given in milliseconds.
+/// Used in place of a TTL of 0. TTLs are set in milliseconds.
 const SHORTEST_TTL_S: f64 = 0.001;
 
-/// From this many rejections per message on all of them must have come back, on average; if nothing expires, more are required, since
-/// messages are counted every ten seconds only (judgement).
+/// Minimum mean number of rejections per message that shows that messages came back (judgement). If none expires, more are required, since
+/// messages are counted only every ten seconds.
 const CAME_BACK: f64 = 1.5;
 const CAME_BACK_AT_ONCE: f64 = 3.0;
 
-/// The loop, if any, with its messages per second.
+/// Returns the rejections per second and the finding, if there is a loop.
 pub(crate) fn round_trip(period: &Period, rate: &Threshold) -> Option<(f64, Draft)> {
     let rejected = broker::total(period, &metrics::BROKER_DEAD_LETTERED_REJECTED)?;
     let expired = broker::total(period, &metrics::BROKER_DEAD_LETTERED_EXPIRED)?;
@@ -56,7 +56,7 @@ pub(crate) fn round_trip(period: &Period, rate: &Threshold) -> Option<(f64, Draf
     let per_message = |dead: f64| dead / published.max(acked).max(LEAST_TRAFFIC_PER_S);
     let rounds = rounds(period);
     let waits = expired >= EXPIRE * rejected;
-    // Publishers of other nodes may have sent messages that are rejected once each.
+    // Publishers on other nodes may have sent messages that are rejected only once each.
     let is_alone = !period.entities(Group::Dist).into_iter().any(is_peer);
     let at_once = is_alone && rounds.is_some_and(|rounds| rounds.each >= CAME_BACK_AT_ONCE);
     if !(waits || at_once) {
@@ -121,14 +121,14 @@ fn is_peer(node: &str) -> bool {
     !["beamtune", "rabbitmqcli"].iter().any(|tool| node.starts_with(tool))
 }
 
-/// How often each message has been rejected in the period, on average.
+/// Mean number of rejections per message in the period, and the number of messages.
 #[derive(Clone, Copy)]
 struct Rounds {
     each: f64,
     messages: f64,
 }
 
-/// Divided by all messages that can have been rejected: those in the queues, and those that came.
+/// Divides the rejections by all messages that may have been rejected: the maximum in the queues, plus those published.
 fn rounds(period: &Period) -> Option<Rounds> {
     let most = |metric: &Metric| period.stat(metric, "").ok().map(|stat| stat.max as f64);
     let grown = |metric: &Metric| period.stat(metric, "").ok().map(|stat| stat.delta as f64);
@@ -139,7 +139,7 @@ fn rounds(period: &Period) -> Option<Rounds> {
     Some(Rounds { each: grown(&metrics::BROKER_DEAD_LETTERED_REJECTED)? / messages, messages })
 }
 
-/// A queue in which messages wait until their TTL is over.
+/// A queue in which messages wait until their TTL expires.
 struct Delay<'q, 'p> {
     queue: &'q Queue<'p>,
     messages: f64,
@@ -158,7 +158,7 @@ impl<'q, 'p> Delay<'q, 'p> {
     }
 }
 
-/// Deliveries per second that were not acknowledged.
+/// Returns the deliveries per second that were not acknowledged.
 fn not_acked(period: &Period, queue: &Queue<'_>) -> Option<f64> {
     let acked = queue.rate(period, &metrics::QUEUE_ACKNOWLEDGED).unwrap_or(0.0);
     Some(queue.rate(period, &metrics::QUEUE_DELIVERED)? - acked)
@@ -196,7 +196,7 @@ fn advise(period: &Period, draft: Draft, waits: bool) -> Draft {
         })
 }
 
-/// Delays of a few seconds have one decimal.
+/// Formats a TTL; below 10 s, with one decimal.
 fn ttl_text(seconds: f64) -> String {
     if seconds < 10.0 { format!("{seconds:.1} s") } else { duration_text(seconds) }
 }

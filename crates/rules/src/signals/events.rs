@@ -1,4 +1,4 @@
-//! System monitor events, as rules use them: number, duration and process of each kind.
+//! System monitor events of a period: number, duration and main process of each kind.
 
 use std::collections::BTreeMap;
 
@@ -7,27 +7,28 @@ use beamtune_model::{Event, Evidence, Missing, Period, Subject, metrics};
 use crate::rule::Draft;
 use crate::view::{self, kind};
 
-/// The events of a kind in a period.
+/// The system monitor events of one kind in a period.
 pub struct Told<'p> {
-    /// How many.
+    /// Number of events.
     pub count: i64,
-    /// How many a second.
+    /// Number of events per second.
     pub rate: f64,
-    /// How long they took together, in seconds; 0 for kinds that take no time.
+    /// Total duration in seconds; 0 for kinds without a duration.
     pub seconds: f64,
-    /// How long the longest took, in seconds; 0 for kinds that take no time.
+    /// Longest duration in seconds; 0 for kinds without a duration.
     pub longest: f64,
-    /// The process that most events with a known process are about; the one that came first, if several are even.
+    /// The process with the most events, among events with a known process. If several have as many, the one whose last event is the
+    /// earliest.
     pub culprit: Option<Culprit<'p>>,
 }
 
-/// A process that events are about.
+/// The process with the most events.
 pub struct Culprit<'p> {
-    /// Its name, label or what it runs, with its pid.
+    /// Its name, label or initial call, with its pid.
     pub subject: &'p str,
-    /// The number of its events.
+    /// Number of its events.
     pub count: usize,
-    /// The number of events with a known process.
+    /// Number of events with a known process.
     pub of: usize,
     /// Its last event.
     pub last: &'p Event,
@@ -36,8 +37,8 @@ pub struct Culprit<'p> {
 const NS_PER_S: f64 = 1e9;
 
 impl Told<'_> {
-    /// True if schedulers waited for a CPU for at least half as long as these took: the VM measures by the clock, so the durations include
-    /// time that the operating system took away. Waits no longer than a wake-up take nothing away.
+    /// Whether the schedulers had run-queue delay, or were throttled, for at least half of the duration of these events. The VM measures
+    /// wall time, so durations include time without a CPU. A delay as short as a wake-up is not counted.
     pub fn may_be_the_hosts(&self, period: &Period) -> bool {
         let waited = match view::wait_per_turn_seconds(period) {
             Ok(each) if each < view::TURN_SECONDS => 0.0,
@@ -47,7 +48,7 @@ impl Told<'_> {
         waited.max(throttled) * period.seconds() >= self.seconds / 2.0
     }
 
-    /// Adds the process, if known, as evidence and as the subject.
+    /// Adds the process with the most events, if known, as evidence and as the subject.
     pub fn blame(&self, draft: Draft) -> Draft {
         let Some(Culprit { subject, count, of, last }) = &self.culprit else { return draft };
         draft
@@ -57,7 +58,7 @@ impl Told<'_> {
     }
 }
 
-/// All events of a kind; an error if the system monitor was not set, or belonged to another process.
+/// Returns the events of a kind; an error if the system monitor was not set, or belonged to another process.
 pub fn told<'p>(period: &'p Period, kind: &str) -> Result<Told<'p>, Missing> {
     let count = period.stat(&metrics::EVENT_COUNT, kind)?;
     let time = period.stat(&metrics::EVENT_TIME, kind).ok();

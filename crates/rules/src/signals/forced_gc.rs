@@ -1,20 +1,21 @@
-//! The process that forces GCs of others (`erlang:garbage_collect/1,2`), and how often each process is collected.
+//! Forced GCs: the process that forces them in others (`erlang:garbage_collect/1,2`), and how often each process is collected.
 
 use beamtune_model::{Evidence, Period, ProcessUse, Rank, Remedy, metrics};
 
 use crate::remedy;
 use crate::signals::stack;
 
-/// A node with fewer processes has as many GCs in any second.
+/// A node with fewer processes reaches the GC rate below without forced GCs.
 pub(crate) const MIN_PROCESSES: f64 = 50.0;
 
-/// Mean GC rate of a process under a job without pauses, at least (judgement: rounds of a second or more make jumps).
+/// Minimum mean GC rate of a process, per second, while a job forces GCs without a pause (judgement). If a round takes a second or more,
+/// the GC rate shows jumps.
 pub(crate) const MIN_RATE_PER_PROCESS: f64 = 1.0;
 
-/// Minor GCs of a nearly idle process since a forced one some seconds ago, at most (measured in the lab).
+/// Maximum number of minor GCs of a nearly idle process in the seconds since a forced GC (measured in the lab).
 const MAX_MINOR_GCS: i64 = 1;
 
-/// Evidence: where a process was sampled that forces GCs.
+/// Name of the evidence that shows where a process forces GCs.
 const GC_CALL: &str = "garbage_collect call";
 
 /// GCs that one process forces without a pause.
@@ -27,7 +28,7 @@ pub(crate) struct Forced<'p> {
 }
 
 impl Forced<'_> {
-    /// `None` unless each process is collected at least once a second and a process was sampled forcing that.
+    /// Returns `None` unless each process is collected at least once a second and a process was sampled while it forced GCs.
     pub(crate) fn of(period: &Period) -> Option<Forced<'_>> {
         let processes = period.stat(&metrics::PROCESS_COUNT, "").ok()?.mean();
         let rate = period.rate(&metrics::GARBAGE_COLLECTIONS, "").ok()?;
@@ -37,9 +38,9 @@ impl Forced<'_> {
     }
 }
 
-/// Whether the GCs are the processes' own. A forced GC is a fullsweep, and a nearly idle process has no minor GC for long after it (the largest
-/// heaps, which have rows, belong to those that just had one). If most of the nearly idle ones had more, their heaps fill at the same time,
-/// as in processes that all receive the same messages.
+/// Whether the processes collect themselves. A forced GC is a fullsweep, after which a nearly idle process has no minor GC for long (the
+/// processes with the largest heaps, which have rows, are those that just had a GC). If most nearly idle processes had more minor GCs,
+/// their heaps fill at the same time. That happens if all of them receive the same messages.
 pub(crate) fn collect_themselves(period: &Period) -> bool {
     let rows = period.processes.iter().filter_map(|process| process.row.as_ref());
     let idle = rows.filter(|row| !row.ranks.contains(&Rank::Reductions));
@@ -55,28 +56,28 @@ fn was_collecting(process: &ProcessUse) -> bool {
     })
 }
 
-/// The process that was sampled most often in a forced GC, running or waiting; else one whose last row shows it there. Most of the time it waits
-/// for the processes that it collects.
+/// Returns the process that was sampled most often in a forced GC, running or waiting; otherwise one whose last row shows it there. Most of
+/// the time it waits for the processes that it collects.
 pub(crate) fn caller(period: &Period) -> Option<&ProcessUse> {
     let sampled = period.processes.iter().map(|process| (process, count(samples_in_gc_call(process))));
-    // Of equal ones the busiest, which comes first.
+    // If several have as many samples, the busiest one, which comes first.
     let most = sampled.rev().max_by_key(|(_, count)| *count).filter(|(_, count)| *count > 0);
     most.map(|(process, _)| process)
         .or_else(|| period.processes.iter().find(|process| was_collecting(process)))
 }
 
-/// Number of samples of some stacks.
+/// Returns the number of samples of these stacks.
 fn count<'a>(stacks: impl Iterator<Item = &'a (Vec<String>, i64)>) -> i64 {
     stacks.fold(0, |sum, (_, count)| sum.saturating_add(*count))
 }
 
-/// The stacks in which it forces a GC of others, with the number of samples.
+/// Returns the stacks in which a process forces a GC of others, with the number of samples.
 fn samples_in_gc_call(process: &ProcessUse) -> impl Iterator<Item = &(Vec<String>, i64)> {
     let does = |stack: &[String]| stack.iter().take(2).any(|function| stack::collects_others(function));
     process.ran.iter().chain(&process.stood).filter(move |(stack, _)| does(stack))
 }
 
-/// Where it forces GCs of others, by its samples or by its last row.
+/// Returns where a process forces GCs of others, by its samples or by its last row.
 pub(crate) fn evidence(process: &ProcessUse) -> Option<Evidence> {
     let times = count(samples_in_gc_call(process));
     let Some((stack, _)) = samples_in_gc_call(process).max_by_key(|(_, count)| *count) else {
@@ -87,7 +88,7 @@ pub(crate) fn evidence(process: &ProcessUse) -> Option<Evidence> {
     Some(Evidence::text(GC_CALL, format!("{}, in {times} of {of} samples", stack::with_caller(at, stack))))
 }
 
-/// To force no GCs, with the function that does where that was sampled.
+/// Returns the remedy to stop forcing GCs. It names the function that forces them, if that was sampled.
 pub(crate) fn remedy(period: &Period, caller: Option<&ProcessUse>) -> Option<Remedy> {
     let sampled = caller.and_then(|caller| samples_in_gc_call(caller).max_by_key(|(_, count)| *count));
     let own = sampled.and_then(|(stack, _)| stack::of_program(stack)).map(stack::without_fun);

@@ -1,4 +1,4 @@
-//! Processes that hibernate again and again, by samples of where processes ran.
+//! Processes that hibernate again and again, by samples of running processes.
 
 use beamtune_model::{Period, WorkSample};
 
@@ -6,25 +6,25 @@ use crate::signals::counts::largest_first;
 use crate::signals::hot_code::{MIN_COLLECTED, MIN_SAMPLES};
 use crate::signals::stack;
 
-/// Of the samples of a kind of process, at least this share must be just before or after hibernation (judgement: half). The others show
-/// what a process does with its messages.
+/// Minimum share of a kind's samples that must be just before or after hibernation (judgement: half). The other samples show how it handles
+/// its messages.
 const MOST: f64 = 0.5;
 
 /// Kinds of processes that hibernate while they work.
 #[derive(Debug)]
 pub(crate) struct Hibernation<'a> {
-    /// Registered names, or what they were started with, with their samples, most first.
+    /// Registered names or initial calls, with their samples, most first.
     pub kinds: Vec<(&'a str, i64)>,
-    /// Samples of running processes: of these kinds, and all.
+    /// Number of samples of running processes: of these kinds, and of all.
     pub samples: (i64, i64),
-    /// Samples of these kinds in which they went into hibernation, or had just come out of it.
+    /// Number of samples of these kinds that went into hibernation or had just come out of it.
     pub at_rest: i64,
-    /// Their share of all garbage collection.
+    /// Their share of all sampled garbage collection.
     pub collected: f64,
 }
 
 impl<'a> Hibernation<'a> {
-    /// `None` if no kind does.
+    /// Returns the kinds of processes that hibernate; `None` if there are none, or too few samples.
     pub(crate) fn of(period: &'a Period) -> Option<Self> {
         // A process that was just woken in a loop, a call or a sleep has not run.
         let waits = |at: &String| stack::is_wait(at) || stack::is_sleep(at);
@@ -37,7 +37,7 @@ impl<'a> Hibernation<'a> {
         let of_kinds =
             largest_first(samples.iter().filter_map(|one| Some((one.kind.as_deref()?, one.looks))));
         let is_meant = |(kind, _): &(&str, i64)| {
-            // GC may be caused by hibernation, or not.
+            // Samples of GC are left out: GC may have causes other than hibernation.
             let seen = sum(&|one| one.kind.as_deref() == Some(*kind) && !one.collects);
             let resting = sum(&|one| one.kind.as_deref() == Some(*kind) && !one.collects && hibernates(one));
             resting > 0 && resting as f64 >= MOST * seen as f64
@@ -64,8 +64,8 @@ impl<'a> Hibernation<'a> {
     }
 }
 
-/// Whether it goes into hibernation or has just come out of it: the innermost function. Functions further out stay on the stack of a
-/// process that has hibernated once, for as long as it lives (`proc_lib:wake_up/3`).
+/// Whether the innermost function goes into hibernation or has just come out of it. Functions further out do not count:
+/// `proc_lib:wake_up/3` stays on the stack of a process that has hibernated once, for as long as it lives.
 fn hibernates(sample: &WorkSample) -> bool {
     sample.stack.first().is_some_and(|at| stack::is_hibernation(at))
 }

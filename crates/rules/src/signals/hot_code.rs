@@ -1,4 +1,4 @@
-//! The function that most of the CPU time of processes goes into, by samples of where they ran.
+//! The code in which processes spend most of their CPU time, by samples of running processes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,98 +16,98 @@ use crate::signals::known_functions::{
 use crate::signals::{new_processes, stack};
 use crate::view::{self, kind};
 
-/// Fewer samples do not show where the time goes (judgement: if in truth half of ten are alike, six of six or more are alike once in a
-/// thousand).
+/// Fewer samples do not show where the time is spent (judgement).
 pub(crate) const MIN_SAMPLES: i64 = 8;
 
-/// The same for samples of garbage collection (judgement).
+/// Minimum number of samples of garbage collection (judgement).
 pub(crate) const MIN_COLLECTED: i64 = 3;
 
-/// A function with a smaller share of the samples is not where the time goes (judgement: more than half).
+/// A function with a smaller share of the samples is not where the time is spent (judgement: more than half).
 const MOST: f64 = 0.5;
 
-/// Minimum of the lower end of a share's 95 % interval (Wilson): below it, a share of few samples may be far from most (judgement).
+/// Minimum lower bound of the share's 95 % interval (Wilson). Below it, the true share may be far less than half, because there are few
+/// samples (judgement).
 const SURELY: f64 = 1.0 / 3.0;
 
-/// From this share of all reductions on a process has most of the CPU, though those that wait for it are sampled as runnable (judgement).
+/// A process with this share of all reductions uses most of the CPU, even if processes that wait for it are sampled as runnable
+/// (judgement).
 const CARRIES: f64 = 0.5;
 
-/// From this share on it is nearly all (judgement).
+/// Minimum share that counts as nearly all (judgement).
 const NEARLY_ALL: f64 = 0.7;
 
-/// Among functions that call each other, the innermost one counts that has at least this share of the outermost one's samples (judgement).
+/// Share of the samples of the function with most that the innermost function needs to be named in its place (judgement).
 const AS_MUCH: f64 = 0.7;
 
-/// From this share of its samples on, a known function is reported (judgement: a third is worth a change).
+/// A known function with this share of the samples is reported (judgement: a third is worth a change).
 const PART: f64 = 1.0 / 3.0;
 
-/// Fewer samples are no relevant part, and do not represent others (judgement).
+/// Fewer samples are not a relevant part, and do not represent others (judgement).
 const MIN_PART: i64 = 3;
 
-/// Callers of the function that are reported.
+/// Maximum number of callers that are reported.
 const CALLERS: usize = 2;
 
-/// Frames of a call stack that the VM gives by default (`backtrace_depth` of `erlang:system_flag/2`): of a deeper one the outer functions
-/// are unknown.
+/// Number of stack frames that the VM returns by default (`backtrace_depth` of `erlang:system_flag/2`). If a stack is deeper, its outer
+/// functions are unknown.
 const STACK_DEPTH: usize = 8;
 
-/// What most of the CPU time goes into.
+/// The code in which most of the CPU time is spent.
 #[derive(Debug)]
 pub(crate) struct HotCode {
-    /// The program's function within which most samples are, or a process if no function is.
+    /// The program's function that most samples are within; otherwise a module, a kind of processes or a library.
     pub what: What,
-    /// Samples within it, and all.
+    /// Number of samples within it, and of all samples.
     pub samples: (i64, i64),
-    /// CPU use of all processes, in cores, garbage collection included.
+    /// Its CPU use, in cores, garbage collection included.
     pub cores: f64,
-    /// The function of OTP or of the VM in which most of these samples are, and how many.
+    /// The function of OTP or the VM in which most of these samples are, and their number.
     pub at: Option<(String, i64)>,
     /// Functions that call it, innermost first.
     pub callers: Vec<String>,
-    /// What the processes are that run it, with samples, most first.
+    /// Kinds of the processes that run it, with samples, most first.
     pub kinds: Vec<(String, i64)>,
-    /// Known function or library behind a good part of these samples.
+    /// Known function or library that explains at least a third of these samples.
     pub known: Option<Part>,
-    /// The most frequent functions of a module, modules of a kind of process, or callers of a library in these samples, with samples, most
-    /// first.
+    /// Functions of a module, modules of a kind of processes, or callers of a library in these samples, most first.
     pub foremost: Vec<(String, i64)>,
-    /// The library with most of all samples, and how many.
+    /// The library that most of all samples are within, and their number.
     pub library: Option<(&'static Library, i64)>,
-    /// The samples of garbage collection within it, and all of them.
+    /// Number of samples of garbage collection within it, and of all such samples.
     pub collections: (i64, i64),
 }
 
 /// A known expensive function of OTP or Elixir, or a library.
 #[derive(Debug)]
 pub(crate) struct Part {
-    /// In words.
+    /// Its description.
     pub what: String,
     pub samples: i64,
-    /// What to do instead, the most important first.
+    /// What to do instead, most important first.
     pub instead: Vec<Instead>,
 }
 
-/// What is named.
+/// The kind of code that is named.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum What {
     /// `module:function/arity`.
     Function(String),
-    /// A module of the program, without a single function that most samples are within.
+    /// A module of the program, if most samples are in no single function of it.
     Module(String),
-    /// Processes of this name, or started with this.
+    /// Processes with this registered name or initial call.
     Kind(String),
-    /// A library that is known.
+    /// The name of a known library.
     Library(&'static str),
 }
 
 impl HotCode {
-    /// The share of the samples.
+    /// Its share of the samples.
     pub(crate) fn share(&self) -> f64 {
         self.samples.0 as f64 / self.samples.1.max(1) as f64
     }
 
-    /// Whether most of the sampled garbage collection is its own; if that was hardly sampled, whether it takes nearly all CPU time, and so
-    /// allocates most memory too.
+    /// Whether it allocates most of the memory: most of the sampled garbage collection is its own. If hardly any was sampled, whether it
+    /// takes nearly all CPU time.
     pub(crate) fn allocates(&self) -> bool {
         let (own, all) = self.collections;
         match all >= MIN_COLLECTED {
@@ -116,7 +116,7 @@ impl HotCode {
         }
     }
 
-    /// The program's function that has called the library in most of the samples that show it.
+    /// Returns the program's function that called the library in most of the samples that show a caller; `None` if few show it.
     pub(crate) fn library_caller(&self) -> Option<&str> {
         let all: i64 = self.foremost.iter().map(|(_, looks)| looks).sum();
         let (caller, looks) = self.foremost.first()?;
@@ -124,7 +124,7 @@ impl HotCode {
         (tells && *looks >= MIN_PART && *looks as f64 > MOST * all as f64).then_some(caller)
     }
 
-    /// `None` if nothing has most of the samples.
+    /// Finds the code with most of the samples; `None` if there is none.
     pub(crate) fn of(period: &Period) -> Result<Option<HotCode>, Missing> {
         let cores = cores(period)?;
         let samples = samples(period);
@@ -180,7 +180,7 @@ impl HotCode {
     }
 }
 
-/// Whether a process that is not among these has done most of the work, so that they cannot have had this share of the CPU, or near it.
+/// Whether a process outside of these samples did most of the work. Then the code cannot have used about this share of the CPU.
 fn is_contradicted(period: &Period, own: &[&Sample<'_>], share: f64) -> bool {
     let is_among = |process: &ProcessUse| {
         let row = process.row.as_ref();
@@ -195,23 +195,23 @@ fn is_contradicted(period: &Period, own: &[&Sample<'_>], share: f64) -> bool {
     })
 }
 
-/// Processes that ran with one stack.
+/// Samples of running processes with one stack.
 #[derive(Clone)]
 pub(crate) struct Sample<'a> {
     pub looks: i64,
     pub kind: Option<&'a str>,
     collects: bool,
-    /// As it was recorded.
+    /// The stack as recorded.
     pub stack: &'a [String],
     /// The innermost function, if it is not the program's.
     at: Option<&'a str>,
     /// The functions that the program's innermost function has called, innermost first.
     called: Vec<&'a str>,
-    /// The whole stack without traps; empty if what it had run is unknown.
+    /// The whole stack without traps; empty if it is unknown what the process ran.
     frames: Vec<&'a str>,
-    /// The program's own, the innermost first, each once.
+    /// The program's own functions, innermost first, each once.
     pub functions: Vec<String>,
-    /// The innermost first, each once.
+    /// Libraries on the stack, innermost first, each once.
     libraries: Vec<&'static Library>,
 }
 
@@ -220,9 +220,9 @@ impl<'a> Sample<'a> {
         let known: Vec<&str> = stack::without_traps(stack).collect();
         let first = known.first().copied();
         let hibernates = first.is_some_and(|at| at.contains("hibernate"));
-        // An answer that takes more than one time slice to copy is interrupted in the copy.
+        // A large reply takes more than one time slice to copy: the process is interrupted in the copy.
         let copies = first.is_some_and(stack::is_answer) && stack.first().map(String::as_str) != first;
-        // It ended before it answered: what it had run is unknown.
+        // The process finished its work before it answered the sample: what it ran is unknown.
         let is_done = first.is_some_and(stack::is_wait) && !hibernates && !copies;
         let mut functions: Vec<String> = Vec::new();
         for function in known.iter().filter(|function| !is_done && is_own(function)) {
@@ -231,7 +231,6 @@ impl<'a> Sample<'a> {
                 functions.push(function);
             }
         }
-        // The functions that the program has called.
         let called: Vec<&str> = known.iter().copied().take_while(|function| !is_own(function)).collect();
         let at = if called.len() < known.len() { called.last() } else { called.first() };
         let at = at.copied().filter(|at| !is_done && (hibernates || !stack::is_loop(at)));
@@ -242,7 +241,8 @@ impl<'a> Sample<'a> {
         Sample { looks, kind, collects, stack, at, called, frames, functions, libraries }
     }
 
-    /// The outermost library or known function that the program has called; two samples have the same only if the same one was called.
+    /// Returns the outermost library or known function that the program called. Equal results for two samples mean that the program called
+    /// the same one.
     fn outermost_known(&self) -> Option<&'static str> {
         self.frames
             .iter()
@@ -252,14 +252,14 @@ impl<'a> Sample<'a> {
             .last()
     }
 
-    /// Whether a function is the program's own, and not one that a library has called back.
+    /// Whether a function is the program's own, and not a callback that a library calls.
     fn is_callers(&self, function: &str) -> bool {
         let place = self.frames.iter().position(|one| *one == function).unwrap_or_default();
         let mut outer = self.frames.get(place..).unwrap_or_default().iter();
         is_own(function) && !outer.any(|one| library_of(one).is_some())
     }
 
-    /// Whether its stack was cut off within a library or known function: the caller is unknown.
+    /// Whether the stack was truncated within a library or known function, so that the caller is unknown.
     fn is_cut(&self) -> bool {
         let is_whole = self.frames.last().is_some_and(|outermost| stack::is_machinery(outermost));
         self.stack.len() >= STACK_DEPTH
@@ -274,7 +274,7 @@ impl<'a> Sample<'a> {
             .any(|function| FUNCTIONS.function.iter().any(|known| known.is_logging && known.is(function)))
     }
 
-    /// The libraries that worked within what is named, innermost first.
+    /// Returns the libraries called within the named code, innermost first.
     fn libraries_within(&self, what: &What) -> Vec<&'static Library> {
         let is_it = |function: &str| match what {
             What::Function(name) => stack::without_fun(function) == *name,
@@ -284,7 +284,7 @@ impl<'a> Sample<'a> {
         libraries_of(self.frames.iter().copied().take_while(|function| !is_it(function)))
     }
 
-    /// Known functions on its stack: the index in the data of the outermost one. What a library does belongs to that.
+    /// Returns the index, in the data, of the outermost known function on the stack. What a library calls counts as the library.
     fn known(&self, period: &Period) -> Option<usize> {
         let is_of_library = |function: &str| FUNCTIONS.library.iter().any(|library| library.is_of(function));
         for (place, function) in self.called.iter().enumerate().rev() {
@@ -300,7 +300,7 @@ impl<'a> Sample<'a> {
     }
 }
 
-/// Samples of any running processes.
+/// Returns the samples of all running processes.
 pub(crate) fn samples(period: &Period) -> Vec<Sample<'_>> {
     // A process that was just woken has not run: its stack shows where it waited.
     let is_woken = |one: &&WorkSample| one.is_ready && one.stack.first().is_some_and(|at| stack::is_wait(at));
@@ -313,10 +313,10 @@ pub(crate) fn samples(period: &Period) -> Vec<Sample<'_>> {
     samples
 }
 
-/// A function that ends with the call of another one leaves no frame. If that other one, of OTP or Elixir, runs a fun that was made in no
-/// function of the stack, the fun's maker has called it, also in samples with the same stack between two calls of the fun.
+/// Adds callers that a tail call hides: it leaves no frame. If a function of OTP or Elixir runs a fun that no function of the stack
+/// created, the creator of the fun made that tail call. The same applies to samples with the same stack between two calls of the fun.
 fn add_last_callers(samples: &mut [Sample<'_>]) {
-    // Kind, stack from the called function on, the fun's maker, samples.
+    // Kind, stack from the called function outwards, creator of the fun, samples.
     let mut seen: Vec<(Option<&str>, Vec<&str>, String, i64)> = Vec::new();
     for sample in samples.iter() {
         let owns = sample.frames.iter().enumerate().filter(|(_, function)| is_own(function));
@@ -333,7 +333,7 @@ fn add_last_callers(samples: &mut [Sample<'_>]) {
     for sample in samples.iter_mut() {
         let Some(own) = sample.frames.iter().position(|function| is_own(function)) else { continue };
         let Some(below) = own.checked_sub(1).and_then(|at| sample.frames.get(at..)) else { continue };
-        // A deeper stack has lost more of its outer functions.
+        // Of a deeper stack, more outer functions were cut off.
         let is_same = |stack: &[&str]| stack.iter().zip(below).all(|(one, other)| one == other);
         let like = seen.iter().filter(|(kind, stack, ..)| *kind == sample.kind && is_same(stack));
         let makers = largest_first(like.map(|(.., maker, looks)| (maker.as_str(), *looks)));
@@ -348,11 +348,10 @@ fn add_last_callers(samples: &mut [Sample<'_>]) {
     }
 }
 
-/// A kind of process, and the library or known function that it has called.
+/// A kind of process, and the library or known function that it called.
 type Called<'a> = (Option<&'a str>, &'a str);
 
-/// Samples whose stack was cut off within a library or known function count, in proportion, for the callers that others of the same kind
-/// have there.
+/// Distributes samples with a truncated stack among the callers that complete samples of the same kind of process show.
 fn add_cut(samples: &mut Vec<Sample<'_>>) {
     let (cut, mut whole): (Vec<_>, Vec<_>) = samples.drain(..).partition(|sample| sample.is_cut());
     // Stacks of callers, with samples.
@@ -378,7 +377,7 @@ fn add_cut(samples: &mut Vec<Sample<'_>>) {
         };
         let known: i64 = callers.values().sum();
         let all: i64 = group.iter().map(|sample| sample.looks).sum();
-        // All of these samples lie on a line, one after the other, and each caller gets its part.
+        // The samples are put in a row, and each caller gets a contiguous part of it.
         let (mut before, mut start) = (0, 0);
         let parts: Vec<(&Vec<String>, i64, i64)> = callers
             .iter()
@@ -404,7 +403,7 @@ fn add_cut(samples: &mut Vec<Sample<'_>>) {
     *samples = whole;
 }
 
-/// Processes that ended before they could be sampled are assumed to have done what other new ones do.
+/// Processes that ended before their stack was read count as if they had done the same as other new processes.
 fn add_ended(period: &Period, samples: &mut Vec<Sample<'_>>) {
     let is_ended =
         |sample: &Sample<'_>| sample.kind.is_none() && sample.functions.is_empty() && sample.at.is_none();
@@ -422,7 +421,7 @@ fn add_ended(period: &Period, samples: &mut Vec<Sample<'_>>) {
     }
 }
 
-/// CPU use of the code and its garbage, in cores.
+/// Returns the CPU use of Erlang code and its garbage collection, in cores.
 pub(crate) fn cores(period: &Period) -> Result<f64, Missing> {
     match account::account(period) {
         Ok(account) => {
@@ -431,18 +430,19 @@ pub(crate) fn cores(period: &Period) -> Result<f64, Missing> {
             };
             Ok(account.shares.iter().filter(of).map(|share| share.cores).sum())
         }
-        // Without data of the host, the schedulers are the capacity.
+        // Without data of the host, scheduler utilization is used.
         Err(_) => Ok(view::activity(period, kind::SCHEDULER)?.cores()),
     }
 }
 
-/// The library within which most samples are.
+/// Returns the library that most samples are within.
 fn library(samples: &[Sample<'_>]) -> Option<(&'static Library, i64)> {
     let all: Vec<&Sample<'_>> = samples.iter().collect();
     most_library(&all, |sample| sample.libraries.clone())
 }
 
-/// What a formatter of the log calls belongs to its caller: the innermost library that has most of the samples.
+/// Returns the innermost library that has nearly as many samples as the one with most. So a library that explains only part of its caller,
+/// as below a log formatter, counts as part of that caller.
 fn most_library(
     samples: &[&Sample<'_>],
     libraries: impl Fn(&Sample<'_>) -> Vec<&'static Library>,
@@ -456,16 +456,16 @@ fn most_library(
     FUNCTIONS.library.iter().find(|library| library.name == name).map(|library| (library, of.looks))
 }
 
-/// Samples within something, and how deep in the stack that is.
+/// Number of samples within a function, module or library, and how deep in the stack it is.
 #[derive(Debug, Clone, Copy, Default)]
 struct Within {
     looks: i64,
-    /// The sum of indexes in the stack.
+    /// Sum of its indexes in the stacks.
     places: i64,
 }
 
 impl Within {
-    /// Sums by function or module, of samples with the index of each one that they are within.
+    /// Sums samples by function, module or library. Each sample lists all that it is within, with indexes in the stack.
     fn of<K: Ord>(samples: impl IntoIterator<Item = (Vec<(K, usize)>, i64)>) -> BTreeMap<K, Within> {
         let mut all: BTreeMap<K, Within> = BTreeMap::new();
         for (places, looks) in samples {
@@ -487,7 +487,7 @@ fn most<K>(within: &BTreeMap<K, Within>) -> i64 {
     within.values().map(|within| within.looks).max().unwrap_or_default()
 }
 
-/// The innermost one that has nearly as many samples as the one with most, and no fewer than a minimum.
+/// Returns the innermost one that has nearly as many samples as the one with most, and at least `min`.
 fn innermost<K: Copy>(within: &BTreeMap<K, Within>, most: i64, min: i64) -> Option<(K, Within)> {
     let is_one = |of: &Within| of.looks as f64 >= AS_MUCH * most as f64 && of.looks >= min;
     let candidates = within.iter().filter(|(_, of)| is_one(of));
@@ -496,8 +496,8 @@ fn innermost<K: Copy>(within: &BTreeMap<K, Within>, most: i64, min: i64) -> Opti
     innermost.map(|(what, of)| (*what, *of))
 }
 
-/// The innermost function within which most samples are. Without one, or if nothing of the program has called it and it shows only what the
-/// processes are, the innermost module.
+/// Returns the innermost function that most samples are within. Returns the innermost module instead if there is no such function, or if it
+/// is the outermost function and so only shows the kind of the processes.
 fn hottest(samples: &[Sample<'_>], all: i64) -> Option<What> {
     let min = (MOST * all as f64).floor() as i64 + 1;
     let functions = Within::of(samples.iter().map(|sample| {
@@ -531,12 +531,12 @@ fn hottest(samples: &[Sample<'_>], all: i64) -> Option<What> {
     }
 }
 
-/// The module of `module:function/arity`.
+/// Returns the module of `module:function/arity`.
 pub(crate) fn module_of(function: &str) -> &str {
     function.split_once(':').map_or(function, |(module, _)| module)
 }
 
-/// The functions of a module that samples are innermost in; the modules that processes of a kind are in, each once.
+/// Counts the functions of a module, the modules of a kind of processes, or the callers of a library.
 fn foremost(own: &[&Sample<'_>], what: &What) -> Vec<(String, i64)> {
     let names = own.iter().flat_map(|sample| {
         let names: BTreeSet<&str> = match what {
@@ -548,7 +548,7 @@ fn foremost(own: &[&Sample<'_>], what: &What) -> Vec<(String, i64)> {
                 .into_iter()
                 .collect(),
             What::Kind(_) => sample.functions.iter().map(|one| module_of(one)).collect(),
-            // The program's function that has called it, even if it waits in it.
+            // The program's function that called it, even if the process waits within the library.
             What::Library(_) => {
                 stack::without_traps(sample.stack).find(|one| is_own(one)).into_iter().collect()
             }
@@ -560,7 +560,7 @@ fn foremost(own: &[&Sample<'_>], what: &What) -> Vec<(String, i64)> {
 }
 
 impl Part {
-    /// The known function or library that most of the samples are in, at least a third.
+    /// Returns the known function or library with most of the samples, if it has at least a third of them.
     fn of(period: &Period, own: &[&Sample<'_>], what: &What, count: i64) -> Option<Part> {
         let libraries = |sample: &Sample<'_>| match what {
             What::Library(_) => Vec::new(),
@@ -580,12 +580,12 @@ impl Part {
             instead: vec![library.instead()],
         });
         let parts = [Part::of_logging(own, |sample| libraries(sample)), of_function, of_library];
-        // The first of equal ones.
+        // The first one, if several have as many samples.
         let part = parts.into_iter().flatten().rev().max_by_key(|part| part.samples)?;
         (part.samples >= MIN_PART && part.samples as f64 >= PART * count as f64).then_some(part)
     }
 
-    /// Logging, with the formatting of terms by those that log.
+    /// Returns logging, together with the formatting of terms by the functions that log.
     fn of_logging(
         own: &[&Sample<'_>],
         libraries: impl Fn(&Sample<'_>) -> Vec<&'static Library>,
@@ -622,7 +622,7 @@ impl Part {
     }
 }
 
-/// The most frequent caller above the functions, and the most frequent one above that.
+/// Returns the most frequent caller of the named code, and the most frequent caller of that one.
 fn callers(own: &[&Sample<'_>], what: &What, count: i64) -> Vec<String> {
     let mut path: Vec<String> = Vec::new();
     while path.len() < CALLERS {
@@ -649,7 +649,8 @@ fn callers(own: &[&Sample<'_>], what: &What, count: i64) -> Vec<String> {
     path
 }
 
-/// The processes that do most of the work of a kind that does not show what they are; otherwise what they run. `None` if neither is known.
+/// Describes the processes of a kind whose initial call is uninformative: by the labels of those that do most of the work; otherwise by the
+/// module that they run. `None` if neither is known.
 pub(crate) fn unnamed(period: &Period, kind: &str, hot: &HotCode) -> Option<Unnamed> {
     let of_kind = |process: &&ProcessUse| {
         process
@@ -675,20 +676,20 @@ pub(crate) fn unnamed(period: &Period, kind: &str, hot: &HotCode) -> Option<Unna
     is_much.then(|| Unnamed { words: format!("processes that run {module}"), subject: None })
 }
 
-/// What processes are whose initial call does not show it.
+/// Description of processes whose initial call is uninformative.
 pub(crate) struct Unnamed {
     pub words: String,
     pub subject: Option<Subject>,
 }
 
-/// The most frequent process in random samples of garbage collection: a registered name, or its initial call. `None` if there were too few
-/// samples, `Some(None)` if no process has most of them.
+/// Returns the kind of processes with most of the random samples of garbage collection: a registered name or an initial call. `None` if
+/// there are too few samples, `Some(None)` if no kind has most of them.
 pub(crate) fn collected_kind(period: &Period) -> Option<Option<&str>> {
     let collected = period.work_samples.iter().filter(|sample| sample.collects);
     let kinds = largest_first(collected.map(|sample| (sample.kind.as_deref(), sample.looks)));
     let all = kinds.iter().fold(0, |sum: i64, (_, looks)| sum.saturating_add(*looks));
     if all < MIN_COLLECTED {
-        // Hardly any was sampled; but a process that takes nearly all CPU time makes most of the garbage.
+        // GC was hardly sampled, but a process that takes nearly all CPU time makes most of the garbage.
         let hot = HotCode::of(period).ok().flatten().filter(HotCode::allocates)?;
         let (kind, looks) = hot.kinds.first()?;
         let mut known = period.work_samples.iter().filter_map(|sample| sample.kind.as_deref());

@@ -1,27 +1,27 @@
-//! Processes of one kind that wait in one place: they share fault and remedy.
+//! Kinds of processes: what they are, and where they wait. Processes of one kind have the same fault and the same remedy.
 
 use beamtune_model::rows::CHILD_OF;
 use beamtune_model::{ProcessUse, Signal};
 
 use crate::signals::stack;
 
-/// From this share of the samples on in which a process ran or was runnable, its waiting place means nothing (judgement).
+/// If a process ran or was runnable in this share of its samples, the place where it waits is meaningless (judgement).
 const AT_WORK: f64 = 0.5;
 
-/// The name of all places in which a process waits for a port to take what it sends.
+/// Common name of all functions in which a process waits for a port to accept its data.
 const SEND: &str = "a send";
 
-/// What a process is, and where it waits.
+/// The kind of a process, and where it waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Kind {
-    /// What it was started with, or what registered names of such processes have in common: `shop_worker_*`.
+    /// Its initial call, or its registered name with the numbers replaced: `shop_worker_*`.
     pub name: String,
     /// `prim_inet:recv0/3, called by shop:ask/1`; `None` if it mostly runs.
     pub place: Option<String>,
 }
 
 impl Kind {
-    /// `None` if only the pid of the process is known.
+    /// Returns the kind of a process; `None` if only its pid is known.
     pub(crate) fn of(process: &ProcessUse) -> Option<Kind> {
         let row = process.row.as_ref()?;
         let name = match (&row.name, &row.initial_call, &row.label) {
@@ -33,7 +33,7 @@ impl Kind {
         Some(Kind { name, place: place(process) })
     }
 
-    /// As a signal; `None` for processes that mostly run.
+    /// Returns the signal for this kind; `None` for processes that mostly run.
     pub(crate) fn signal(&self) -> Option<Signal> {
         let place = self.place.clone()?;
         Some(Signal::StandsAt { kind: self.name.clone(), place })
@@ -48,12 +48,12 @@ fn place(process: &ProcessUse) -> Option<String> {
     Some(stack::with_caller(if stack::is_send(at) { SEND } else { at }, stack))
 }
 
-/// Whether it is a place in which a process waits for a port to take what it sends.
+/// Whether a process at this place waits for a port to accept its data.
 pub(crate) fn is_send(place: &str) -> bool {
     place.starts_with(SEND)
 }
 
-/// Processes of a kind, in words: their initial call, or a name.
+/// Formats processes of a kind, given by initial call or name.
 pub(crate) fn in_words(kind: &str) -> String {
     match kind.strip_prefix(CHILD_OF) {
         Some(maker) => format!("the children of {maker}"),
@@ -67,7 +67,7 @@ pub(crate) fn says_nothing(kind: &str) -> bool {
     kind.strip_prefix(CHILD_OF).is_some_and(stack::is_supervisor)
 }
 
-/// A name without its numbers: `shop_worker_*` of `shop_worker_12`.
+/// Replaces the numbers in a name: `shop_worker_*` for `shop_worker_12`.
 fn family(name: &str) -> String {
     let mut family = String::with_capacity(name.len());
     for character in name.chars() {
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_follow_from_names_without_numbers_or_initial_calls_and_from_where_they_wait() {
+    fn a_kind_is_a_name_without_numbers_or_an_initial_call_with_the_place_of_waiting() {
         let check =
             |(name, call, label): (&str, &str, &str), stack: &str, stood: &str, expect: (&str, &str)| {
                 let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
@@ -124,7 +124,7 @@ mod tests {
         let recv = "prim_inet:recv0/3 shop:ask/1";
         let by_name = ("shop_worker_12", "shop:init/1", "");
         check(by_name, recv, "", ("shop_worker_*", "prim_inet:recv0/3, called by shop:ask/1"));
-        // Sends are one place, whatever function of OTP they are in. The last sample is one of many.
+        // All sends count as one place, whichever OTP function the process is in. Several samples outweigh the last inspection.
         let by_call = ("", "shop:init/1", "conn 7");
         check(by_call, "prim_inet:send/4 shop:tell/1", "", ("shop:init/1", "a send, called by shop:tell/1"));
         check(

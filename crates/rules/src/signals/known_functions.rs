@@ -7,14 +7,14 @@ use serde::Deserialize;
 
 use crate::signals::{data, stack};
 
-/// The replacement for a function of OTP or Elixir that is often at the top of the call stack.
+/// Returns the replacement for a function of OTP or Elixir that is known to be expensive.
 pub(crate) fn instead(function: &str) -> Option<&'static str> {
     let is_known =
         |known: &&KnownFunction| known.beside.is_empty() && known.calling.is_empty() && known.is(function);
     FUNCTIONS.function.iter().find(is_known).map(|known| known.instead.as_str())
 }
 
-/// `data/functions.toml`.
+/// Content of `data/functions.toml`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Functions {
@@ -27,17 +27,17 @@ pub(crate) struct Functions {
 #[serde(deny_unknown_fields)]
 pub(crate) struct KnownFunction {
     begins: Vec<String>,
-    /// It must have called one of these.
+    /// The function is meant only if it has called one of these.
     #[serde(default)]
     calling: Vec<String>,
-    /// One of these is on the stack of any process.
+    /// The function is meant only if one of these is on the stack of some process.
     #[serde(default)]
     beside: Vec<String>,
-    /// What is expensive there, in words.
+    /// What is expensive about it.
     pub what: String,
     pub instead: String,
     pub source: String,
-    /// It sends messages to the log.
+    /// Whether it logs messages.
     #[serde(default)]
     pub is_logging: bool,
 }
@@ -47,12 +47,12 @@ impl KnownFunction {
         stack::begins(function, &self.begins)
     }
 
-    /// Whether it has called what it must have called.
+    /// Whether it has called one of the functions in `calling`, if there are any.
     pub(crate) fn calls(&self, called: &[&str]) -> bool {
         self.calling.is_empty() || called.iter().any(|function| stack::begins(function, &self.calling))
     }
 
-    /// Whether a function that it requires runs on the node.
+    /// Whether one of the functions in `beside`, if there are any, was sampled on the node.
     pub(crate) fn fits(&self, period: &Period) -> bool {
         let mut stacks = period.work_samples.iter().flat_map(|one| &one.stack);
         self.beside.is_empty() || stacks.any(|function| stack::begins(function, &self.beside))
@@ -66,12 +66,12 @@ pub(crate) struct Library {
     modules: Vec<String>,
     pub name: String,
     pub instead: String,
-    /// It turns terms into text, as for the log.
+    /// Whether it formats terms as text, as for the log.
     #[serde(default)]
     pub formats: bool,
 }
 
-/// For tests.
+/// All known functions, for tests.
 #[cfg(test)]
 pub(crate) fn known_functions() -> &'static [KnownFunction] {
     &FUNCTIONS.function
@@ -95,7 +95,7 @@ pub(crate) struct Instead {
     pub change: &'static str,
     /// Where it is documented.
     pub source: Option<&'static str>,
-    /// It depends on the level of the log.
+    /// Whether it concerns logging, so that its use depends on the log level.
     pub is_logging: bool,
 }
 
@@ -120,7 +120,7 @@ pub(crate) fn library_of(function: &str) -> Option<&'static Library> {
     FUNCTIONS.library.iter().find(|library| library.is_of(function))
 }
 
-/// The libraries of these functions, each once.
+/// Returns the libraries of these functions, each once.
 pub(crate) fn libraries_of<'a>(functions: impl Iterator<Item = &'a str>) -> Vec<&'static Library> {
     let mut libraries: Vec<&'static Library> = Vec::new();
     for library in functions.filter_map(library_of) {
@@ -131,7 +131,7 @@ pub(crate) fn libraries_of<'a>(functions: impl Iterator<Item = &'a str>) -> Vec<
     libraries
 }
 
-/// The library or known function that a function belongs to.
+/// Returns the name of the library or known function that a function belongs to.
 pub(crate) fn known_name(function: &str) -> Option<&'static str> {
     let known = || FUNCTIONS.function.iter().find(|known| known.is(function));
     library_of(function).map(|library| library.name.as_str()).or_else(|| Some(known()?.what.as_str()))

@@ -1,7 +1,7 @@
-//! Processes of OTP, of Elixir's libraries and of common servers that many send to without knowing: what they are, and how to avoid them.
+//! Processes of OTP, Elixir's libraries and common servers that programs use without naming them: what they do, and how to avoid them.
 //!
-//! A user who finds `code_server` at the top of a list has not written it, and cannot split it; beamtune knows what to call instead. Some
-//! have no name, or one that the program gives them: these are known by their initial call.
+//! Users who find `code_server` at the top of a list did not write it and cannot split it. So beamtune says what to call instead. Processes
+//! without a fixed name are recognized by their initial call.
 
 use beamtune_model::rows::CHILD_OF;
 use beamtune_model::{Evidence, Period, ProcessUse};
@@ -27,7 +27,7 @@ struct Known {
     by: By,
     /// Its task, and its clients.
     what: &'static str,
-    /// The remedy's entry.
+    /// The entry of the remedy in `flags`.
     entry: &'static str,
     /// What to do.
     change: &'static str,
@@ -74,7 +74,7 @@ const KNOWN: &[Known] = &[
     Known {
         by: By::Name("code_server"),
         what: "finds and loads modules; who calls a function that is not loaded, or does not exist, asks it each time",
-        // No flag: without a boot script that names all modules (RabbitMQ, erl -pa …) an embedded node does not even start.
+        // No flag is advised: without a boot script that names all modules (RabbitMQ, erl -pa …), an embedded node does not even start.
         entry: "code.load_at_start",
         change: "load what is needed at start (code:ensure_modules_loaded/1, or a release's boot script with -mode embedded), and look for \
                  calls of modules that do not exist",
@@ -316,7 +316,7 @@ const KNOWN: &[Known] = &[
     },
 ];
 
-/// Explains a process that is not the program's own, with what to do instead; adds nothing for the program's own processes.
+/// Adds what a process is, and what to do instead. Adds nothing for the program's own processes.
 pub(crate) fn explain(draft: Draft, period: &Period, process: &ProcessUse) -> Draft {
     let Some(known) = of_process(process) else { return draft };
     draft.because(Evidence::text("what it is", known.what)).fix(remedy::of(
@@ -345,7 +345,7 @@ pub(crate) fn is_of_otp(process: &ProcessUse) -> bool {
 fn of_process(process: &ProcessUse) -> Option<&'static Known> {
     let Some(row) = process.row.as_ref() else { return of(process.name_as_owner.as_deref(), None) };
     of(row.name.as_deref(), row.initial_call.as_deref()).or_else(|| {
-        // Before OTP 26.2 the initial call of a behaviour's process is not read if its heap is large, as in processes that are behind.
+        // Before OTP 26.2, the initial call of a behaviour's process is not read if its heap is large, as in processes that are behind.
         let is_untold = row
             .initial_call
             .as_deref()
@@ -356,7 +356,7 @@ fn of_process(process: &ProcessUse) -> Option<&'static Known> {
     })
 }
 
-/// By the name before the initial call: a supervisor may be better known.
+/// Looks up the name first, then the initial call: a supervisor may be better known by its name.
 fn of(name: Option<&str>, initial_call: Option<&str>) -> Option<&'static Known> {
     let by_name = name.and_then(|name| KNOWN.iter().find(|known| known.by.is_name(name)));
     by_name.or_else(|| initial_call.and_then(|call| KNOWN.iter().find(|known| known.by.is_start(call))))
@@ -372,7 +372,7 @@ impl By {
         }
     }
 
-    /// Whether a function is a callback of the behaviour's module.
+    /// Whether a function is a `handle_…` callback in the module of the initial call.
     fn is_callback(self, function: &str) -> bool {
         self.is_start(function) && function.rsplit(':').next().is_some_and(|name| name.starts_with("handle_"))
     }
@@ -387,7 +387,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processes_are_known_by_their_names() {
+    fn processes_are_recognized_by_their_names() {
         let check = |name: &str, expect: Option<By>| {
             assert_eq!(of(Some(name), None).map(|known| known.by), expect, "{name}");
         };
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_without_a_fixed_name_are_known_by_their_initial_call() {
+    fn processes_without_a_fixed_name_are_recognized_by_their_initial_call() {
         let check = |name: Option<&str>, call: &str, expect: Option<By>| {
             assert_eq!(of(name, Some(call)).map(|known| known.by), expect, "{call}");
         };
@@ -435,7 +435,7 @@ mod tests {
     #[test]
     fn advice_for_rex_and_for_the_code_server_can_be_followed() {
         let told = |name: &str| of(Some(name), None).expect("known");
-        // Since 23 rpc:call does not use rex.
+        // Since OTP 23, rpc:call does not use rex.
         assert!(told("rex").what.contains("multicall of 23 and later go past it"), "{}", told("rex").what);
         assert!(told("rex").change.starts_with("rpc:call or erpc in place of rpc:block_call"));
         // A node whose boot script does not name its modules does not start with the flag alone.
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn each_has_an_entry_that_exists() {
+    fn the_entry_of_each_known_process_exists() {
         for known in KNOWN {
             assert!(beamtune_flags::entry(known.entry).is_some(), "{}", known.entry);
         }

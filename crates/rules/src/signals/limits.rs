@@ -30,23 +30,25 @@ const MIN_GROWTH_SHARE: f64 = 0.01;
 /// At least this share of the steps must go up: a few large steps (loaded code, users who arrive at once) are not a trend.
 const MIN_STEPS_UP_SHARE: f64 = 0.5;
 
-/// Growth is extrapolated to this multiple of the period at most: ten seconds say something about an hour, not about days.
+/// Growth is extrapolated to at most this multiple of the period: ten seconds say something about an hour, not about days.
 const REACH: f64 = 360.0;
 
-/// In a shorter period a peak that builds up looks like a leak, in seconds.
+/// In a period shorter than this, in seconds, a peak that builds up looks like a leak.
 pub const SHORT_SECONDS: f64 = 300.0;
-/// Memory growth is extrapolated to this multiple of the period at most: a minute says something about a day, ten seconds do not (judgement).
+/// Memory growth is extrapolated to at most this multiple of the period: a minute says something about a day, ten seconds do not
+/// (judgement).
 pub const MEMORY_REACH: f64 = 1_440.0;
 /// Growth has ended if its second half is less than this share of its first half.
 const MIN_SECOND_HALF_SHARE: f64 = 0.4;
 
-/// The time left is measured if this share of the limit is used …
+/// The confidence of the time left is `Measured` if this share of the limit is used …
 const HALF_USED: f64 = 0.5;
-/// … or if it is at most this multiple of the period. Otherwise it is inferred: users who return after a fail-over grow in number as fast as a
-/// leak, and stop (judgement).
+/// … or if the time left is at most this multiple of the period. Otherwise it is `Inferred` (judgement): users who return after a failover
+/// increase as fast as a leak, and then stop.
 const NEAR_END_PERIODS: f64 = 10.0;
 
-/// The confidence that growth observed for this long continues until its end. It is extrapolated to `reach` times the period at most.
+/// Returns the confidence that growth, observed for this long, continues until the limit is reached. Growth is extrapolated to at most
+/// `reach` times the period.
 pub fn confidence_of_end(
     left_seconds: f64,
     observed_seconds: f64,
@@ -62,7 +64,8 @@ pub fn confidence_of_end(
     }
 }
 
-/// From this share on the limit is reached now and then (judgement: of 300 descriptors six are free at a sample).
+/// At or above this used share, the limit is reached now and then (judgement). If samples show six of 300 descriptors free, the limit is
+/// reached in between.
 const EXHAUSTED_SHARE: f64 = 0.98;
 
 /// A count with its limit.
@@ -80,7 +83,7 @@ pub struct Filling {
 }
 
 impl Filling {
-    /// Reads it from a period.
+    /// Computes the usage of a limit from a period.
     pub fn of(period: &Period, count: &Metric, limit: f64) -> Result<Filling, Missing> {
         let stat = period.stat(count, "")?;
         let now = stat.last.value as f64;
@@ -93,7 +96,7 @@ impl Filling {
         self.now / self.limit
     }
 
-    /// Whether the next one may be refused: each that ends at the limit leaves room for one.
+    /// Whether new entries may already be refused: at the limit, each one that ends makes room for only one.
     pub fn is_exhausted(&self) -> bool {
         self.share() >= EXHAUSTED_SHARE
     }
@@ -103,30 +106,30 @@ impl Filling {
         self.growth.is_none() || self.full.severity(self.share()).is_some()
     }
 
-    /// Seconds until the limit, if it grows.
+    /// Returns the seconds until the limit is reached, if the count grows.
     pub fn left_seconds(&self) -> Option<f64> {
         self.growth.map(|trend| (self.limit - self.now).max(0.0) / trend.slope)
     }
 
-    /// The same, if the limit is not reached yet and near enough to matter.
+    /// Returns the seconds until the limit is reached, if it is not reached yet and near enough to matter.
     pub fn near_end_seconds(&self) -> Option<f64> {
         self.left_seconds().filter(|left| *left < FAR_SECONDS && self.now < self.limit)
     }
 
-    /// The severity of the used share; `None` if neither the share nor the time left matters.
+    /// Returns the severity of the used share; `None` if neither the share nor the time left matters.
     pub fn severity(&self) -> Option<f64> {
         let ends = self.left_seconds().is_some_and(|left| left < FAR_SECONDS);
         self.full.severity(self.share()).or(ends.then_some(0.0))
     }
 
-    /// Orders two limits: by level, then by used share.
+    /// Returns the key by which limits are ordered: the level, then the used share.
     pub fn urgency(&self) -> Option<(Level, f64)> {
         let severity = self.severity()?;
         let confidence = self.confidence(severity);
         Some((Level::of(severity, self.left_seconds(), confidence), self.share()))
     }
 
-    /// The used share was counted; only the time left can be uncertain.
+    /// Returns the confidence of the time left. The used share itself was counted, so it is certain.
     fn confidence(&self, severity: f64) -> Confidence {
         let left = self.left_seconds().filter(|_| severity < WARNING);
         left.map_or(Confidence::Measured, |left| {
@@ -134,7 +137,7 @@ impl Filling {
         })
     }
 
-    /// `912 of 2,048 ports, +7.1/s [6.8, 7.4]`.
+    /// Formats the usage: `912 of 2,048 ports, +7.1/s [6.8, 7.4]`.
     pub fn sentence(&self, what: &str) -> String {
         let used = format!("{} of {} {what}", text::number(self.now), text::number(self.limit));
         match &self.growth {
@@ -143,7 +146,8 @@ impl Filling {
         }
     }
 
-    /// `Port limit reached in 3 min (912 of 2,048)`; `Ports at 82 % of the limit` if the count does not grow, or the end is far.
+    /// Formats the title: `Port limit reached in 3 min (912 of 2,048)`, or `Ports at 82 % of the limit` if the count does not grow or the
+    /// end is far.
     pub fn title(&self, severity: f64, what: &str) -> String {
         let mut letters = what.chars();
         let first: String = letters.next().into_iter().flat_map(char::to_uppercase).collect();
@@ -161,7 +165,7 @@ impl Filling {
         }
     }
 
-    /// What a title says if the time left is not measured: ` likely`, ` possibly`.
+    /// Returns the adverb for a title if the time left is not measured: ` likely`, ` possibly`.
     fn certainty(&self, severity: f64) -> &'static str {
         match self.confidence(severity) {
             Confidence::Measured => "",
@@ -170,7 +174,8 @@ impl Filling {
         }
     }
 
-    /// What happens at the limit, and for how long a restart helps, if the end is near: `then spawn fails; a restart buys at most 5 min`.
+    /// Formats what happens at the limit, and for how long a restart helps, if the end is near: `then spawn fails; a restart buys at most 5
+    /// min`.
     pub fn consequence(&self, then: &str) -> String {
         match self.near_end_seconds().zip(self.growth).filter(|(left, _)| *left < SOON_SECONDS) {
             Some((_, trend)) => {
@@ -181,12 +186,12 @@ impl Filling {
         }
     }
 
-    /// A finding with the numbers that all limits have.
+    /// Drafts a finding with the numbers that all limits have in common.
     pub fn draft(&self, severity: f64, what: &str) -> Draft {
         self.draft_of(severity, self.title(severity, what), what)
     }
 
-    /// The same with another title.
+    /// Drafts the same finding with another title.
     pub fn draft_of(&self, severity: f64, title: String, what: &str) -> Draft {
         Draft::new(severity, title)
             .detail(self.sentence(what))
@@ -206,18 +211,18 @@ impl Filling {
     }
 }
 
-/// The singular of a plural: `process`, `port`.
+/// Returns the singular of a plural: `process`, `port`.
 fn one_of(plural: &str) -> &str {
     plural.strip_suffix("sses").map_or_else(|| plural.trim_end_matches('s'), |_| &plural[..plural.len() - 2])
 }
 
-/// The time until `left` is used up by a gauge that grows steadily; `None` if that is beyond what the period can show.
+/// Returns the time until a steadily growing gauge has used up `left`; `None` if that is further away than the period can show.
 pub fn time_left(period: &Period, stat: &SeriesStat, left: f64) -> Option<Cost> {
     let seconds = growth(&view::trend_points(&stat.trace), left).map(|trend| left / trend.slope)?;
     (seconds <= REACH * period.seconds()).then_some(Cost::EndSeconds(seconds))
 }
 
-/// Steady, significant growth that matters, compared with the value or with what is `left` until a limit.
+/// Returns the trend of the points if it is steady, significant and relevant, compared with the value or with what is `left` until a limit.
 pub fn growth(points: &[(f64, f64)], left: f64) -> Option<Trend> {
     let (first, last) = (points.first()?, points.last()?);
     let trend = trend(points)?;
@@ -228,10 +233,12 @@ pub fn growth(points: &[(f64, f64)], left: f64) -> Option<Trend> {
     (trend.p < 0.01 && trend.low > 0.0 && matters && steady).then_some(trend)
 }
 
-/// If new processes or tables are about as large as the others, their memory grows by them (judgement: the mean over many kinds is rough).
+/// Ratios of the memory growth per new process or table to the mean size. Within this range, the new ones explain the growth (judgement:
+/// the mean over many kinds is rough).
 const ABOUT_AS_LARGE: std::ops::RangeInclusive<f64> = 0.25..=4.0;
 
-/// Whether a kind of memory (`processes`, `ets`) grows as it would with new ones of average size, of which there are `count` now.
+/// Whether a kind of memory (`processes`, `ets`) grows as much as new processes or tables of mean size would make it grow. There are
+/// `count` of them now.
 pub fn grows_by_new_ones(period: &Period, kind: &str, count: f64, new_per_s: f64) -> bool {
     let Some(stat) = period.find(Group::Memory, "", kind) else { return false };
     let mean = stat.last.value as f64 / count.max(1.0);
@@ -239,12 +246,13 @@ pub fn grows_by_new_ones(period: &Period, kind: &str, count: f64, new_per_s: f64
         .is_some_and(|trend| ABOUT_AS_LARGE.contains(&(trend.slope / new_per_s / mean)))
 }
 
-/// Whether the second half grows about as much as the first. A node that has just got work takes what that needs, and then no more.
+/// Whether the second half of the period grows about as much as the first. A node that just got work grows until it has what the work
+/// needs, and then stops.
 pub fn goes_on(points: &[(f64, f64)], middle: f64) -> bool {
     let half = points.partition_point(|(t, _)| *t < middle);
     let rise = |from: usize, to: usize| {
         let (first, last) = (points.get(from)?, points.get(to)?);
-        // Too few points have no slope; of many points the first and last say little.
+        // A few points have no trend, so their difference is used. Of many points, the first and the last alone say little.
         let slope = points.get(from..=to).and_then(trend).map(|trend| trend.slope * (last.0 - first.0));
         Some(slope.unwrap_or(last.1 - first.1))
     };
@@ -252,8 +260,8 @@ pub fn goes_on(points: &[(f64, f64)], middle: f64) -> bool {
     rises.is_none_or(|(before, after)| after >= MIN_SECOND_HALF_SHARE * before)
 }
 
-/// The expected growth from now on, in bytes per second. In a long recording it is at most that of the last third: a load that began within the
-/// recording may soon have what it needs.
+/// Returns the expected growth from now on, in bytes per second. In a long recording, it is at most the growth of the last third. A load
+/// that began within the recording may soon have what it needs.
 pub fn pace(points: &[(f64, f64)], slope: f64) -> f64 {
     let (Some(first), Some(last)) = (points.first(), points.last()) else { return slope };
     let length = last.0 - first.0;
@@ -264,21 +272,22 @@ pub fn pace(points: &[(f64, f64)], slope: f64) -> f64 {
     points.get(late..).and_then(trend).map_or(slope, |late| late.slope.min(slope))
 }
 
-/// The kind of new processes, of tables or of ports that is most frequent, and what creates it.
+/// The most frequent kind of new processes, tables or ports, and what creates it.
 #[derive(Debug, Clone)]
 pub struct Maker {
-    /// The initial call, the name or the driver.
+    /// Initial call, table name or port driver.
     pub kind: String,
     /// What creates most of them, if known.
     pub by: Option<String>,
-    /// The same as evidence.
+    /// Kind and creator as evidence.
     pub evidence: Evidence,
 }
 
-/// Fewer processes of a kind that were sampled again say little of all others (judgement).
+/// With fewer processes of a kind sampled again, nothing is estimated for the others (judgement).
 pub const MIN_SAMPLED_AGAIN: i64 = 5;
 
-/// How many new ones of a kind are still alive seconds later, if that was sampled: a kind that ends is not what grows.
+/// Estimates how many of `count` new ones of a kind are still alive seconds later, if some were sampled again. A kind that ends is not what
+/// grows.
 fn staying(period: &Period, what: &str, kind: &str, count: i64) -> i64 {
     let sampled = period.stands.newcomers.iter().filter(|_| what == "process");
     match sampled.filter(|new| new.looked_at >= MIN_SAMPLED_AGAIN).find(|new| new.kind == kind) {
@@ -289,8 +298,8 @@ fn staying(period: &Period, what: &str, kind: &str, count: i64) -> i64 {
     }
 }
 
-/// The kind of processes, tables or ports (`process`, `ets`, `port`) of which most new ones stay, and what created most of those whose creator
-/// is known.
+/// Returns the kind of processes, tables or ports (`process`, `ets`, `port`) with the most new ones that stay. Its creator is the most
+/// frequent one among those known.
 pub fn maker(period: &Period, what: &str) -> Option<Maker> {
     let rows: Vec<&SpawnRow> = period.spawns.iter().filter(|row| row.what == what).collect();
     let mut kinds = HashMap::<&str, i64>::new();
@@ -343,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_counts_only_when_it_is_steady_and_matters() {
+    fn growth_is_reported_only_if_it_is_steady_and_relevant() {
         let far = f64::INFINITY;
         assert!(growth(&line(10, 1_000.0, 100.0), far).is_some());
         assert!(growth(&line(10, 1_000_000.0, 10.0), far).is_none(), "0.01 % in ten seconds may be chance");
@@ -352,7 +361,7 @@ mod tests {
         let saw: Vec<_> = (0..=10).map(|s| (f64::from(s), f64::from(s % 2) * 500.0 + 500.0)).collect();
         assert!(growth(&saw, far).is_none());
         let step: Vec<_> = (0..=10).map(|s| (f64::from(s), if s < 5 { 100.0 } else { 900.0 })).collect();
-        assert!(growth(&step, far).is_none(), "one step, as when code loads");
+        assert!(growth(&step, far).is_none(), "a single step, as when code is loaded");
     }
 
     #[test]
@@ -419,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_fills_is_judged_by_the_time_left() {
+    fn a_growing_table_is_judged_by_the_time_left() {
         let grows = |slope| growth(&line(10, 10_000.0, slope), 200_000.0);
         let level = |filling: Filling| {
             let severity = filling.severity()?;
@@ -432,8 +441,8 @@ mod tests {
             Some(Level::Critical),
             "four minutes, after one minute"
         );
-        // Returning users grow in number too: ten seconds prove less, unless half is used or the end is as near. What is likely to end within
-        // the hour is critical all the same.
+        // Returning users increase, too: ten seconds prove less, unless half is used or the end is similarly near. A likely end within an
+        // hour is critical all the same.
         assert_eq!(filling(20_000.0, grows(1_000.0), 10.0).confidence(0.0), Confidence::Inferred);
         assert_eq!(level(filling(20_000.0, grows(1_000.0), 10.0)), Some(Level::Critical));
         assert_eq!(filling(140_000.0, grows(1_000.0), 10.0).confidence(0.0), Confidence::Measured);

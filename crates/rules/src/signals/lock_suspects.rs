@@ -1,5 +1,5 @@
-//! Lock contention as rules and the CPU account need it: how much waiting matters, and which tables and processes are candidates if locks
-//! were not counted.
+//! Lock contention for rules and the CPU account: how much wait time matters, and which tables and processes are suspects if locks were not
+//! counted.
 
 use std::collections::HashMap;
 
@@ -19,34 +19,34 @@ pub(crate) const WAITED: Threshold = Threshold::new(
     "waiting for a lock, share of all schedulers' time",
     Scale {
         notice: look::LITTLE,
-        // From this share on `beamtune locks` reports lock contention.
+        // At or above this share, `beamtune locks` reports lock contention.
         warning: look::MUCH,
         critical: 0.75,
         source: "measured on OTP 25, 2 schedulers and one table that 32 processes write: 0.87–0.98 by default, 0.10–0.13 with write_concurrency auto",
     },
 );
 
-/// Wait time for one table, as a share of the duration, that operators investigate whatever the number of schedulers (practice: one of 11.8
-/// % was sharded, which left 0.17 %).
+/// Minimum wait time for one table, as a share of the duration, that operators investigate whatever the number of schedulers. In practice,
+/// a table with 11.8 % was sharded, which left 0.17 %.
 const OF_TABLE: f64 = 0.10;
 
-/// The severity of such a wait if it is little of all schedulers' time.
+/// Severity of such a wait if it is a small share of the time of all schedulers.
 const LOOKED_INTO: f64 = 10.0;
 
-/// The number of candidate tables that are named.
+/// Maximum number of candidate tables that are named.
 const MOST_CANDIDATES: usize = 5;
 
-/// A shorter queue does not show that many send at once (judgement).
+/// A shorter queue does not show that many processes send at the same time (judgement).
 const MANY_MESSAGES: i64 = 100;
 
-/// The lock with the longest wait, if locks were counted and it is enough for a finding.
+/// Returns the name of the lock with the longest wait, if locks were counted and the wait is long enough for a finding.
 pub(crate) fn most_waited(period: &Period) -> Option<String> {
     let first = contention::things(period, &contention::contenders(period)).into_iter().next()?;
     Schedulers::of(period).severity_of(&first)?;
     Some(first.name)
 }
 
-/// The schedulers whose time is lost.
+/// The schedulers that lose time to lock waits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Schedulers {
     /// Normal schedulers online; `None` if unknown.
@@ -68,14 +68,14 @@ impl Schedulers {
         self.waited.severity(self.part(share))
     }
 
-    /// For one lock: a table is worth a notice even if the wait is little of many schedulers' time.
+    /// Returns the severity for one lock. A table is worth a notice even if its wait is a small share of the time of many schedulers.
     pub(crate) fn severity_of(self, thing: &Thing) -> Option<f64> {
         let share = thing.share?;
         let is_looked_into = thing.class.starts_with("db_") && thing.id.is_some() && share >= OF_TABLE;
         self.severity(share).or(is_looked_into.then_some(LOOKED_INTO))
     }
 
-    /// What the severity refers to; or that it is uncertain.
+    /// Adds what the severity refers to, or that it is uncertain.
     pub(crate) fn told(self, draft: Draft, share: f64) -> Draft {
         let of_all = self.online.map(|count| {
             Evidence::number(format!("of the time of {count:.0} schedulers"), self.part(share), Unit::Ratio)
@@ -88,12 +88,12 @@ impl Schedulers {
     }
 }
 
-/// True for the name of a table of metrics.
+/// True for the name of a metrics table.
 pub(crate) fn is_of_metrics(table: &str) -> bool {
     NAMES.metrics_tables.iter().any(|name| table.starts_with(name))
 }
 
-/// What to do about a table of metrics that all processes write.
+/// Returns the remedy for a metrics table that all processes write.
 pub(crate) fn metrics_by_scheduler(period: &Period) -> Option<Remedy> {
     remedy::of(
         period,
@@ -105,7 +105,7 @@ pub(crate) fn metrics_by_scheduler(period: &Period) -> Option<Remedy> {
     )
 }
 
-/// The candidate process if many send to one: the one with the longest queue.
+/// Returns the process with the longest queue, a suspect if many processes send to it.
 pub(crate) fn receiver(period: &Period) -> Option<Evidence> {
     let process = period.processes.iter().max_by_key(|process| process.queue_max)?;
     (process.queue_max >= MANY_MESSAGES).then(|| {
@@ -114,7 +114,7 @@ pub(crate) fn receiver(period: &Period) -> Option<Evidence> {
     })
 }
 
-/// Candidate tables, the largest first: public ones with one lock. Several may have one name.
+/// Returns the candidate tables, largest first: public ones with one lock. Several may have the same name.
 pub(crate) fn candidates(period: &Period) -> Option<Evidence> {
     let mut names: Vec<(&TableRow, usize)> = Vec::new();
     let mut places: HashMap<&str, usize> = HashMap::new();
@@ -141,7 +141,7 @@ pub(crate) fn candidates(period: &Period) -> Option<Evidence> {
 /// In a bag with fewer objects no key can have many (judgement).
 const MANY_IN_BAG: i64 = 10_000;
 
-/// The program's bags with many objects, the largest first: a write goes through all objects of its key, and holds the lock meanwhile.
+/// Returns the program's bags with many objects, largest first. A write visits all objects of its key and holds the lock meanwhile.
 pub(crate) fn bags(period: &Period) -> Vec<&TableRow> {
     let is_bag = |table: &&TableRow| table.kind == "bag" && table.objects >= MANY_IN_BAG;
     let mut bags: Vec<&TableRow> = of_program(period).filter(is_bag).collect();
@@ -149,7 +149,7 @@ pub(crate) fn bags(period: &Period) -> Vec<&TableRow> {
     bags
 }
 
-/// What to do about such a bag.
+/// Returns the remedy for such a bag.
 pub(crate) fn keyed(period: &Period, bag: &TableRow) -> Option<Remedy> {
     remedy::of(
         period,
@@ -160,14 +160,14 @@ pub(crate) fn keyed(period: &Period, bag: &TableRow) -> Option<Remedy> {
     )
 }
 
-/// Public tables of metrics: a row that all processes update is one lock, whatever locks its table has.
+/// Returns the public metrics tables. An object that all processes update acts as one lock, however many locks its table has.
 pub(crate) fn metrics(period: &Period) -> Option<Evidence> {
     let names: Vec<&str> =
         of_metrics(period).map(|table| table.name.as_str()).take(MOST_CANDIDATES).collect();
     (!names.is_empty()).then(|| Evidence::text("tables of metrics that all may write", names.join(", ")))
 }
 
-/// What to do about them, if there are any.
+/// Returns the remedy for public metrics tables, if there are any.
 pub(crate) fn metrics_candidates(period: &Period) -> Option<Remedy> {
     of_metrics(period).next().and_then(|_| metrics_by_scheduler(period))
 }
@@ -176,14 +176,14 @@ fn of_metrics(period: &Period) -> impl Iterator<Item = &TableRow> {
     public(period).filter(|table| is_of_metrics(&table.name))
 }
 
-/// Public tables with one lock.
+/// Returns the public tables with one lock.
 fn all_write(period: &Period) -> impl Iterator<Item = &TableRow> {
     let has_one_lock =
         |options: &[String]| !options.iter().any(|option| option.starts_with("write_concurrency"));
     public(period).filter(move |table| has_one_lock(&table.options))
 }
 
-/// The program's tables, those with most memory first.
+/// Returns the program's tables, those with most memory first.
 pub(crate) fn of_program(period: &Period) -> impl Iterator<Item = &TableRow> {
     let is_otps = |table: &TableRow| {
         table.owner_name.as_deref().is_some_and(|owner| NAMES.otp_owners.iter().any(|own| own == owner))
@@ -191,10 +191,10 @@ pub(crate) fn of_program(period: &Period) -> impl Iterator<Item = &TableRow> {
     period.tables.iter().filter(move |table| !is_otps(table))
 }
 
-/// Mean size of an object from which its copy dominates the lookup (judgement; the same as for messages).
+/// At or above this mean object size, the copy dominates a lookup (judgement; the same as for messages).
 pub(crate) const LARGE_OBJECT_BYTES: f64 = 32_768.0;
 
-/// The program's tables with such objects, each with the mean size of its objects in bytes, the largest objects first.
+/// Returns the program's tables with such objects, largest mean object size first, with that size in bytes.
 pub(crate) fn of_large_objects(period: &Period) -> Vec<(&TableRow, f64)> {
     let mut tables: Vec<(&TableRow, f64)> = of_program(period)
         .filter(|table| table.objects > 0)
@@ -205,8 +205,9 @@ pub(crate) fn of_large_objects(period: &Period) -> Vec<(&TableRow, f64)> {
     tables
 }
 
-/// The table whose large objects a process most likely copies, with their mean size in bytes, the samples in which it did and all samples.
-/// `None` if copying objects is not most of what it does. Its own tables come before those of others.
+/// Returns the table whose large objects a process most likely copies. With it come the mean object size in bytes, the number of samples in
+/// which the process copied objects, and that of all samples. `None` if copying objects is not most of what it does. Tables that it owns
+/// come before those of others.
 pub(crate) fn copied_by<'p>(
     period: &'p Period,
     process: &ProcessUse,
@@ -219,7 +220,7 @@ pub(crate) fn copied_by<'p>(
     Some((table, each, (copies, all)))
 }
 
-/// Public tables.
+/// Returns the program's public tables.
 fn public(period: &Period) -> impl Iterator<Item = &TableRow> {
     of_program(period).filter(|table| table.protection == "public")
 }

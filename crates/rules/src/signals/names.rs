@@ -1,4 +1,4 @@
-//! Names by which rules tell what a process does: `data/names.toml`.
+//! Names from which rules infer what a process does: `data/names.toml`.
 
 use std::sync::LazyLock;
 
@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::data;
 
-/// The lists of that file, which says what each is.
+/// The lists of `data/names.toml`, where comments explain each of them.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Names {
@@ -20,7 +20,7 @@ pub(crate) struct Names {
     pub searches: Vec<String>,
     pub faults: Vec<String>,
     pub answers: Vec<String>,
-    /// Each with the name that it stands for.
+    /// Prefixes of traps, each with the function that it stands for.
     pub traps: Vec<(String, String)>,
     pub mnesia: Vec<String>,
     pub through_all: Vec<String>,
@@ -38,6 +38,6 @@ pub(crate) struct Names {
     pub servers: Vec<String>,
 }
 
-/// Read once.
+/// The lists, parsed once.
 pub(crate) static NAMES: LazyLock<Names> =
     LazyLock::new(|| data("names", include_str!("../../data/names.toml")));

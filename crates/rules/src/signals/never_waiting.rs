@@ -1,14 +1,14 @@
-//! Processes that run all the time, never wait and take no messages: a loop that does not end, or a batch job.
+//! Processes that run all the time, never wait and receive no messages: an endless loop, or a batch job.
 
 use beamtune_model::{Period, ProcessUse};
 
 use crate::signals::stack;
 use crate::view;
 
-/// Together they do at least this share of all reductions (judgement: more than all others).
+/// Minimum share of all reductions that they must do together (judgement: more than all others).
 const MOST: f64 = 0.5;
 
-/// The processes that ran or were runnable in each sample, had no message in any, and were within the code in each.
+/// Returns the processes that ran or were runnable, had no messages, and were within the given code in each sample.
 pub(crate) fn never_waiting(
     period: &Period,
     is_within: impl Fn(&ProcessUse, &[String]) -> bool,

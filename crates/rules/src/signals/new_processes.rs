@@ -1,4 +1,4 @@
-//! What new processes are, by those that scans saw alive.
+//! Kinds of new processes, by those that scans found alive.
 
 use std::collections::BTreeMap;
 
@@ -9,15 +9,15 @@ use crate::view;
 /// Fewer sampled processes do not represent the others (judgement).
 const MIN_SAMPLED: i64 = 20;
 
-/// If they are a smaller share of all new processes, the others may be quite different (judgement): these live for longer.
+/// If the sampled ones are a smaller share of all new processes, the others may be quite different (judgement): sampled ones live longer.
 const MIN_SEEN_SHARE: f64 = 0.1;
 
-/// New processes that were sampled, by what they are and what starts them.
+/// Returns the sampled new processes, by kind and creator.
 pub(crate) fn rows(period: &Period) -> impl Iterator<Item = &SpawnRow> {
     period.spawns.iter().filter(|row| row.what == "process")
 }
 
-/// Initial calls of new processes with their share of the sample, most frequent first; empty if too few were sampled.
+/// Returns the initial calls of new processes with their share of the sample, most frequent first; empty if too few were sampled.
 pub(crate) fn kinds(period: &Period) -> Vec<(&str, f64)> {
     let mut counts: BTreeMap<&str, i64> = BTreeMap::new();
     for row in rows(period) {
@@ -28,7 +28,7 @@ pub(crate) fn kinds(period: &Period) -> Vec<(&str, f64)> {
     if all < MIN_SAMPLED {
         return Vec::new();
     }
-    // Nothing else is known of these: part of the sample, but no kind.
+    // These run an unknown fun: they are part of the sample, but not a kind.
     counts.remove(view::ANY_FUN);
     let mut kinds: Vec<(&str, f64)> =
         counts.into_iter().map(|(kind, count)| (kind, count as f64 / all as f64)).collect();
@@ -36,8 +36,8 @@ pub(crate) fn kinds(period: &Period) -> Vec<(&str, f64)> {
     kinds
 }
 
-/// What most of the new processes are, and what starts them, if `rate` start in a second; `None` if the sample may not represent the
-/// others.
+/// Returns the kind of most new processes and their creator. `rate` is the number of processes spawned per second. `None` if the sample may
+/// not represent the others.
 pub(crate) fn most(period: &Period, rate: f64) -> Option<&SpawnRow> {
     let seen = period.rate(&metrics::SCAN_SPAWNED, "").ok()?;
     let most = rows(period).max_by_key(|row| row.count)?;

@@ -1,7 +1,8 @@
-//! Unsent bytes in the driver queues of ports, and sockets whose process has ended.
+//! Unsent bytes in the driver queues of ports, and orphaned sockets, whose process has ended.
 //!
-//! A port whose process ends stays open while its driver has something to send (`erts_deliver_port_exit` of erts/emulator/beam/io.c), so
-//! for as long as its peer does not read, and the unsent bytes belong to no process and no table. A port without links stays indefinitely.
+//! A port whose process ends stays open while its driver has something to send (`erts_deliver_port_exit` of erts/emulator/beam/io.c). So it
+//! stays open as long as its peer does not read, and its unsent bytes belong to no process and no table. A port without links stays open
+//! indefinitely.
 
 use beamtune_model::{Evidence, Group, Metric, Period, Remedy, Subject, Unit, metrics};
 
@@ -9,28 +10,28 @@ use super::limits::maker;
 use super::memory::megabytes;
 use crate::remedy;
 
-/// From this share of the sockets on they are a part of the cause if sockets increase (judgement).
+/// Orphaned sockets that are this share of all sockets are part of the cause if sockets increase (judgement).
 const MANY: f64 = 0.25;
-/// From this share of the growth of sockets on they are the cause, whatever their share of all sockets (judgement).
+/// Orphaned sockets that are this share of the growth of sockets are the cause, whatever their share of all sockets (judgement).
 const MOST_OF_GROWTH: f64 = 0.5;
-/// Fewer in a sample may close within moments (judgement).
+/// If a sample has fewer orphaned sockets, they may close within moments (judgement).
 const LEAST: f64 = 10.0;
-/// With this mean number of bytes in each of them something must be sent first (judgement).
+/// Orphaned sockets with this mean number of unsent bytes are kept open by these (judgement).
 const UNSENT_BYTES: f64 = 1_024.0;
-/// This share of the memory of binaries in queues explains it (judgement: half).
+/// If binaries in driver queues are this share of all binary memory, they explain it (judgement: half).
 const MOSTLY: f64 = 0.5;
 
 /// Sockets whose connected process has ended.
 pub(crate) struct Ended {
     sampled: f64,
     ended: f64,
-    /// In the sample, from which all of them are estimated.
+    /// Ratio of all sockets to the sampled ones.
     scale: f64,
     bytes: f64,
 }
 
 impl Ended {
-    /// Those that matter: ports increase by this many a second, or they are many.
+    /// Returns the orphaned sockets if they are most of the growth of ports, or a large share of all sockets.
     pub(crate) fn of(period: &Period, growth_per_s: Option<f64>) -> Option<Self> {
         let last = |metric: &Metric| Some(period.stat(metric, "").ok()?.last.value as f64);
         let first = |metric: &Metric| Some(period.stat(metric, "").ok()?.first.value as f64);
@@ -48,7 +49,7 @@ impl Ended {
         (is_growth || ended >= MANY * sampled).then_some(found)
     }
 
-    /// Estimated unsent bytes in all of them.
+    /// Estimates the unsent bytes in all orphaned sockets.
     pub(crate) fn bytes(&self) -> f64 {
         self.bytes * self.scale
     }
@@ -108,10 +109,10 @@ impl Ended {
     }
 }
 
-/// A check by hand.
+/// An expression with which users can check the finding.
 pub(crate) const CHECK: &str = "[P || P <- erlang:ports(), {_, Pid} <- [erlang:port_info(P, connected)], not is_process_alive(Pid)], twice: what stays, leaks";
 
-/// What to do if data wait for peers that do not read.
+/// Returns the remedy for data that wait for peers that do not read.
 pub(crate) fn slow_peers(period: &Period, prove: &str) -> Option<Remedy> {
     remedy::of(
         period,
@@ -122,24 +123,24 @@ pub(crate) fn slow_peers(period: &Period, prove: &str) -> Option<Remedy> {
     )
 }
 
-/// The ratio of all ports to those that were read.
+/// Returns the ratio of all ports to those that were read.
 fn unread(period: &Period) -> Option<f64> {
     let last = |metric: &Metric| Some(period.stat(metric, "").ok()?.last.value as f64);
     let read = last(&metrics::PORTS_READ).filter(|read| *read > 0.0)?;
     Some((last(&metrics::PORT_COUNT)? / read).max(1.0))
 }
 
-/// Estimated bytes in the driver queues of all ports; `None` if not recorded.
+/// Estimates the bytes in the driver queues of all ports; `None` if not recorded.
 pub(crate) fn waiting_bytes(period: &Period) -> Option<f64> {
     Some(period.stat(&metrics::PORT_QUEUES, "").ok()?.last.value as f64 * unread(period)?)
 }
 
-/// The minimum over the period, for a burst is gone by the next reading.
+/// Estimates the minimum of these bytes over the period: a burst is gone by the next reading.
 pub(crate) fn waiting_bytes_at_least(period: &Period) -> Option<f64> {
     Some(period.stat(&metrics::PORT_QUEUES, "").ok()?.min as f64 * unread(period)?)
 }
 
-/// The same, if it is most of the memory of binaries.
+/// Estimates these bytes; `None` unless they are most of the binary memory.
 pub(crate) fn most_binaries(period: &Period) -> Option<f64> {
     let all = period.find(Group::Memory, "", "binary")?.last.value as f64;
     waiting_bytes(period).filter(|bytes| *bytes > 0.0 && *bytes >= MOSTLY * all)
@@ -147,13 +148,14 @@ pub(crate) fn most_binaries(period: &Period) -> Option<f64> {
 
 /// Receive buffers that TCP connections in passive mode may have.
 pub(crate) struct ReceiveBuffers {
-    /// Such connections, estimated from the sample.
+    /// Number of such connections, estimated from the sample.
     pub(crate) connections: f64,
     pub(crate) bytes: f64,
 }
 
-/// The receive buffers of connections in passive mode, estimated from a sample; `None` if they were not recorded. A connection has its
-/// buffer from the read until data come (`tcp_recv` of inet_drv.c), and whether a process reads it now is unknown: so this is a maximum.
+/// Estimates the receive buffers of connections in passive mode from a sample; `None` if they were not recorded. A connection has its
+/// buffer from the call of `recv` until data arrive (`tcp_recv` of inet_drv.c). Whether a process is in that call now is unknown, so the
+/// result is an upper bound.
 pub(crate) fn receive_buffers(period: &Period) -> Option<ReceiveBuffers> {
     let last = |metric: &Metric| Some(period.stat(metric, "").ok()?.last.value as f64);
     let scale = last(&metrics::SOCKETS_READ)? / last(&metrics::SOCKETS_SAMPLED)?.max(1.0) * unread(period)?;
@@ -163,10 +165,10 @@ pub(crate) fn receive_buffers(period: &Period) -> Option<ReceiveBuffers> {
     })
 }
 
-/// The drivers of ports that are sockets.
+/// Drivers of ports that are sockets.
 const DRIVERS: [&str; 3] = ["tcp_inet", "udp_inet", "sctp_inet"];
 
-/// The sockets, with what opens most of them if known.
+/// Returns the sockets as a subject, with what opens most of them, if known.
 pub(crate) fn subject(period: &Period) -> Subject {
     match maker(period, "port").filter(|maker| DRIVERS.contains(&maker.kind.as_str())) {
         Some(maker) => Subject::Port { name: maker.kind, opener: maker.by },
@@ -174,7 +176,7 @@ pub(crate) fn subject(period: &Period) -> Subject {
     }
 }
 
-/// This many sockets may hold memory that is not measured (judgement).
+/// At or above this number, sockets may hold much memory that is not measured (judgement).
 const MANY_SOCKETS: i64 = 20;
 
 /// Whether the node has enough sockets for their memory to matter.

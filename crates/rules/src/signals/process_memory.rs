@@ -1,5 +1,5 @@
-//! The memory of a process outside its heap: its own structure, its side of links and monitors, heads of messages, and messages off the
-//! heap. `process_info(P, memory)` reports only the sum.
+//! Memory of a process outside its heap: its own structure, its half of links and monitors, headers of messages, and off-heap messages.
+//! `process_info(P, memory)` reports only the sum.
 
 use beamtune_model::{
     Group, Missing, Period, ProcessRow, ProcessUse, Remedy, metrics,
@@ -8,14 +8,14 @@ use beamtune_model::{
 
 use crate::remedy;
 
-/// The head of a message in a queue, in bytes (measured, OTP 23 to 29).
+/// Size of the header of a queued message, in bytes (measured, OTP 23 to 29).
 pub const HEAD_BYTES: f64 = 88.0;
 
-/// The structure of a process without links and messages, in bytes: 736 to 776 (measured, OTP 23 to 29).
+/// Size of the structure of a process without links and messages, in bytes: 736 to 776 (measured, OTP 23 to 29).
 const STRUCTURE_BYTES: f64 = 776.0;
 
-/// The memory charged for either side of a monitor, in bytes: half of it, as long as both exist. A link is 40 to 48 (measured on OTP 23,
-/// 25, 27 and 29).
+/// Returns the memory that each side of a monitor is charged with, in bytes: half of the monitor, as long as both processes exist. For a
+/// link, it is 40 to 48 bytes (measured on OTP 23, 25, 27 and 29).
 pub fn side_bytes(period: &Period) -> f64 {
     match period.facts.otp_release() {
         Some(..=24) => 60.0,
@@ -24,33 +24,34 @@ pub fn side_bytes(period: &Period) -> f64 {
     }
 }
 
-/// Memory outside heap and structure, in bytes; `None` if not recorded.
+/// Returns the memory outside heap and structure, in bytes; `None` if not recorded.
 pub fn bytes(row: &ProcessRow) -> Option<f64> {
     let beside = row.total_bytes?.saturating_sub(row.memory_bytes) as f64;
     Some((beside - STRUCTURE_BYTES).max(0.0))
 }
 
-/// Memory of its links and monitors, in bytes; `None` if not recorded, or if messages off the heap cannot be separated from it.
+/// Returns the memory of the links and monitors of a process, in bytes. `None` if not recorded, or if off-heap messages cannot be separated
+/// from it.
 pub fn links_bytes(row: &ProcessRow) -> Option<f64> {
     let is_told = row.queue == 0 || is_on_heap(row);
     let heads = HEAD_BYTES * row.queue as f64;
     bytes(row).filter(|_| is_told).map(|bytes| (bytes - heads).max(0.0))
 }
 
-/// True if messages in the queue count as a part of the heap.
+/// True if queued messages are part of the heap.
 pub fn is_on_heap(row: &ProcessRow) -> bool {
     row.message_queue_data.as_deref() == Some("on_heap")
 }
 
-/// This many messages in a heap are worth keeping out of it (judgement): each fullsweep copies them.
+/// At or above this number, queued messages should be kept off the heap (judgement): each fullsweep copies them.
 const MANY_MESSAGES: i64 = 1_000;
 
-/// True if GCs copy many messages, since the queue is a part of the heap.
+/// True if GCs copy many messages, because the queue is part of the heap.
 pub fn has_long_queue_on_heap(process: &ProcessUse) -> bool {
     process.queue_max > MANY_MESSAGES && process.row.as_ref().is_some_and(is_on_heap)
 }
 
-/// The remedy for messages in a heap.
+/// Returns the remedy for many messages in a heap.
 pub fn off_heap(period: &Period, why: &str, prove: &str) -> Option<Remedy> {
     remedy::of(
         period,
@@ -61,18 +62,18 @@ pub fn off_heap(period: &Period, why: &str, prove: &str) -> Option<Remedy> {
     )
 }
 
-/// Blocks of `fix_alloc`, of all its instances: links, monitors and timers of all processes, one for each process, one for each message in
-/// a heap, and hardly anything else.
+/// Number of blocks in all instances of `fix_alloc`. They are the links, monitors and timers of all processes, one block for each process,
+/// one for each on-heap message, and hardly anything else.
 pub struct Blocks {
     pub first: f64,
     pub last: f64,
-    /// The times of the first and the last reading.
+    /// Times of the first and the last reading.
     pub first_at: Nanos,
     pub last_at: Nanos,
 }
 
 impl Blocks {
-    /// The change between the two.
+    /// Returns the time between the first and the last reading.
     pub fn seconds(&self) -> f64 {
         self.last_at.saturating_sub(self.first_at) as f64 / SECOND_NS as f64
     }

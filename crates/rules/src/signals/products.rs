@@ -1,4 +1,4 @@
-//! Products: programs whose operators have not written the code. `data/products.toml` has what is known of each.
+//! Products, such as RabbitMQ: programs whose operators did not write the code. `data/products.toml` describes each of them.
 
 use std::sync::LazyLock;
 
@@ -15,32 +15,32 @@ pub(crate) struct Product {
     name: String,
     /// The default prefix of the names of its nodes.
     node: String,
-    /// Whether its scripts put the operator's flags after their own, so that these are meant to be overridden.
+    /// Whether its scripts put their own flags before those of the operator, who may thus override them.
     #[serde(default)]
     pub puts_flags_first: bool,
-    /// What closes idle connections.
+    /// The setting that closes idle connections.
     pub silent: Option<String>,
-    /// Applications of its own.
+    /// Its own applications.
     #[serde(default)]
     own: Vec<String>,
-    /// Other applications that come with it; empty if unknown.
+    /// Other applications that it ships; empty if unknown.
     #[serde(default)]
     ships: Vec<String>,
-    /// Tables that it makes, by name.
+    /// Names of the tables that it creates.
     #[serde(default)]
     tables: Vec<String>,
-    /// Modules through which others make tables too.
+    /// Modules that also create tables for other applications.
     #[serde(default)]
     hosts: Vec<String>,
     /// What to change if its listeners accept too slowly.
     pub listeners: Option<Listeners>,
 }
 
-/// The product's names for the number of acceptors, the limit of connections and the queue's limit.
+/// What to change in listeners: number of acceptors, limit of connections, and backlog, as the product calls them.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Listeners {
-    /// Of the flags crate.
+    /// The entry of the `flags` crate.
     pub entry: String,
     pub change: String,
 }
@@ -54,53 +54,53 @@ struct File {
     kind: Vec<Kind>,
 }
 
-/// A kind of a product's processes that accumulate because of a setting, or of a client.
+/// A kind of a product's processes that accumulate because of a setting or a client.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Kind {
-    /// A prefix of their initial call.
+    /// Prefix of their initial call.
     begins: String,
     pub instead: String,
     pub source: String,
 }
 
-/// What is known of a kind of processes, by their initial call.
+/// Returns what is known about a kind of processes, by their initial call.
 pub(crate) fn kind(started_with: &str) -> Option<&'static Kind> {
     FILE.kind.iter().find(|kind| started_with.starts_with(&kind.begins))
 }
 
 static FILE: LazyLock<File> = LazyLock::new(|| data("products", include_str!("../../data/products.toml")));
 
-/// The product that the node reports.
+/// Returns the product that the node reports.
 pub(crate) fn of(period: &Period) -> Option<&'static Product> {
     let told = period.facts.get(facts::PRODUCT)?;
     FILE.product.iter().find(|product| told.starts_with(&product.name))
 }
 
-/// The name of that product.
+/// Returns the name of that product.
 pub(crate) fn name(period: &Period) -> Option<&'static str> {
     of(period).map(|product| product.name.as_str())
 }
 
-/// Whether the node runs a product. A crash dump names the node only.
+/// Whether the node runs a product, as it reports or as its name suggests: a crash dump has only the name.
 pub(crate) fn is_of_others(period: &Period) -> bool {
     any(period).is_some()
 }
 
-/// The owner of a table on a node of a product.
+/// Who created a table, on a node that runs a product.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Whose<'p> {
-    /// The product, or something that comes with it.
+    /// The product, or an application that it ships.
     Product,
-    /// The operator: the module that has made it, and its application if it belongs to one.
+    /// The operator: the module that created the table, and the application of that module, if any.
     Operator { module: &'p str, application: Option<&'p str> },
-    /// Neither its name nor its owner shows it.
+    /// Neither the name of the table nor its owner shows who created it.
     Unknown,
-    /// Not in recordings of older versions.
+    /// Recordings of older versions do not contain it.
     NotRecorded,
 }
 
-/// The owner of a table that grows, on a node that runs a product.
+/// Returns who created a growing table, on a node that runs a product.
 pub(crate) fn owner_of_table<'p>(period: &'p Period, id: &str, name: &str) -> Whose<'p> {
     let Some(product) = any(period) else { return Whose::NotRecorded };
     if is_among(&product.tables, name) {
@@ -130,13 +130,13 @@ pub(crate) fn owner_of_table<'p>(period: &'p Period, id: &str, name: &str) -> Wh
     }
 }
 
-/// The product that the node reports, or the one that its name suggests.
+/// Returns the product that the node reports, or the one that its name suggests.
 fn any(period: &Period) -> Option<&'static Product> {
     let node = period.facts.get(facts::NODE_NAME).unwrap_or_default();
     of(period).or_else(|| FILE.product.iter().find(|product| node.starts_with(&product.node)))
 }
 
-/// Whether it is one of these names, or begins like one that ends in `*`.
+/// Whether a name is listed, or starts with a listed name that ends in `*`.
 fn is_among(names: &[String], name: &str) -> bool {
     names.iter().any(|known| match known.strip_suffix('*') {
         Some(beginning) => name.starts_with(beginning),
@@ -144,7 +144,7 @@ fn is_among(names: &[String], name: &str) -> bool {
     })
 }
 
-/// The version of a node that runs this product.
+/// Returns the version of this product, if the node runs it.
 pub(crate) fn version<'p>(period: &'p Period, product: &str) -> Option<&'p str> {
     period.facts.get(facts::PRODUCT)?.strip_prefix(product)?.strip_prefix(' ')
 }
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_product_is_known_by_what_it_says_or_by_its_nodes_name() {
+    fn a_product_is_recognized_by_its_own_report_or_by_the_node_name() {
         let with = |fact: &str, value: &str| {
             let mut period = Period::default();
             period.facts.set(fact, value);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_a_table_is_follows_from_its_name_and_from_the_module_that_made_it() {
+    fn the_creator_of_a_table_follows_from_its_name_and_its_module() {
         let whose = |product: &str, name: &str, module: Option<&str>, application: Option<&str>| {
             let mut period = Period::default();
             period.facts.set(facts::PRODUCT, product);
@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(whose(rabbit, "connection_metrics", Some("rabbit_metrics"), Some("rabbit")), "product");
         assert_eq!(whose(rabbit, "seen", Some("shop_filter"), Some("shop_plugin")), "operator");
         assert_eq!(whose(rabbit, "seen", None, None), "unknown");
-        // What else comes with it is unknown.
+        // The other applications that it ships are unknown.
         assert_eq!(whose("EMQX 5.0.0", "gproc", Some("gproc"), Some("gproc")), "unknown");
         let mut old = Period::default();
         old.facts.set(facts::PRODUCT, rabbit);
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_to_set_at_listeners_has_an_entry() {
+    fn each_listener_setting_has_an_entry() {
         for listeners in FILE.product.iter().filter_map(|product| product.listeners.as_ref()) {
             assert!(beamtune_flags::entry(&listeners.entry).is_some(), "{}", listeners.entry);
         }

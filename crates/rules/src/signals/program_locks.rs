@@ -29,7 +29,7 @@ pub(crate) const MNESIA: LockKind = LockKind {
 
 const KINDS: [&LockKind; 2] = [&GLOBAL, &MNESIA];
 
-/// Mnesia functions that lock a whole table, by the reference manual.
+/// Mnesia functions that lock a whole table, according to the reference manual.
 const WHOLE_TABLE: &[&str] = &[
     "mnesia:foldl/",
     "mnesia:foldr/",
@@ -66,11 +66,11 @@ fn begins(function: &str, starts: &[&str]) -> bool {
 /// Processes that wait for locks of a kind.
 #[derive(Debug)]
 pub(crate) struct LockWaits<'a> {
-    /// Of which kind.
+    /// The kind of lock.
     pub kind: &'static LockKind,
     /// Estimated number of waiting processes.
     pub waiting: f64,
-    /// Sampled waiters, and sampled processes.
+    /// Number of sampled waiters, and of all sampled processes.
     pub seen: (i64, i64),
     /// The program's functions that request it, most frequent first.
     pub asked_by: Vec<&'a str>,
@@ -81,14 +81,14 @@ pub(crate) struct LockWaits<'a> {
 }
 
 impl<'a> LockWaits<'a> {
-    /// The whole-table function in a holder's stack.
+    /// Returns the function that locks a whole table, from the stacks of holders.
     pub(crate) fn locks_table(&self) -> Option<&'a str> {
         let mut functions = self.held_at.iter().flat_map(|(stack, _)| stack.iter());
         functions.find(|function| begins(function, WHOLE_TABLE)).map(String::as_str)
     }
 }
 
-/// Lock waits, most waiters first; waits seen in fewer than two thirds of the samples are left out.
+/// Returns the lock waits, most waiters first. Waits in fewer than two thirds of the samples are left out.
 pub(crate) fn waits(period: &Period) -> Result<Vec<LockWaits<'_>>, Missing> {
     let total = period.stat(&metrics::PROCESS_COUNT, "")?.mean();
     let mut found: Vec<LockWaits<'_>> =

@@ -1,4 +1,4 @@
-//! External programs: how many, by name, and which process starts them.
+//! External programs: their number, their names, and the processes that start them.
 
 use std::collections::HashMap;
 
@@ -6,25 +6,25 @@ use beamtune_model::{Group, Period, ProcessUse, SeriesStat, Subject, metrics};
 
 use crate::signals::stack;
 
-/// A program that is at work nearly all the time, in cores (judgement).
+/// A program with this CPU use is busy nearly all the time, in cores (judgement).
 pub(crate) const BUSY_CORES: f64 = 0.7;
 
-/// Readings at the end over which a number must have held: programs are short-lived.
+/// Number of last readings over which a value must persist: programs are short-lived.
 const LAST: usize = 3;
 
-/// The starter of programs, by its stacks and its ports.
+/// A process that starts external programs, recognized by its stacks and its ports.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Starter {
-    /// The process; `None` if only the function was seen.
+    /// The process; `None` if only the function was sampled.
     pub process: Option<Subject>,
-    /// The program's own function that starts them.
+    /// The Erlang program's own function that starts them.
     pub function: Option<String>,
-    /// Samples in which it started one, and ports of programs that it has.
+    /// Number of samples in which it started a program, plus its ports of programs.
     pub seen: i64,
 }
 
 impl Starter {
-    /// In words: `reports (<0.99.0>), in report:render/1`.
+    /// Formats process and function: `reports (<0.99.0>), in report:render/1`.
     pub(crate) fn said(&self) -> String {
         match (&self.process, &self.function) {
             (Some(process), Some(function)) => format!("{process}, in {function}"),
@@ -35,7 +35,7 @@ impl Starter {
     }
 }
 
-/// The processes that were sampled starting programs or waiting for them, most frequent first.
+/// Returns the processes that were sampled while they started programs or waited for them, most frequent first.
 pub(crate) fn starters(period: &Period) -> Vec<Starter> {
     let mut seen: HashMap<(Option<&str>, Option<&str>), i64> = HashMap::new();
     for process in &period.processes {
@@ -52,7 +52,7 @@ pub(crate) fn starters(period: &Period) -> Vec<Starter> {
             *sum = sum.saturating_add(place.count);
         }
     }
-    // A port that was closed before the end is not counted: its row is the last that there was.
+    // Each port counts once, with its last row, even if it was closed before the end.
     for port in period.ports.iter().filter(|port| port.os_pid.is_some()) {
         let Some(owner) = port.connected.as_deref() else { continue };
         let known = seen.keys().find(|(pid, _)| *pid == Some(owner)).copied();
@@ -78,7 +78,7 @@ pub(crate) fn starters(period: &Period) -> Vec<Starter> {
     starters
 }
 
-/// The openers of new ports of programs with a known name.
+/// Returns the openers of new ports of programs with a known name.
 fn openers(period: &Period) -> impl Iterator<Item = Starter> {
     let programs = named(period);
     let rows = period.spawns.iter().filter(move |row| row.what == "port" && is_of(&programs, &row.kind));
@@ -96,24 +96,24 @@ fn is_of(programs: &[Named<'_>], command: &str) -> bool {
     programs.iter().any(|program| program.name == name)
 }
 
-/// Programs of one name.
+/// External programs with the same name.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Named<'a> {
     pub name: &'a str,
-    /// Processes at the end.
+    /// Number of processes at the end of the period.
     pub alive: i64,
-    /// Of them, orphans.
+    /// Number of orphans among them.
     pub orphans: i64,
-    /// CPU of those that lived long enough to be sampled, in cores.
+    /// CPU use of those that lived long enough to be sampled, in cores.
     pub cores: f64,
-    /// The age of the oldest, in seconds.
+    /// Age of the oldest one, in seconds.
     pub oldest_seconds: Option<f64>,
 }
 
-/// The name of the process that starts the programs, and of each program for the moment before it executes.
+/// Name of the process that starts the programs, and of each program until it calls exec.
 const SETUP: &str = "erl_child_setup";
 
-/// All that were sampled, by name.
+/// Returns all sampled programs, by name.
 pub(crate) fn named(period: &Period) -> Vec<Named<'_>> {
     let is_name = |name: &&str| !name.is_empty() && *name != SETUP;
     let names = period.entities(Group::HostPrograms).into_iter().filter(is_name);
@@ -130,14 +130,14 @@ pub(crate) fn named(period: &Period) -> Vec<Named<'_>> {
         .collect()
 }
 
-/// The minimum of the last readings: it has held for a while.
+/// Returns the minimum of the last readings, which has persisted.
 pub(crate) fn held(stat: &SeriesStat) -> i64 {
     let points = stat.trace.points();
     let last = points.iter().rev().take(LAST).map(|(_, value)| *value);
     last.chain([stat.last.value]).min().unwrap_or(0)
 }
 
-/// The maximum of the last readings.
+/// Returns the maximum of the last readings.
 pub(crate) fn most_held(stat: &SeriesStat) -> i64 {
     let points = stat.trace.points();
     let last = points.iter().rev().take(LAST).map(|(_, value)| *value);

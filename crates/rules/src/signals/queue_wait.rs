@@ -5,17 +5,17 @@ use beamtune_model::{Period, ProcessUse};
 use crate::signals::chains;
 use crate::signals::stack;
 
-/// From this share of the samples on in which a process ran or was runnable, it is busy (judgement).
+/// A process that ran or was runnable in this share of its samples is busy (judgement).
 const BUSY_SHARE: f64 = 0.5;
 
-/// What it waits in.
+/// What a process waits in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// A send: a peer or a port does not take it.
+    /// A send: the peer or the port does not accept the data.
     Send,
     /// A call, or a wait within the handling of one message.
     Within,
-    /// A receive of its own, which takes none of them.
+    /// A receive of the program that matches none of the queued messages.
     Receive,
 }
 
@@ -23,16 +23,16 @@ pub(crate) enum Cause {
 #[derive(Debug)]
 pub(crate) struct QueueWait {
     pub cause: Cause,
-    /// The function, and the program's own one that called it.
+    /// The function, with the program's own function that called it.
     pub place: String,
     /// What it waits for, if known.
     pub target: Option<String>,
-    /// Samples in which it was there, and all; `None` if it was sampled once.
+    /// Number of samples at this place, and of all samples; `None` if the process was sampled once.
     samples: Option<(i64, i64)>,
 }
 
 impl QueueWait {
-    /// `None` for a process that is busy, or is about to take the next message.
+    /// Returns where a process waits; `None` if it is busy, or about to receive the next message.
     pub fn of(period: &Period, process: &ProcessUse) -> Option<QueueWait> {
         if stack::wanted_to_run(process).is_some_and(|share| share >= BUSY_SHARE) {
             return None;
@@ -67,7 +67,7 @@ impl QueueWait {
         })
     }
 
-    /// In words: `waits in gen:do_call/4, called by shop:ask/1, for shop_db (<0.9.0>), in 9 of 10 samples`.
+    /// Formats the wait: `waits in gen:do_call/4, called by shop:ask/1, for shop_db (<0.9.0>), in 9 of 10 samples`.
     pub fn sentence(&self) -> String {
         let waits = match self.cause {
             Cause::Send => "blocked in the send",

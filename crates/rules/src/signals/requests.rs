@@ -1,7 +1,7 @@
-//! Whether a process that reads from a socket waits for an answer, or for the next request of a client.
+//! Whether a process that reads from a socket waits for a reply, or for the next request of a client.
 //!
-//! The first is delayed by its peer. The second is idle: most servers spend nearly all of their time so, and take what else has arrived
-//! meanwhile with the next request.
+//! A process that waits for a reply is delayed by its peer. One that waits for a request is idle. Most servers spend nearly all of their
+//! time like that, and handle other messages together with the next request.
 
 use beamtune_model::{Period, ProcessUse, Stand, metrics};
 
@@ -9,22 +9,22 @@ use crate::signals::blocking::{self, FEWEST};
 use crate::signals::names::NAMES;
 use crate::signals::stack;
 
-/// This many processes that read in the same place are connections of a server, one for each client (judgement: a pool that asks one peer
-/// is smaller).
+/// At or above this number, processes that read at the same place are connections of a server, one for each client. (Judgement: a pool of
+/// clients of one peer is smaller.)
 const MANY_READERS: f64 = 20.0;
 
 /// What a process that reads from a socket waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reads {
-    /// The answer to its request.
+    /// The reply to its own request.
     Answer,
     /// The next request of its client.
     Request,
-    /// One of the two.
+    /// Either of them.
     Unknown,
 }
 
-/// `None` for a process that does not read from a socket.
+/// Returns what a process that reads from a socket waits for; `None` if it does not read.
 pub(crate) fn reads(period: &Period, process: &ProcessUse, stack: &[String]) -> Option<Reads> {
     let any = |names: &[String]| stack.iter().any(|function| stack::begins(function, names));
     if !any(&NAMES.reads) && !any(&NAMES.clients) {
@@ -51,26 +51,28 @@ pub(crate) fn reads(period: &Period, process: &ProcessUse, stack: &[String]) -> 
     })
 }
 
-/// Whether processes with this stack certainly wait for an answer: they read within a callback, or below a known client.
+/// Whether processes with this stack certainly wait for a reply: they read within a callback, or within a known client library.
 pub(crate) fn asks(stack: &[String]) -> bool {
     let any = |names: &[String]| stack.iter().any(|function| stack::begins(function, names));
     any(&NAMES.clients) || any(&NAMES.reads) && !any(&NAMES.servers) && is_asking(stack)
 }
 
-/// Whether it reads inside a callback: for a message that it handles. (What a server does after its start is its own loop.)
+/// Whether a process reads inside a callback, while it handles a message. (`handle_continue` does not count: a server may run its own loop
+/// there.)
 fn is_asking(stack: &[String]) -> bool {
     let continues = stack.iter().any(|function| function.starts_with("gen_server:try_handle_continue/"));
     stack::is_in_callback(stack) && !continues
 }
 
-/// Whether other processes wait for the next connection in a function of the program that this one is in too: it accepts, and then serves.
+/// Whether other processes accept connections within a function of the program that is also on this stack. Then this process accepts a
+/// connection and then serves it.
 fn accepts_too(period: &Period, stack: &[String]) -> bool {
     let accepts = |place: &&Stand| place.stack.first().is_some_and(|function| stack::is_accept(function));
     let mut acceptors = period.stands.places.iter().filter(accepts).flat_map(|place| &place.stack);
     acceptors.any(|function| stack::is_of_program(function) && stack.contains(function))
 }
 
-/// Estimated number of all processes that read in the same place.
+/// Estimates how many processes read at the same place.
 fn readers_like(period: &Period, stack: &[String]) -> f64 {
     let place = |stack: &[String]| Some(stack::with_caller(stack.first()?, stack));
     let own = place(stack);

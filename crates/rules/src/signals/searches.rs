@@ -1,4 +1,4 @@
-//! Searches of whole tables by all processes, by samples of where processes ran.
+//! Searches of whole tables by any process, by samples of running processes.
 
 use beamtune_model::Period;
 
@@ -9,7 +9,7 @@ use crate::signals::stack;
 /// Fewer samples in a search may be chance (judgement).
 const MIN_SEARCHING: i64 = 3;
 
-/// Tables of fewer objects are searched in one go, some tens of microseconds (ETS visits a thousand before it lets others run).
+/// A table with fewer objects is searched in one go, in some tens of microseconds: ETS yields after a thousand objects.
 pub(crate) const LARGE_OBJECTS: i64 = 1_000;
 
 /// More than this share is most (judgement).
@@ -17,15 +17,15 @@ const MOST: f64 = 0.5;
 
 /// Searches of whole tables.
 pub(crate) struct Searches<'a> {
-    /// Samples within them, and all.
+    /// Number of samples within searches, and of all samples.
     pub samples: (i64, i64),
-    /// The 95 % interval of the share of these.
+    /// The 95 % interval of the share of these samples.
     pub interval: (f64, f64),
-    /// The search that most of them are in, as OTP calls it.
+    /// The OTP function of most of these searches.
     pub function: &'a str,
     /// The program's own functions that called them, with samples, most first.
     pub callers: Vec<(&'a str, i64)>,
-    /// What the searching processes are, most samples first.
+    /// Kinds of the searching processes, most samples first.
     pub kinds: Vec<(&'a str, i64)>,
     /// Whether most of them search tables of Mnesia.
     pub in_mnesia: bool,
@@ -34,8 +34,9 @@ pub(crate) struct Searches<'a> {
 }
 
 impl<'a> Searches<'a> {
-    /// `None` if hardly any process was sampled in one. Searches that may be short count if the same caller was sampled in a long one, or
-    /// if they are most of all samples and there is a large table; those of all objects count whenever there is one.
+    /// Returns the searches; `None` if hardly any process was sampled in one. A search that may be short counts if its caller was also
+    /// sampled in a long one. All of them count if searches are most of the samples and there is a large table. A search that visits all
+    /// objects is long if there is a large table.
     pub(crate) fn of(period: &'a Period) -> Option<Searches<'a>> {
         let samples = hot_code::samples(period);
         let all = samples.iter().fold(0, |sum: i64, sample| sum.saturating_add(sample.looks));
@@ -67,19 +68,19 @@ impl<'a> Searches<'a> {
         })
     }
 
-    /// The share of the samples.
+    /// Returns their share of the samples.
     pub(crate) fn share(&self) -> f64 {
         self.samples.0 as f64 / self.samples.1.max(1) as f64
     }
 
-    /// The program's function that most of them are for.
+    /// Returns the program's function that called most of them.
     pub(crate) fn caller(&self) -> Option<&'a str> {
         let (caller, looks) = self.callers.first()?;
         (*looks as f64 > MOST * self.samples.0 as f64).then_some(caller)
     }
 }
 
-/// A stack within a search.
+/// Samples of one stack within a search.
 struct Seen<'a> {
     looks: i64,
     kind: Option<&'a str>,

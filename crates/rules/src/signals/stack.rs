@@ -1,4 +1,4 @@
-//! Where a process is, by its call stack.
+//! What a process does, by its call stack.
 
 use std::collections::BTreeMap;
 
@@ -8,40 +8,39 @@ use crate::signals::counts::largest_first;
 use crate::signals::names::NAMES;
 use crate::signals::steps::HTTP;
 
-/// A search may be this deep in a stack: above it are the functions that it is given.
+/// A search is among this many innermost functions. Further in are the funs that it calls.
 const SEARCH_DEPTH: usize = 4;
 
-/// The search of a table that a process is in, and the program's own function that called it.
+/// Returns the table search that a process is in, and the program's own function that called it.
 pub(crate) fn of_search(stack: &[String]) -> Option<(&str, Option<&str>)> {
     let at = stack.iter().take(SEARCH_DEPTH).position(|function| begins(function, &NAMES.searches))?;
     let below = stack.get(at..)?;
     Some((innermost(below)?, of_program(below)))
 }
 
-/// Whether a search of a table was interrupted, as one of more than a thousand objects is. One whose key is bound is at most sampled at its
+/// Whether a table search was interrupted, as one of more than a thousand objects is. A search with a bound key is at most sampled at its
 /// call.
 pub(crate) fn is_interrupted_search(search: &str) -> bool {
     NAMES.traps.iter().any(|(_, function)| function == search)
 }
 
-/// Whether a search of a table visits all objects by its nature, and not by its pattern.
+/// Whether a table search visits all objects by its nature, and not because of its pattern.
 pub(crate) fn is_of_all_objects(search: &str) -> bool {
     !begins(search, &["ets:select", "ets:match"])
 }
 
-/// Whether a stack is in a search of one of Mnesia's tables.
+/// Whether a stack is in a search of a Mnesia table.
 pub(crate) fn is_in_mnesia(stack: &[String]) -> bool {
     let at = stack.iter().take(SEARCH_DEPTH).position(|function| begins(function, &NAMES.searches));
     let mut called = at.and_then(|at| stack.get(at + 1..)).unwrap_or_default().iter();
     called.next().is_some_and(|caller| begins(caller, &NAMES.mnesia))
 }
 
-/// Modules of the VM's own functions that can be interrupted.
+/// Modules with functions of the VM that can be interrupted.
 const INTERRUPTED: [&str; 9] =
     ["erlang:", "erts_internal:", "ets:", "lists:", "binary:", "unicode:", "re:", "maps:", "crypto:"];
 
-/// True for a function in which the VM continues one of its functions that it has interrupted, or waits for it to end: nothing has called
-/// that.
+/// True for a trap: a function in which the VM continues a function that it interrupted, or waits for its end. No code calls traps.
 pub(crate) fn is_trap(function: &str) -> bool {
     let name = function.split_once(':').and_then(|(_, name)| name.split('/').next()).unwrap_or_default();
     let is_named_so = name.ends_with("_trap")
@@ -51,7 +50,7 @@ pub(crate) fn is_trap(function: &str) -> bool {
     is_named_so && begins(function, &INTERRUPTED)
 }
 
-/// The function that a trap stands for, if its name shows it.
+/// Returns the function that a trap stands for, if its name shows it.
 fn interrupted(trap: &str) -> Option<&'static str> {
     NAMES
         .traps
@@ -60,12 +59,12 @@ fn interrupted(trap: &str) -> Option<&'static str> {
         .map(|(_, function)| function.as_str())
 }
 
-/// The innermost function that was called: the one that the VM has interrupted, or the caller of the trap.
+/// Returns the innermost function that code called: the one that the VM interrupted, or the caller of the trap.
 pub(crate) fn innermost(stack: &[String]) -> Option<&str> {
     without_traps(stack).next()
 }
 
-/// A stack, innermost function first, with the interrupted functions in place of traps.
+/// Returns a stack, innermost function first, in which the interrupted functions replace traps.
 pub(crate) fn without_traps(stack: &[String]) -> impl DoubleEndedIterator<Item = &str> {
     stack.iter().map(String::as_str).filter_map(|function| match is_trap(function) {
         true => interrupted(function),
@@ -73,13 +72,14 @@ pub(crate) fn without_traps(stack: &[String]) -> impl DoubleEndedIterator<Item =
     })
 }
 
-/// If a stack starts a program or waits for one, the program's own function that does.
+/// If a process with this stack starts an external program, or waits for one, returns the Erlang program's own function that does so, if
+/// any.
 pub(crate) fn of_start(stack: &[String]) -> Option<Option<&str>> {
     let at = stack.iter().position(|function| begins(function, &NAMES.starts))?;
     Some(stack.get(at..).and_then(of_program))
 }
 
-/// The function in which a process was last sampled; `None` if it was not inspected.
+/// Returns the function in which a process was last sampled; `None` if it was not inspected.
 pub(crate) fn of(process: &ProcessUse) -> Option<&str> {
     at_last_look(process.row.as_ref()?)
 }
@@ -89,13 +89,13 @@ fn at_last_look(row: &ProcessRow) -> Option<&str> {
     if is_trap(current) { interrupted(current).or_else(|| innermost(&row.stack)) } else { Some(current) }
 }
 
-/// Where a process was last inspected, in words: the function, and the program's own one that led there.
+/// Formats where a process was last inspected: the function, with the program's own function that called it.
 pub(crate) fn told(row: &ProcessRow) -> Option<String> {
     Some(with_caller(at_last_look(row)?, &row.stack))
 }
 
-/// Where a process waits: the function, and the stack that led there. For the busiest processes it is known from many samples, for others
-/// from the last inspection.
+/// Returns the function in which a process waits, and its stack. For the busiest processes it comes from many samples, for others from the
+/// last inspection.
 pub(crate) fn stands(process: &ProcessUse) -> Option<(&str, &[String])> {
     let looks = process.stood.iter().fold(0, |sum: i64, (_, looks)| sum.saturating_add(*looks));
     let most = process.stood.iter().max_by_key(|(_, looks)| *looks).filter(|_| looks >= FEWEST_RUNNING);
@@ -108,6 +108,7 @@ pub(crate) fn stands(process: &ProcessUse) -> Option<(&str, &[String])> {
     }
 }
 
+/// Formats a function with the program's own function that called it.
 pub(crate) fn with_caller(at: &str, stack: &[String]) -> String {
     match of_program(stack).filter(|own| *own != at) {
         Some(own) => format!("{at}, called by {own}"),
@@ -115,8 +116,8 @@ pub(crate) fn with_caller(at: &str, stack: &[String]) -> String {
     }
 }
 
-/// Where a process waits, with the program's own function that called that: `lab:pause/1, called by shop:write/1`. If the innermost
-/// function is the program's own, its caller says more than it does.
+/// Formats where a process waits, with the program's own function that called it: `lab:pause/1, called by shop:write/1`. If the innermost
+/// function is the program's own, its caller is named, which is more informative.
 pub(crate) fn with_next_caller(stack: &[String]) -> Option<String> {
     let at = innermost(stack)?;
     let mut outer = stack.iter().map(String::as_str).skip_while(|function| *function != at).skip(1);
@@ -126,10 +127,10 @@ pub(crate) fn with_next_caller(stack: &[String]) -> Option<String> {
     })
 }
 
-/// Fewer samples of a running process do not show where it spends its time: one that only sleeps is sampled once, too.
+/// Fewer samples of a running process do not show where it spends its time: even a process that only sleeps is sampled once.
 const FEWEST_RUNNING: i64 = 3;
 
-/// Where a process ran most of the time, if it was among the busiest ones; otherwise where it was last inspected.
+/// Returns where a process ran most of the time, if it was among the busiest ones; otherwise where it was last inspected.
 pub(crate) fn evidence(process: &ProcessUse) -> Option<Evidence> {
     let mut places: BTreeMap<String, i64> = BTreeMap::new();
     for (stack, looks) in &process.ran {
@@ -146,20 +147,20 @@ pub(crate) fn evidence(process: &ProcessUse) -> Option<Evidence> {
     }
 }
 
-/// What a process does when it runs, for a detail: `mostly in erlang:md5/1, called by shop:digest/1`. `None` if no function has most of the
-/// samples, or that is the loop of a behaviour.
+/// Formats what a process does when it runs: `mostly in erlang:md5/1, called by shop:digest/1`. `None` if no function has most of the
+/// samples, or if that function is the loop of a behaviour.
 pub(crate) fn mostly_in(process: &ProcessUse) -> Option<String> {
     let at = most_at(process).filter(|at| !is_loop(at))?;
     let own = most(process, of_program).filter(|own| *own != at);
     Some(own.map_or_else(|| format!("mostly in {at}"), |own| format!("mostly in {at}, called by {own}")))
 }
 
-/// The innermost function in most of its running samples, if any.
+/// Returns the innermost function in most of its running samples, if any.
 pub(crate) fn most_at(process: &ProcessUse) -> Option<&str> {
     most(process, innermost)
 }
 
-/// The program's own innermost function in most of them; otherwise where it was last inspected.
+/// Returns the program's own innermost function in most of its running samples; otherwise where it was last inspected.
 pub(crate) fn most_of_program(process: &ProcessUse) -> Option<&str> {
     most(process, of_program).or_else(|| of_program(&process.row.as_ref()?.stack))
 }
@@ -171,7 +172,7 @@ fn most(process: &ProcessUse, of: fn(&[String]) -> Option<&str>) -> Option<&str>
     (all >= FEWEST_RUNNING && 2 * looks > all).then_some(function)
 }
 
-/// The share of its running samples in which it went through all elements of something; `None` if there are too few.
+/// Returns the share of its running samples in which a process iterates over a whole collection; `None` if there are too few.
 pub(crate) fn goes_through_all(process: &ProcessUse) -> Option<f64> {
     let does = |stack: &[String]| {
         stack.iter().take(SEARCH_DEPTH).any(|function| begins(function, &NAMES.through_all))
@@ -179,7 +180,7 @@ pub(crate) fn goes_through_all(process: &ProcessUse) -> Option<f64> {
     ran_where(process, does).map(|(through, of)| through as f64 / of as f64)
 }
 
-/// The number of its running samples with such a stack; `None` if there are too few.
+/// Returns the number of its running samples whose stack matches, and of all of them; `None` if there are too few.
 fn ran_where(process: &ProcessUse, is_meant: impl Fn(&[String]) -> bool) -> Option<(i64, i64)> {
     let (mut of, mut meant) = (0_i64, 0_i64);
     for (stack, looks) in &process.ran {
@@ -189,8 +190,8 @@ fn ran_where(process: &ProcessUse, is_meant: impl Fn(&[String]) -> bool) -> Opti
     (of >= FEWEST_RUNNING).then_some((meant, of))
 }
 
-/// The number of its running samples in which it sent an answer; `None` if there are too few. A message that takes long to copy is sent in
-/// pieces: the process is then in a trap below the function that sends it.
+/// Returns the number of its running samples in which a process sends a reply, and of all of them; `None` if there are too few. A message
+/// that takes long to copy is sent in pieces: the process is then in a trap that the sending function called.
 pub(crate) fn sends_answers(process: &ProcessUse) -> Option<(i64, i64)> {
     let does = |stack: &[String]| {
         let mut at = without_traps(stack).skip_while(|function| function.starts_with("erlang:send/"));
@@ -199,18 +200,20 @@ pub(crate) fn sends_answers(process: &ProcessUse) -> Option<(i64, i64)> {
     ran_where(process, does)
 }
 
-/// The number of its running samples in which it copied whole objects into or out of an ETS table; `None` if there are too few.
+/// Returns the number of its running samples in which a process copies whole objects into or out of an ETS table, and of all of them.
+/// `None` if there are too few.
 pub(crate) fn copies_objects(process: &ProcessUse) -> Option<(i64, i64)> {
     const COPIES: [&str; 5] = ["ets:lookup/", "ets:insert/", "ets:insert_new/", "ets:take/", "ets:tab2list/"];
     ran_where(process, |stack| innermost(stack).is_some_and(|function| begins(function, &COPIES)))
 }
 
-/// True for a function in which a process waits for information from another process about itself.
+/// True for a function in which a process waits for information that another process supplies about itself.
 pub(crate) fn asks_a_process(function: &str) -> bool {
     begins(function, &["erts_internal:await_result/1", "erlang:process_info/2"])
 }
 
-/// True for a function that collects another process, or waits until that is done: a process collects itself in `erlang:garbage_collect/0`.
+/// True for a function that collects the garbage of another process, or waits until that is done. A process collects its own garbage in
+/// `erlang:garbage_collect/0`.
 pub(crate) fn collects_others(function: &str) -> bool {
     begins(
         function,
@@ -223,32 +226,32 @@ pub(crate) fn collects_others(function: &str) -> bool {
     )
 }
 
-/// True for a function in which a process waits for one certain answer.
+/// True for a function in which a process waits for one specific reply.
 pub(crate) fn is_call(place: &str) -> bool {
     begins(place, &NAMES.calls)
 }
 
-/// True for a function that sends the answer of a server.
+/// True for a function with which a server sends a reply.
 pub(crate) fn is_answer(function: &str) -> bool {
     begins(function, &NAMES.answers)
 }
 
-/// True for such a function in which a process only waits in a receive: built-in functions and those of files may be working.
+/// True for a function of [`is_call`] that only waits in a receive: built-in functions, and those of files, may be working.
 pub(crate) fn is_receive_of_call(place: &str) -> bool {
     is_call(place) && !begins(place, &["erlang:", "erts_internal:", "prim_file:", "file:", "io:"])
 }
 
-/// True for a function in which a process waits for a message, or takes one.
+/// True for a function in which a process waits for a message, or receives one.
 pub(crate) fn is_wait(place: &str) -> bool {
     is_receive_of_call(place) || is_loop(place) || is_flush(place)
 }
 
-/// True for a function inside OTP's behaviours, which belongs to no module of its own.
+/// True for a function inside OTP's behaviours, which belongs to no callback module.
 pub(crate) fn is_machinery(function: &str) -> bool {
     is_loop(function) || begins(function, &NAMES.machinery)
 }
 
-/// True for a function of supervisors, which start anything.
+/// True for a function of supervisors, which start processes of any kind.
 pub(crate) fn is_supervisor(function: &str) -> bool {
     begins(function, &NAMES.supervisors)
 }
@@ -267,18 +270,18 @@ pub(crate) fn begins(function: &str, starts: &[impl AsRef<str>]) -> bool {
     starts.iter().any(|start| function.starts_with(start.as_ref()))
 }
 
-/// The innermost function of a stack that is the program's own: neither a wait of OTP nor what leads there.
+/// Returns the innermost function of a stack that belongs to the program: not an OTP function that waits, nor one that leads to it.
 pub(crate) fn of_program(stack: &[String]) -> Option<&str> {
     stack.iter().map(String::as_str).find(|function| is_of_program(function))
 }
 
-/// The program's own function that called one of these.
+/// Returns the program's own function that called one of the functions `within`.
 pub(crate) fn caller_of<'a>(stack: &'a [String], within: &[&str]) -> Option<&'a str> {
     let outermost = stack.iter().rposition(|function| begins(function, within))?;
     stack.get(outermost + 1..).and_then(of_program)
 }
 
-/// The module of the program's own outermost function, which shows the kind of the process.
+/// Returns the module of the program's own outermost function, which shows the kind of the process.
 pub(crate) fn kind_module(stack: &[String]) -> Option<&str> {
     module(
         stack
@@ -288,17 +291,17 @@ pub(crate) fn kind_module(stack: &[String]) -> Option<&str> {
     )
 }
 
-/// `shop` of `shop:buy/2`.
+/// Returns the module of a function: `shop` of `shop:buy/2`.
 pub(crate) fn module(function: &str) -> Option<&str> {
     function.rsplit_once(':').map(|(module, _)| module).filter(|module| !module.contains(' '))
 }
 
-/// True for a function that is neither a wait of OTP nor leads there.
+/// True for a function of the program: neither an OTP function that waits, nor one that leads to it.
 pub(crate) fn is_of_program(function: &str) -> bool {
     !is_call(function) && !is_loop(function) && !begins(function, &NAMES.ways) && !is_trap(function)
 }
 
-/// The function in which a fun or a comprehension was made: `shop:sum/1` of `shop:-sum/1-fun-0-/2`.
+/// Returns the function that created a fun or a comprehension: `shop:sum/1` of `shop:-sum/1-fun-0-/2`.
 pub(crate) fn without_fun(function: &str) -> String {
     let made_in = || {
         let (module, made) = function.split_once(":-")?;
@@ -310,7 +313,7 @@ pub(crate) fn without_fun(function: &str) -> String {
     made_in().unwrap_or_else(|| function.to_owned())
 }
 
-/// True for a place in which a process waits for the log to take the report of an exit, and not a message of the program.
+/// True if a process waits for the logger to take the report of an exit, and not a message that the program logs.
 pub(crate) fn reports_an_end(stack: &[String]) -> bool {
     let mut below = stack.iter().skip_while(|function| !begins(function, &NAMES.logger));
     below
@@ -318,7 +321,7 @@ pub(crate) fn reports_an_end(stack: &[String]) -> bool {
         .is_some_and(|function| begins(function, &NAMES.ends))
 }
 
-/// True for a function in which a process waits for a socket, an answer by HTTP, a file or the clock, whatever processes it monitors.
+/// True for a function in which a process waits for a socket, an HTTP reply, a file or a timer, whichever processes it monitors.
 pub(crate) fn is_for_no_process(function: &str) -> bool {
     begins(function, &NAMES.sockets)
         || begins(function, HTTP)
@@ -326,25 +329,25 @@ pub(crate) fn is_for_no_process(function: &str) -> bool {
         || is_sleep(function)
 }
 
-/// True for a server that is within a callback of its own, and takes no other message until that is done.
+/// True for a server that is within a callback, and handles no other message until the callback returns.
 pub(crate) fn is_in_callback(stack: &[String]) -> bool {
     stack.iter().skip(1).any(|function| begins(function, &NAMES.callbacks))
 }
 
-/// True for a function in which a process goes into hibernation, or has just come out of it: `erlang:hibernate/3`, `proc_lib:wake_up/3`,
-/// and those of OTP's behaviours (their `loop_hibernate` since OTP 28).
+/// True for a function in which a process goes into hibernation, or has just come out of it. These are `erlang:hibernate/3`,
+/// `proc_lib:wake_up/3`, and those of OTP's behaviours (their `loop_hibernate` since OTP 28).
 pub(crate) fn is_hibernation(function: &str) -> bool {
     let name = function.split_once(':').map_or("", |(_, name)| name);
     begins(name, &["hibernate/", "loop_hibernate/", "wake_hib/", "wakeup_from_hibernate/"])
         || function == "proc_lib:wake_up/3"
 }
 
-/// True for a function in which a process waits for the clock.
+/// True for a function in which a process sleeps.
 pub(crate) fn is_sleep(function: &str) -> bool {
     ["timer:sleep/1", "Elixir.Process:sleep/1"].contains(&function)
 }
 
-/// True for a function in which a process waits for the answer of another node.
+/// True for a function in which a process waits for the reply of another node.
 pub(crate) fn is_for_a_node(function: &str) -> bool {
     begins(function, &["erpc:call/", "erpc:receive_response/", "erpc:wait_response/"])
 }
@@ -354,11 +357,11 @@ pub(crate) fn is_for_peer(function: &str) -> bool {
     begins(function, &NAMES.sockets) && !is_accept(function)
 }
 
-/// Where a process waits for its port to take what it sends; measured on OTP 23, 25 (`prim_inet:send_recv_reply/2`), 27 and 29
-/// (`prim_inet:send/4`), and on all of them `erts_internal:port_command/3`.
+/// Functions in which a process waits for its port to accept its data. Found on OTP 23 and 25 (`prim_inet:send_recv_reply/2`), on 27 and 29
+/// (`prim_inet:send/4`), and on all of them (`erts_internal:port_command/3`).
 const SENDS: [&str; 2] = ["prim_inet:send", "erts_internal:port_command"];
 
-/// True for a function in which a process waits for a port to take what it sends.
+/// True for a function in which a process waits for a port to accept its data.
 pub(crate) fn is_send(function: &str) -> bool {
     begins(function, &SENDS)
 }
@@ -368,18 +371,19 @@ pub(crate) fn is_accept(function: &str) -> bool {
     begins(function, &["prim_inet:accept", "gen_tcp_socket:accept", "socket:accept"])
 }
 
-/// True for a place in which a process waits inside a call, and not for its next message.
+/// True for a stack whose process waits inside a call, and not for its next message.
 pub(crate) fn is_in_midst(stack: &[String]) -> bool {
     let is_machinery = |function: &String| is_loop(function) || begins(function, &NAMES.machinery);
-    // The initial call shows where it belongs: a process that calls one of these has it in the middle of its stack.
+    // The outermost function shows whether it is a system process. A process that calls a system process has such a function in the middle
+    // of its stack.
     let outermost = stack.iter().rev().find(|function| !is_machinery(function));
     let is_system = outermost.is_some_and(|function| begins(function, &NAMES.system));
-    // Loops of programs have such names: ws_loop, main_loop.
+    // Programs name their loops like that: ws_loop, main_loop.
     let waits_for_all = |function: &String| is_loop(function) || function.contains("loop");
     stack.first().is_some_and(|function| !waits_for_all(function)) && !is_system
 }
 
-/// The share of a process's samples in which it ran or was runnable; `None` if there are fewer than five, which say little.
+/// Returns the share of a process's samples in which it ran or was runnable; `None` with fewer than five, which are too few.
 pub(crate) fn wanted_to_run(process: &ProcessUse) -> Option<f64> {
     (process.judged >= 5).then(|| f64::from(process.runnable) / f64::from(process.judged))
 }
@@ -410,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn no_trap_is_reported_as_a_place() {
+    fn traps_are_not_reported_as_the_current_function() {
         let check = |stack: &str, expect: Option<&str>| {
             let stack: Vec<String> = stack.split_whitespace().map(str::to_owned).collect();
             assert_eq!(innermost(&stack), expect, "{stack:?}");
@@ -425,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn a_traversal_is_recognized_by_where_a_process_ran() {
+    fn a_traversal_is_recognized_by_running_samples() {
         let share = |ran: &[(&str, i64)]| {
             let mut builder = PeriodBuilder::default();
             builder.process(ProcessRow { pid: "<0.7.0>".to_owned(), ..ProcessRow::default() });
@@ -438,7 +442,7 @@ mod tests {
         let folds = "shop:-tell/2-fun-0-/3 maps:fold_1/4 shop:tell/2 gen_server:try_dispatch/4";
         assert_eq!(share(&[(folds, 6), ("gen_server:loop/7", 2)]), Some(0.75));
         assert_eq!(share(&[("shop:price/1 shop:sell/2", 8)]), Some(0.0));
-        assert_eq!(share(&[(folds, 2)]), None, "too few looks");
+        assert_eq!(share(&[(folds, 2)]), None, "too few samples");
     }
 
     #[test]
@@ -463,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_process_ran_the_most_is_reported_with_its_caller() {
+    fn the_function_in_which_a_process_ran_most_is_reported_with_its_caller() {
         let stack = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
         let told = |ran: &[(&str, i64)]| {
             let mut builder = PeriodBuilder::default();
@@ -484,7 +488,7 @@ mod tests {
             let evidence = period.process("<0.7.0>").and_then(evidence).expect("evidence");
             format!("{}: {}", evidence.what, evidence.text.unwrap_or_default())
         };
-        // The same place, although the stacks below it differ.
+        // The same function and caller, although the stacks below them differ.
         let ran = [
             ("ets:lookup/2 lists:foldl/3 shop:total/1 shop:buy/2", 3),
             ("shop:price/1", 4),
@@ -498,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_asks_a_system_process_waits_and_system_processes_do_not() {
+    fn a_caller_of_a_system_process_waits_in_a_call_and_a_system_process_does_not() {
         let check = |stack: &str, expect: bool| {
             let stack: Vec<String> = stack.split_whitespace().map(str::to_owned).collect();
             assert_eq!(is_in_midst(&stack), expect, "{stack:?}");

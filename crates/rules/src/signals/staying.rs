@@ -1,4 +1,4 @@
-//! Why processes of a kind increase: whether new ones end, where those are that do not, and whether connections increase with them.
+//! Why the processes of a kind increase: whether new ones end, where the others are, and whether connections increase with them.
 
 use beamtune_model::{Group, Newcomers, Period, Stand, metrics};
 use beamtune_stats::Trend;
@@ -7,37 +7,37 @@ use crate::signals::limits::{self, MIN_SAMPLED_AGAIN, Maker};
 use crate::signals::{new_processes, stack};
 use crate::view;
 
-/// From this share of the new processes on all that start are reported as one kind (judgement).
+/// Minimum share of the new processes that a kind must have for its spawn rate to be estimated (judgement).
 const ONE_KIND: f64 = 0.8;
 
-/// From this share of those that were sampled again on they stay, or do nothing (judgement).
+/// Minimum share of the processes sampled again that must be alive, or must wait at one place (judgement).
 const NEARLY_ALL: f64 = 0.8;
 
-/// If at least this many times as many start as stay, they usually end (judgement).
+/// If the spawn rate of a kind is this multiple of the growth, its processes usually end (judgement).
 const MOST_END: f64 = 1.5;
 
-/// Two rates with such a ratio are the same (judgement).
+/// Two rates with a ratio in this range are about the same (judgement).
 const ABOUT_SAME: std::ops::RangeInclusive<f64> = 0.75..=1.33;
 
-/// Ports or descriptors that grow by this share of the processes' growth come with them (judgement): each user has one, and up to four
-/// processes.
+/// If ports or descriptors grow by this share of the growth of processes, they increase together (judgement). Each user has one connection,
+/// and up to four processes.
 const COMES_ALONG: f64 = 0.2;
 
-/// What is known of a kind of processes that increases.
+/// A kind of processes that increases.
 pub(crate) struct Staying<'p> {
     /// Growth of all processes per second.
     pub growth: f64,
     /// Estimated starts of this kind per second; `None` if other kinds start as well, or too few were sampled.
     pub started: Option<f64>,
-    /// Those that were sampled again; `None` if too few were.
+    /// New processes of this kind that were sampled again; `None` if too few were.
     pub newcomers: Option<&'p Newcomers>,
     /// Whether ports or descriptors increase with them, as with arriving users.
     pub comes_with_ports: bool,
-    /// Growth of the memory of all processes meanwhile in bytes per second, if it is steady.
+    /// Growth of the memory of all processes in the period, in bytes per second, if it is steady.
     pub memory_per_s: Option<f64>,
-    /// If most processes of the kind that starts them end within seconds: how many did, and of how many.
+    /// If most of the processes that create them end within seconds: the number that ended, and of all that were sampled again.
     pub ended_starters: Option<(i64, i64)>,
-    /// New processes of all kinds that the scans find alive, per second.
+    /// New processes of all kinds that scans find alive, per second.
     met: Option<f64>,
     goes_on: bool,
 }
@@ -86,17 +86,17 @@ impl<'p> Staying<'p> {
         }
     }
 
-    /// Estimated exits of this kind per second, if they usually end.
+    /// Estimates the exits of this kind per second, if its processes usually end.
     pub(crate) fn ends(&self) -> Option<f64> {
         self.started.filter(|started| *started >= MOST_END * self.growth).map(|started| started - self.growth)
     }
 
-    /// Whether as many end as are left: a supervisor restarts each one.
+    /// Whether as many end as stay: then a supervisor restarts each one that ends.
     pub(crate) fn are_started_anew(&self) -> bool {
         self.stay() && self.ends().is_some_and(|ends| ABOUT_SAME.contains(&(ends / self.growth)))
     }
 
-    /// Where most of those are that still live, with how many, if nearly all of them only wait in one place.
+    /// Returns the place where most of the living new processes are, if nearly all of them wait there, and the number of living ones.
     pub(crate) fn waits(&self) -> Option<(&'p Stand, i64)> {
         let new = self.newcomers?;
         let live = new.looked_at - new.ended;
@@ -104,15 +104,15 @@ impl<'p> Staying<'p> {
         (most.count as f64 >= NEARLY_ALL * live as f64).then_some((most, live))
     }
 
-    /// Whether nearly none of them has ended some seconds later.
+    /// Whether nearly all of them are still alive some seconds later.
     pub(crate) fn stay(&self) -> bool {
         self.newcomers
             .is_some_and(|new| (new.looked_at - new.ended) as f64 >= NEARLY_ALL * new.looked_at as f64)
     }
 
-    /// Whether it is more than a node that fills up: they are left over, wait for any message, and no users come with them. Left over means
-    /// that most of this kind end before a scan finds them, or that what starts them has ended. A node that has just got work starts
-    /// processes that do not end, or that end after their time, as sessions do: scans find these.
+    /// Whether this is a leak, and not a node that fills up. Leaked processes are left over, wait for any message, and no connections
+    /// increase with them. Left over means that most of this kind end before a scan finds them, or that their creator has ended. A node
+    /// that just got work starts processes that do not end, or that end later, as sessions do: scans find these.
     pub(crate) fn are_left(&self) -> bool {
         let waits_for_all =
             |place: &Stand| place.stack.first().is_some_and(|at| stack::is_loop(at) || !stack::is_call(at));

@@ -1,13 +1,13 @@
-//! Steps outside of the node in which processes wait: name resolution, connecting, a handshake, a sync to disk, an answer.
+//! Steps outside the node that processes wait for: name resolution, connecting, a handshake, a sync to disk, a reply.
 
-/// A step outside of the node.
+/// A step outside the node.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Step {
-    /// Prefixes of functions on the stack of a process that waits in it.
+    /// Prefixes of functions on the stack of a process that waits for it.
     pub within: &'static [&'static str],
-    /// What they wait for, in words.
+    /// What such processes wait for.
     pub what: &'static str,
-    /// Whether it should never take long: clients may leave a handshake open, and far hosts take a while.
+    /// Whether it should never take long. Handshakes may: clients may leave them open, and distant hosts are slow.
     pub is_short: bool,
     /// What to do.
     pub change: &'static str,
@@ -15,11 +15,11 @@ pub(crate) struct Step {
     pub why: &'static str,
 }
 
-/// Functions within which a process waits for a sync.
+/// Prefixes of functions within which a process waits for a sync.
 const SYNC: &[&str] =
     &["prim_file:sync", "prim_file:datasync", "file:sync/", "file:datasync/", "disk_log:sync/"];
 
-/// The first one that fits counts.
+/// All steps; the first one that matches is used.
 pub(crate) const STEPS: &[Step] = &[
     // https://www.rabbitmq.com/docs/access-control#cached-backend
     Step {
@@ -49,7 +49,7 @@ pub(crate) const STEPS: &[Step] = &[
     Step {
         within: &[
             "inet_res:",
-            // Not its main_loop, in which the process of that name waits for requests.
+            // Not its main_loop, where the process inet_gethost_native waits for requests.
             "inet_gethost_native:get",
             "inet:gethostbyname_tm/",
             "inet:gethostbyname/",
@@ -97,10 +97,10 @@ pub(crate) const STEPS: &[Step] = &[
     },
 ];
 
-/// Functions in which a process waits for an answer by HTTP; whatever it monitors, it waits for no process.
+/// Functions in which a process waits for an HTTP reply. It then waits for no process, whichever processes it monitors.
 pub(crate) const HTTP: &[&str] = &["httpc:handle_answer/"];
 
-/// For single processes with waiting messages: many servers wait for a peer in turn, and none of them is delayed.
+/// Waiting for a peer; meant for single processes with queued messages. Many servers wait for peers all the time without being delayed.
 pub(crate) const PEER: Step = Step {
     within: &[
         "prim_inet:recv",
@@ -119,12 +119,12 @@ pub(crate) const PEER: Step = Step {
 };
 
 impl Step {
-    /// The first one that fits.
+    /// Returns the first step that matches.
     pub(crate) fn of(stack: &[String]) -> Option<&'static Step> {
         STEPS.iter().chain([&PEER]).find(|step| step.is_within(stack))
     }
 
-    /// The sync to disk.
+    /// Returns the sync to disk.
     pub(crate) fn of_sync() -> Option<&'static Step> {
         STEPS.iter().find(|step| step.is_sync())
     }
@@ -137,7 +137,7 @@ impl Step {
         self.within == PEER.within
     }
 
-    /// What to do; if it waits for a peer, first inspect that, by its address if known.
+    /// Returns what to do. If the step is a wait for a peer, that has to be examined first, and is named by its address if known.
     pub(crate) fn change_at(&self, address: Option<&str>) -> String {
         match self.is_peer() {
             true => format!("find out why {} is slow; {}", address.unwrap_or("the peer"), self.change),

@@ -1,10 +1,11 @@
-//! Supervisors, and what is known of their children.
+//! Supervisors and their children.
 
 use beamtune_model::{ExitRow, Period, ProcessRow, ProcessUse};
 
 use super::new_processes;
 
-/// Initial calls of OTP's supervisors, and of Elixir's, which keep no specifications of children that have ended.
+/// Prefixes of the initial calls of OTP's supervisors, and of Elixir's dynamic ones, which keep no specifications of children that have
+/// ended.
 const SUPERVISOR: &str = "supervisor:";
 const DYNAMIC: [&str; 2] = ["Elixir.DynamicSupervisor:", "supervisor:Elixir.Task.Supervisor/"];
 
@@ -12,13 +13,12 @@ pub(crate) fn is_supervisor(row: &ProcessRow) -> bool {
     row.initial_call.as_deref().is_some_and(|call| call.starts_with(SUPERVISOR)) || is_dynamic(row)
 }
 
-/// One that keeps no specifications.
+/// Whether a supervisor keeps no specifications of children that have ended.
 pub(crate) fn is_dynamic(row: &ProcessRow) -> bool {
     row.initial_call.as_deref().is_some_and(|call| DYNAMIC.iter().any(|known| call.starts_with(known)))
 }
 
-/// Functions of the callbacks of `which_children` and `count_children` (supervisor.erl of OTP 23 to 29, dynamic_supervisor.ex of Elixir
-/// 1.14).
+/// Functions that handle `which_children` and `count_children` (supervisor.erl of OTP 23 to 29, dynamic_supervisor.ex of Elixir 1.14).
 const LISTING: [&str; 7] = [
     "maps:fold",
     "maps:map",
@@ -29,7 +29,7 @@ const LISTING: [&str; 7] = [
     "supervisor:count_child",
 ];
 
-/// Whether it was sampled going through its children.
+/// Whether a supervisor was sampled while it listed or counted its children.
 pub(crate) fn lists_children(process: &ProcessUse) -> bool {
     let is_listing = |stack: &[String]| {
         let answers = stack.iter().any(|function| function.contains("upervisor:handle_call/"));
@@ -38,13 +38,13 @@ pub(crate) fn lists_children(process: &ProcessUse) -> bool {
     process.ran.iter().any(|(stack, _)| is_listing(stack))
 }
 
-/// Its children that were seen to end normally.
+/// Returns the number of its children that were recorded to end normally.
 pub(crate) fn ends(period: &Period, row: &ProcessRow) -> i64 {
-    // Named ones that end in order are restarted with a sibling.
+    // Named children that end normally are restarted together with a sibling, so they are left out.
     ended(period, row, |exit| exit.reason.is_none() && exit.name.is_none())
 }
 
-/// Its children that were seen to crash.
+/// Returns the number of its children that were recorded to crash.
 pub(crate) fn crashes(period: &Period, row: &ProcessRow) -> i64 {
     ended(period, row, |exit| exit.reason.is_some())
 }
@@ -58,7 +58,7 @@ fn ended(period: &Period, row: &ProcessRow, is_meant: impl Fn(&ExitRow) -> bool)
     rows.fold(0, |sum: i64, exit| sum.saturating_add(exit.count))
 }
 
-/// Sampled new processes that it has started.
+/// Returns the number of sampled new processes that it started.
 pub(crate) fn starts(period: &Period, row: &ProcessRow) -> i64 {
     let makers = [row.name.as_deref(), row.initial_call.as_deref()];
     new_processes::rows(period)

@@ -1,21 +1,21 @@
-//! The binaries in the rows of single tables, by a sample of their rows.
+//! Binaries in the objects of single ETS tables, estimated from a sample of their objects.
 //!
-//! The agent sees binaries that are elements of a row, or of a small tuple in it. What is in a map or a list is not seen.
+//! The agent finds binaries that are elements of an object, or of a small tuple in it, but not those in maps or lists.
 
 use std::cmp::Ordering;
 
 use beamtune_model::{Group, Metric, Period, Subject, TableRow, metrics};
 
-/// Rows with parts of larger binaries refer to at least this many times their own bytes; less is not worth a copy (judgement).
+/// Minimum ratio of the bytes kept alive to the bytes used, if objects have parts of larger binaries; less is not worth a copy (judgement).
 const PARTS: f64 = 2.0;
 
-/// One table.
+/// The binaries of one table.
 pub(crate) struct TableBinaries<'p> {
     pub(crate) id: &'p str,
     pub(crate) row: Option<&'p TableRow>,
-    /// Its rows at the end.
+    /// Number of its objects at the end of the period.
     pub(crate) rows: f64,
-    /// Rows of the sample; 0 if the table cannot be read like that.
+    /// Number of sampled objects; 0 if the table cannot be sampled.
     pub(crate) sampled: f64,
     hidden: f64,
     pub(crate) count: f64,
@@ -42,7 +42,7 @@ impl<'p> TableBinaries<'p> {
         })
     }
 
-    /// All measured tables, those that hold the most first; empty if none was.
+    /// Returns all measured tables, those that keep the most bytes alive first; empty if none was measured.
     pub(crate) fn all(period: &'p Period) -> Vec<Self> {
         let ids = period.entities(Group::Table).into_iter();
         let mut all: Vec<Self> = ids.filter_map(|id| TableBinaries::of(period, id)).collect();
@@ -53,57 +53,57 @@ impl<'p> TableBinaries<'p> {
         all
     }
 
-    /// One of this many rows is in the sample.
+    /// Returns the ratio of all objects to the sampled ones.
     fn scale(&self) -> f64 {
         self.rows / self.sampled.max(1.0)
     }
 
-    /// The binaries that all of its rows keep, in bytes.
+    /// Estimates the bytes of the binaries that all its objects keep alive.
     pub(crate) fn held_bytes(&self) -> f64 {
         self.held * self.scale()
     }
 
-    /// The part of these that its rows use, in bytes.
+    /// Estimates the part of these bytes that its objects use.
     pub(crate) fn own_bytes(&self) -> f64 {
         self.bytes * self.scale()
     }
 
-    /// The ratio of kept bytes to its rows' own bytes.
+    /// Returns the ratio of the bytes kept alive to the bytes used.
     pub(crate) fn factor(&self) -> f64 {
         self.held / self.bytes.max(1.0)
     }
 
-    /// Mean size of a binary, in bytes.
+    /// Returns the mean size of a binary, in bytes.
     pub(crate) fn mean_bytes(&self) -> f64 {
         self.bytes / self.count.max(1.0)
     }
 
-    /// Mean size of what one of them keeps alive, in bytes.
+    /// Returns the mean number of bytes that a binary keeps alive.
     pub(crate) fn mean_held_bytes(&self) -> f64 {
         self.held / self.count.max(1.0)
     }
 
-    /// Binaries in all of its rows.
+    /// Estimates the number of binaries in all its objects.
     pub(crate) fn all_count(&self) -> f64 {
         self.count * self.scale()
     }
 
-    /// Its rows are parts of larger binaries, so that copies of them would be smaller.
+    /// Whether its binaries are parts of larger ones, so that copies of them would save memory.
     pub(crate) fn has_parts(&self) -> bool {
         self.count > 0.0 && self.factor() >= PARTS
     }
 
-    /// All that its rows may hold was sampled.
+    /// Whether all binaries of the sampled objects were found.
     pub(crate) fn is_seen(&self) -> bool {
         self.sampled > 0.0 && self.hidden == 0.0
     }
 
-    /// It holds none.
+    /// Whether its objects have no binaries.
     pub(crate) fn has_none(&self) -> bool {
         self.is_seen() && self.count == 0.0
     }
 
-    /// The rows of the sample represent all: those of an ordered set are from one of its ends.
+    /// Whether the sampled objects represent all of them: those of an ordered set are from one of its ends.
     pub(crate) fn is_fair(&self) -> bool {
         self.sampled >= self.rows || self.row.is_some_and(|row| row.kind == "set")
     }
@@ -112,7 +112,7 @@ impl<'p> TableBinaries<'p> {
         self.row.map_or(self.id, |row| &row.name)
     }
 
-    /// With its owner, if known.
+    /// Returns its name with its owner, if known.
     pub(crate) fn title(&self) -> String {
         match self.row {
             Some(row) => format!("{} of {}", row.name, row.owner_title()),

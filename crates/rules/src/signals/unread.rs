@@ -1,26 +1,26 @@
-//! TCP connections from which the VM does not read what has come, and where their two ends are.
+//! TCP connections with received data that the VM does not read, and the addresses of their two ends.
 
 use beamtune_model::units::SECOND_NS;
 use beamtune_model::{Group, Period, ProcessUse, metrics};
 
-/// Fewer samples of a connection are not judged.
+/// Connections with fewer samples are not judged.
 pub(crate) const MIN_SAMPLES: u32 = 5;
 
-/// Prefixes of the entities of connections that the VM has opened.
+/// Prefix of the entities of connections that the VM opened.
 const TO: &str = "to ";
 
-/// A connection with unread bytes in each sample, to the end.
+/// A connection with unread bytes in each sample, until the end of the period.
 pub(crate) struct Unread<'p> {
-    /// The listening socket or the peer.
+    /// Address of the listening socket, or the peer.
     pub group: &'p str,
-    /// For a connection that the VM has accepted, the address of its peer; for one that it has opened, its own.
+    /// Address of the peer if the VM accepted the connection; its own address if it opened the connection.
     other: &'p str,
-    /// Bytes read until the end, since it was opened; `None` if received bytes are unknown.
+    /// Bytes read since the connection was opened; `None` if received bytes are unknown.
     read_bytes: Option<i64>,
     pub mean_bytes: f64,
-    /// Since the first sample with unread bytes.
+    /// Time since the first sample with unread bytes.
     pub seconds: f64,
-    /// `None` if nothing was read.
+    /// Mean time that bytes wait until they are read; `None` if nothing was read.
     pub wait_seconds: Option<f64>,
 }
 
@@ -34,7 +34,7 @@ impl<'p> Unread<'p> {
         let seconds = bytes.last.t.saturating_sub(bytes.first.t) as f64 / SECOND_NS as f64;
         let read_now = match period.stat(&metrics::TCP_RECEIVED, entity) {
             Ok(received) => received.delta.saturating_sub(bytes.last.value.saturating_sub(bytes.first.value)),
-            // If received bytes are unknown, a queue that stays the same is not read.
+            // If received bytes are unknown, a queue of constant length is not read.
             Err(_) if bytes.min == bytes.max => 0,
             Err(_) => return None,
         };
@@ -50,22 +50,22 @@ impl<'p> Unread<'p> {
         })
     }
 
-    /// Lower bound of the time that bytes wait.
+    /// Returns a lower bound of the time that bytes wait.
     pub(crate) fn min_wait_seconds(&self) -> f64 {
         self.wait_seconds.unwrap_or(self.seconds)
     }
 
-    /// Its address on this side.
+    /// Returns its local address.
     pub(crate) fn local(&self) -> &'p str {
         if self.is_opened() { self.other } else { self.group }
     }
 
-    /// The address of the other end.
+    /// Returns the address of its peer.
     pub(crate) fn remote(&self) -> &'p str {
         self.group.strip_prefix(TO).unwrap_or(self.other)
     }
 
-    /// Whether the VM has opened it, and not accepted it.
+    /// Whether the VM opened the connection, and did not accept it.
     fn is_opened(&self) -> bool {
         self.group.starts_with(TO)
     }
@@ -76,7 +76,7 @@ impl<'p> Unread<'p> {
             && period.entities(Group::HostListen).iter().any(|listens| is_at(listens, self.remote()))
     }
 
-    /// The process that should read it: the owner of the one TCP port that has read as many bytes.
+    /// Returns the process that should read: the owner of the only TCP port that has read as many bytes.
     pub(crate) fn reader<'q>(&self, period: &'q Period) -> Option<&'q ProcessUse> {
         let read = self.read_bytes.filter(|bytes| *bytes > 0)?;
         let mut ports =
@@ -86,22 +86,22 @@ impl<'p> Unread<'p> {
     }
 }
 
-/// Whether a socket that listens here takes connections to this address.
+/// Whether a socket that listens at `listens` accepts connections to this address.
 fn is_at(listens: &str, address: &str) -> bool {
     let port = |address: &str| address.rsplit_once(':').map(|(_, port)| port.to_owned());
     let is_any = ["0.0.0.0:", "[::]:"].iter().any(|any| listens.starts_with(any));
     listens == address || is_any && port(listens) == port(address)
 }
 
-/// All of them.
+/// Returns all unread connections.
 pub(crate) fn all(period: &Period) -> Vec<Unread<'_>> {
     let Ok(sampled) = period.stat(&metrics::TCP_LOOKED_AT, "") else { return Vec::new() };
     let entities = period.entities(Group::HostTcp).into_iter();
     entities.filter_map(|entity| Unread::of(period, entity, sampled.last.t)).collect()
 }
 
-/// The unread end of the connection in which a process is blocked that has unsent bytes: where it is the only one, and there is only one
-/// unread connection to a listening socket of this node.
+/// Returns the unread end of the connection in which `sender` is blocked. The sender must own the only TCP port with unsent bytes. And
+/// exactly one connection to a listening socket of this node must be unread.
 pub(crate) fn unread_end<'p>(period: &'p Period, sender: &ProcessUse) -> Option<Unread<'p>> {
     let mut blocked = period.ports.iter().filter(|port| port.name == "tcp_inet" && port.queue_bytes > 0);
     let port = blocked.next().filter(|_| blocked.next().is_none())?;

@@ -8,7 +8,7 @@ use crate::signals::memory::megabytes;
 use crate::signals::products;
 use crate::text;
 
-/// The severity of blocked publishers: critical.
+/// Severity of blocked publishers: critical.
 const BLOCKS: f64 = 80.0;
 
 /// The default watermark as a share of the memory that RabbitMQ sees: until 3.13, and since 4.0 (rabbitmq.com, "Memory Alarm Threshold", of
@@ -18,8 +18,9 @@ const DEFAULTS: (f64, f64) = (0.4, 0.6);
 /// The configured watermark.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Watermark {
-    /// Of the memory that RabbitMQ sees.
+    /// Relative: a share of the memory that RabbitMQ sees.
     Share(f64),
+    /// Absolute.
     Bytes(f64),
 }
 
@@ -34,7 +35,7 @@ const UNITS: &[(&[&str], f64)] = &[
     (&["gb"], 1e9),
 ];
 
-/// A size as RabbitMQ reads it, in bytes.
+/// Parses a size as RabbitMQ does, in bytes.
 pub fn size(text: &str) -> Option<f64> {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
@@ -45,7 +46,7 @@ pub fn size(text: &str) -> Option<f64> {
 }
 
 impl Watermark {
-    /// As [`facts::MEMORY_WATERMARK_SET`] has it: a share has a point, a size has none.
+    /// Parses [`facts::MEMORY_WATERMARK_SET`]: a relative watermark has a decimal point, an absolute one has none.
     pub fn parse(text: &str) -> Option<Watermark> {
         if text.contains('.') {
             text.parse().ok().map(Watermark::Share)
@@ -54,7 +55,7 @@ impl Watermark {
         }
     }
 
-    /// In bytes, with this much memory. Some set 0 or less to block all publishers from the start.
+    /// Returns the watermark in bytes, with this much memory. Some operators set 0 or less to block all publishers from the start.
     pub fn bytes(self, seen: f64) -> f64 {
         let bytes = match self {
             Watermark::Share(share) => share * seen,
@@ -64,14 +65,14 @@ impl Watermark {
     }
 }
 
-/// The watermark that RabbitMQ reports, in bytes.
+/// Returns the watermark that RabbitMQ reports, in bytes.
 pub fn reported(period: &Period) -> Option<f64> {
     let fact = period.facts.number(facts::MEMORY_WATERMARK_BYTES);
     let counted = || period.stat(&metrics::BROKER_MEMORY_LIMIT, "").ok().map(|stat| stat.last.value);
     fact.or_else(counted).map(|bytes| bytes as f64).filter(|bytes| *bytes > 0.0)
 }
 
-/// RabbitMQ's watermark, if it can be known from outside. All sizes in bytes.
+/// RabbitMQ's watermark, as assumed from its settings and the memory of the host. All sizes are in bytes.
 pub struct Assumed {
     /// The watermark.
     pub bytes: f64,
@@ -79,13 +80,13 @@ pub struct Assumed {
     pub seen: f64,
     /// Whether it was set at start.
     pub is_set: bool,
-    /// The watermark as a share of that memory, if it is set as one.
+    /// The watermark as a share of that memory, if it is relative.
     pub share: Option<f64>,
 }
 
 impl Assumed {
-    /// `None` if it is not RabbitMQ, or the memory that it sees is unknown. RabbitMQ does not know control groups: containers have to
-    /// configure the memory (rabbitmq-server#10974).
+    /// Returns `None` if the node is not RabbitMQ, or the memory that it sees is unknown. RabbitMQ ignores control groups: in containers,
+    /// that memory has to be configured (rabbitmq-server#10974).
     pub fn of(period: &Period) -> Option<Assumed> {
         let major: u32 = version(period)?.split('.').next()?.parse().ok()?;
         let configured = period.facts.get(facts::MEMORY_TOTAL_SET).and_then(size);
@@ -93,7 +94,7 @@ impl Assumed {
         let seen = configured.or(host).filter(|bytes| *bytes > 0.0)?;
         let text = period.facts.get(facts::MEMORY_WATERMARK_SET);
         let set = text.and_then(Watermark::parse);
-        // Every version replaces a value that it cannot read by the old default (rabbit_memory.hrl).
+        // Every version replaces a value that it cannot parse with the old default (rabbit_memory.hrl).
         let default = Watermark::Share(if major >= 4 && text.is_none() { DEFAULTS.1 } else { DEFAULTS.0 });
         let mark = set.unwrap_or(default);
         let bytes = mark.bytes(seen);
@@ -101,7 +102,7 @@ impl Assumed {
         Some(Assumed { bytes, seen, is_set: set.is_some(), share })
     }
 
-    /// Why the watermark may be another one.
+    /// Returns why the actual watermark may differ from the assumed one.
     pub fn but(&self) -> &'static str {
         match self.is_set {
             true => {
@@ -116,12 +117,12 @@ impl Assumed {
     }
 }
 
-/// RabbitMQ's version; `None` on other nodes.
+/// Returns RabbitMQ's version; `None` on other nodes.
 pub fn version(period: &Period) -> Option<&str> {
     products::version(period, "RabbitMQ")
 }
 
-/// RabbitMQ that reports a memory alarm, with further evidence.
+/// Drafts a finding if RabbitMQ reports a memory alarm; adds `evidence` to it.
 pub fn alarm(period: &Period, evidence: Option<Evidence>) -> Option<Draft> {
     let counted = || period.stat(&metrics::BROKER_MEMORY_ALARM, "").ok().map(|stat| stat.last.value);
     let nodes = period.facts.number(facts::MEMORY_ALARMS).or_else(counted).filter(|nodes| *nodes > 0)?;
@@ -142,12 +143,12 @@ pub fn alarm(period: &Period, evidence: Option<Evidence>) -> Option<Draft> {
     )
 }
 
-/// `210 MB resident, watermark 200 MB`.
+/// Formats both sizes: `210 MB resident, watermark 200 MB`.
 pub fn sizes(resident: f64, watermark: f64) -> String {
     format!("{} resident, watermark {}", megabytes(resident), megabytes(watermark))
 }
 
-/// RabbitMQ at or near the watermark that it reports, with further evidence.
+/// Drafts a finding if RabbitMQ is at or near the watermark that it reports; adds `evidence` to it.
 pub fn near(period: &Period, resident: f64, watermark: f64, evidence: Option<Evidence>) -> Option<Draft> {
     let (severity, title) = title(resident / watermark, "")?;
     let draft = Draft::new(severity, title)
@@ -162,7 +163,7 @@ pub fn near(period: &Period, resident: f64, watermark: f64, evidence: Option<Evi
     Some(draft)
 }
 
-/// The severity and the title by the used share of the watermark; `None` below 85 %. `certainty` is empty or `"likely "`.
+/// Returns the severity and the title by the used share of the watermark; `None` below 85 %. `certainty` is empty or `"likely "`.
 pub fn title(used: f64, certainty: &str) -> Option<(f64, String)> {
     match used {
         used if used >= 1.0 => {
@@ -175,7 +176,7 @@ pub fn title(used: f64, certainty: &str) -> Option<(f64, String)> {
     }
 }
 
-/// What to do.
+/// Returns the remedy: reduce queued memory, then raise the watermark.
 pub fn raise(period: &Period) -> Option<Remedy> {
     remedy::of(
         period,
@@ -191,14 +192,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_and_sizes_are_distinguished() {
+    fn relative_and_absolute_watermarks_are_distinguished() {
         let of_4_gb = |text| Watermark::parse(text).map(|set| set.bytes(4e9));
         assert_eq!(of_4_gb("0.400000"), Some(1.6e9));
         assert_eq!(of_4_gb("2147483648"), Some(2_147_483_648.0));
         assert_eq!(of_4_gb("2GB"), Some(2e9));
         assert_eq!(of_4_gb("512MiB"), Some(536_870_912.0));
         assert_eq!(of_4_gb("1G"), Some(1_073_741_824.0));
-        // Between 0 and all memory.
+        // Limited to the range from 0 to all memory.
         for text in ["40.000000", "9GB", "9000000000"] {
             assert_eq!(of_4_gb(text), Some(4e9), "{text}");
         }
@@ -222,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alarm_counts_without_resident_memory() {
+    fn an_alarm_is_reported_without_resident_memory() {
         let mut period = Period::default();
         assert!(alarm(&period, None).is_none());
         period.facts.set(facts::MEMORY_ALARMS, "0");

@@ -14,7 +14,7 @@ fn cores(node: &Node, what: Use) -> f64 {
     account(node).shares.iter().find(|share| share.what == what).map_or(0.0, |share| share.cores)
 }
 
-/// Equal to a thousandth of a core, because of rounding.
+/// Compares with a tolerance of a thousandth of a core, because of rounding.
 fn assert_cores(node: &Node, what: Use, expect: f64) {
     let found = cores(node, what);
     assert!((found - expect).abs() < 1e-3, "{what}: {found} for {expect} in {:#?}", account(node));
@@ -22,15 +22,15 @@ fn assert_cores(node: &Node, what: Use, expect: f64) {
 
 #[test]
 fn each_reason_has_its_share() {
-    // Two schedulers, each on a CPU for 0.31 of the time and active for 0.30.
+    // Two schedulers, each on a CPU for 31 % of the time and active for 30 %.
     let healthy = node();
     assert_eq!(account(&healthy).cores, 2.0);
     let code_and_gc = cores(&healthy, Use::Code) + cores(&healthy, Use::Collections);
     assert!((code_and_gc - 0.6).abs() < 1e-3, "{:#?}", account(&healthy));
-    // A hundred switches a second of 25 µs, of each.
+    // Each scheduler does a hundred switches per second, of 25 µs.
     assert_cores(&healthy, Use::Switching, 0.005);
     assert_cores(&healthy, Use::BusyWaiting, 0.015);
-    // Each names its parts.
+    // Each share names its parts.
     let how =
         |what| account(&healthy).shares.into_iter().find(|share| share.what == what).map(|share| share.how);
     assert_eq!(how(Use::BusyWaiting).as_deref(), Some("schedulers"));
@@ -39,14 +39,14 @@ fn each_reason_has_its_share() {
     let spinning = node().with(|n| (n.active, n.cpu, n.voluntary_switches) = (0.1, 0.6, 0));
     assert_cores(&spinning, Use::BusyWaiting, 1.0);
     let starved = node().with(|n| (n.active, n.cpu, n.wait, n.foreign) = (0.8, 0.3, 0.5, 1.2));
-    // They had 1.0 while its threads were runnable, and 0.2 while it was idle.
+    // Other processes used 1.0 cores while the threads of the VM were runnable, and 0.2 while it was idle.
     assert_cores(&starved, Use::Others, 1.2);
     assert_cores(&starved, Use::Stolen, 0.0);
-    // Other processes took no more than they used: for the rest the threads waited for each other, or for the hypervisor.
+    // Other processes took no more CPU than they used. The rest of the time, the threads waited for each other, or for the hypervisor.
     let alone = starved.with(|n| n.foreign = 0.2);
     assert_cores(&alone, Use::Others, 0.2);
     assert_cores(&alone.with(|n| n.steal = 0.7), Use::Stolen, 0.7);
-    // Blocked, since neither a quota nor other processes had the CPUs.
+    // The threads were blocked: neither a quota nor other processes had the CPUs.
     let locked = node().with(|n| (n.active, n.cpu) = (0.9, 0.3));
     assert_cores(&locked, Use::Locks, 1.2 - 2.0 * node().wait);
     let stolen = locked.with(|n| n.steal = 0.7);
@@ -56,9 +56,9 @@ fn each_reason_has_its_share() {
     assert_cores(&quiet, Use::Nothing, 0.0);
 }
 
-/// With more threads than CPUs, runnable threads without a CPU are in GC by the clock all the same.
+/// With more threads than CPUs, GC takes wall time even while a runnable thread has no CPU.
 #[test]
-fn gc_is_cpu_time_and_the_same_number_everywhere() {
+fn gc_is_cpu_time_and_equal_in_all_findings() {
     let crowded = node().with(|n| {
         (n.schedulers, n.cpus, n.active, n.cpu) = (8, 2, 0.1, 0.01);
         (n.dirty_cpu_active, n.dirty_gc) = (0.24, 0.96);
@@ -72,7 +72,7 @@ fn gc_is_cpu_time_and_the_same_number_everywhere() {
         "{}",
         found.title
     );
-    // If the threads have CPUs, the states are as long as they ran.
+    // If the threads have CPUs, the time in a state equals its CPU time.
     let free = node().with(|n| (n.active, n.cpu, n.gc) = (0.8, 0.8, 0.5));
     let gc = value(&finding(&free, "BT011"), "GC time").expect("a number");
     assert!((gc - 1.0).abs() < 0.01, "{gc}");

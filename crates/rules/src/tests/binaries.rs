@@ -1,4 +1,4 @@
-//! Rules on binaries that tables and processes keep.
+//! Tests of rules on binaries that tables and processes keep alive.
 
 use beamtune_model::{
     CollectRow, Confidence, Cost, HolderRow, Level, Outcome, Rank, SpawnRow, TableRow, facts, metrics,
@@ -25,7 +25,7 @@ fn binaries_that_no_process_refers_to_are_reported_with_candidate_tables() {
         found.evidence.iter().any(|of| of.text.as_deref().is_some_and(|text| text.contains("carts of"))),
         "{found:#?}"
     );
-    // Whether copies would help is unknown.
+    // Whether copies would help is unknown, so there is no remedy.
     assert_eq!(entries(&found), Vec::<&str>::new());
     assert!(found.against.iter().any(|line| line == "what tables hold was not recorded"), "{found:#?}");
     // Unsent bytes belong to no table.
@@ -42,7 +42,7 @@ fn binaries_that_no_process_refers_to_are_reported_with_candidate_tables() {
     let found = finding(&with_queues(30 * MB), "BT026");
     assert!(found.title.ends_with("holder unknown"), "{}", found.title);
     assert!(found.title.starts_with("250 MB"), "{}", found.title);
-    // Not measured, of a node with many sockets.
+    // The node has many sockets, but their memory was not measured.
     let sockets = kept(20 * MB).with(|n| {
         let kind = "tcp_inet".to_owned();
         n.spawns.push(SpawnRow { what: "port".to_owned(), kind, count: 300, of: 310, ..SpawnRow::default() });
@@ -50,7 +50,7 @@ fn binaries_that_no_process_refers_to_are_reported_with_candidate_tables() {
     let found = finding(&sockets, "BT026");
     assert!(found.against.iter().any(|line| line.contains("sockets with unsent data")), "{found:#?}");
     assert!(found.against.iter().any(|line| line.starts_with("receive buffers")), "{found:#?}");
-    // Processes may keep them; or it was not recorded, on a node with many.
+    // In this order: processes may keep the binaries; or it was not recorded whether they do.
     assert_healthy(&kept(200 * MB), "BT026");
     assert_healthy(&kept(20 * MB).with(|n| n.referred = None), "BT026");
 }
@@ -69,28 +69,29 @@ fn the_table_that_grows_with_binaries_of_no_process_is_named() {
     let grows = growing(&[("prices", 1 << 20, 40_000), ("users", 1 << 20, 0)]);
     let found = finding(&grows, "BT026");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("prices of <0.55.0>")));
-    // Whether it could be less is unknown.
+    // Whether the table could be smaller is unknown.
     assert_eq!((found.cost(), entries(&found)), (None, vec!["code.bounded_table"]));
     let diagnosis = diagnose(&grows.period());
     let growth =
         diagnosis.findings().into_iter().find(|found| found.code.0 == "BT027").expect("growth").clone();
     assert_eq!(growth.subject_text(), found.subject_text());
     assert_eq!(growth.follows.as_ref().map(|of| of.code.0), Some("BT026"));
-    // The tables of a product are not its operators' to change.
+    // Operators cannot change the tables of a product.
     let product = grows.with(|n| n.facts.push((facts::PRODUCT, "RabbitMQ 3.10.8".to_owned())));
     assert_eq!(finding(&product, "BT026").level, Level::Notice);
-    // Which of two that grow alike is unknown.
+    // If two tables grow equally, neither is named.
     let two = finding(
         &growing(&[("prices", 1 << 20, 40_000), ("users", 1 << 20, 41_000), ("orders", 1 << 20, 39_000)]),
         "BT026",
     );
     assert_eq!((two.level, two.cost()), (Level::Notice, None));
-    // The same if none grows: sockets and NIFs keep binaries, too.
+    // The same applies if no table grows: sockets and NIFs keep binaries, too.
     assert_eq!(finding(&growing(&[("prices", 1 << 20, 0)]), "BT026").level, Level::Notice);
 }
 
-/// A node with 300 MB of binaries, of which processes refer to 20 MB, and a table `carts` with this many rows. Measured: rows, rows with
-/// other terms, binaries, their bytes, the bytes that they are parts of, and the bytes that they keep.
+/// A node with 300 MB of binaries, of which processes refer to 20 MB, and a table `carts` with this many objects. The array describes the
+/// sample: number of objects, objects with other terms, and binaries; bytes of the binaries, of those that they are parts of, and of those
+/// kept alive.
 fn measured(rows: i64, [sampled, hidden, count, bytes, referenced, held]: [i64; 6]) -> Node {
     node().with(|n| {
         n.resident = 500 * MB;
@@ -126,8 +127,8 @@ fn healthy_because(node: &Node, code: &str) -> String {
 }
 
 #[test]
-fn a_table_of_parts_of_larger_binaries_is_named() {
-    // 10,000 rows of 100 bytes, each of a binary of 20 kB.
+fn a_table_with_parts_of_larger_binaries_is_named() {
+    // 10,000 objects of 100 bytes, each part of a binary of 20 kB.
     let node = measured(10_000, [100, 0, 100, 10_000, 2 * MB, 2 * MB]);
     let found = finding(&node, "BT026");
     assert_eq!(found.title, "ETS table `carts`: sub-binaries keep 200 MB alive");
@@ -139,16 +140,16 @@ fn a_table_of_parts_of_larger_binaries_is_named() {
     assert_eq!(found.subject_text().as_deref(), Some("carts of <0.55.0>"));
     assert_eq!(found.cost(), Some(Cost::MemoryBytes((199 * MB) as f64)));
     assert_eq!(entries(&found), ["code.binary_copy"]);
-    // Rows that add up to much more than all binaries are no fair sample.
+    // If the estimate for all objects is far above all binaries, the sample is not representative.
     let more = measured(60_000, [100, 0, 100, 10_000, 2 * MB, 2 * MB]);
     assert_eq!(finding(&more, "BT026").confidence, Confidence::Inferred);
-    // Nor are those at the end of an ordered set.
+    // A sample from the end of an ordered set is not representative either.
     let ordered = node.with(|n| n.ets[0].kind = "ordered_set".to_owned());
     assert_eq!(finding(&ordered, "BT026").confidence, Confidence::Inferred);
-    // Parts of one binary keep that once; most of the rest is elsewhere.
+    // Many parts of a single binary keep it alive once. Most of the other binaries are elsewhere.
     let of_one = measured(10_000, [100, 0, 100, 10_000, 200 * MB, 20_000]);
     assert!(finding(&of_one, "BT026").title.ends_with("holder unknown"));
-    // A product's tables are not the user's to change.
+    // Users cannot change the tables of a product.
     let product = measured(10_000, [100, 0, 100, 10_000, 2 * MB, 2 * MB])
         .with(|n| n.facts.push((facts::PRODUCT, "RabbitMQ 3.10.8".to_owned())));
     let found = finding(&product, "BT026");
@@ -163,10 +164,10 @@ fn a_table_of_whole_binaries_is_healthy() {
         why.ends_with("ETS table carts of <0.55.0> holds 250 MB in whole binaries (1,000 rows, 250 kB each)"),
         "{why}"
     );
-    // All fields of a line are parts of it, and add up to the whole.
+    // All fields of a line are parts of it, and together use all its bytes.
     let fields = measured(1_000, [100, 0, 500, 24 * MB, 125 * MB, 25 * MB]);
     assert!(healthy_because(&fields, "BT026").contains("holds 250 MB in whole binaries"));
-    // Parts of few.
+    // Few binaries are kept alive.
     let few = measured(10_000, [100, 0, 100, 10_000, MB / 4, MB / 4]).with(|n| {
         n.kinds = vec![("binary", 50 * MB, 0)];
         n.referred = Some(5 * MB);
@@ -174,21 +175,21 @@ fn a_table_of_whole_binaries_is_healthy() {
     assert!(
         healthy_because(&few, "BT026").ends_with("holds 25 MB through sub-binaries, too little to matter")
     );
-    // Where it holds a little of them, the rest is not seen.
+    // If a table holds only a few of the binaries, the holder of the others is unknown.
     let little = measured(100, [100, 0, 100, 5 * MB, 5 * MB, 5 * MB]);
     let found = finding(&little, "BT026");
     assert!(found.title.starts_with("280 MB of binaries held by no process"), "{}", found.title);
     assert_eq!((value(&found, "of those found in ETS tables"), entries(&found)), (Some(5e6), Vec::new()));
-    // A table known to hold none is not a candidate.
+    // A table that is known to hold no binaries is not a candidate.
     let named = |node: &Node| finding(node, "BT026").subject_text();
     assert_eq!(named(&measured(100_000, [100, 0, 0, 0, 0, 0])).as_deref(), Some(""));
-    // Binaries in maps are not sampled, nor are tables that cannot be read.
+    // Neither binaries in maps are sampled, nor tables that cannot be read, so both remain candidates.
     assert_eq!(named(&measured(100_000, [30, 30, 0, 0, 0, 0])).as_deref(), Some("carts of <0.55.0>"));
     assert_eq!(named(&measured(100_000, [0, 0, 0, 0, 0, 0])).as_deref(), Some("carts of <0.55.0>"));
 }
 
 #[test]
-fn for_whole_binaries_in_a_growing_table_no_copies_are_advised() {
+fn copies_are_not_advised_for_whole_binaries_in_a_growing_table() {
     let growing = |sample| {
         measured(1_000, sample).with(|n| {
             n.resident_growth = 20 * MB;
@@ -209,13 +210,13 @@ fn for_whole_binaries_in_a_growing_table_no_copies_are_advised() {
     let parts = growing([100, 0, 100, 10_000, 25 * MB, 25 * MB]);
     assert_eq!(entries(&finding(&parts, "BT026")), ["code.binary_copy"]);
     assert_eq!(entries(&finding(&parts, "BT027")), ["code.binary_copy"]);
-    // A table that holds none is not where they are.
+    // A table without binaries does not keep them.
     let none = growing([100, 0, 0, 0, 0, 0]);
     assert_eq!(finding(&none, "BT026").subject_text().as_deref(), Some(""));
 }
 
 #[test]
-fn receive_buffers_are_distinguished_from_what_tables_keep() {
+fn receive_buffers_are_distinguished_from_binaries_in_tables() {
     let sockets = |resident| {
         measured(10, [10, 0, 0, 0, 0, 0]).with(|n| {
             n.resident = resident;
@@ -271,7 +272,7 @@ fn a_small_heap_that_keeps_large_binaries_is_named() {
         finding(&node, "BT026")
     };
     assert_eq!(entries(&works(40)), ["code.binary_copy", "process.fullsweep_after"]);
-    // For a process that is hardly ever collected a lower fullsweep_after changes nothing.
+    // For a process that is hardly ever collected, a lower fullsweep_after changes nothing.
     assert_eq!(entries(&works(4)), ["code.binary_copy", "code.hibernate"]);
     let idle = finding(&holder(|busy| busy.row.minor_gcs = Some(40)), "BT026");
     assert_eq!(entries(&idle), ["code.binary_copy", "code.hibernate"]);
@@ -279,13 +280,13 @@ fn a_small_heap_that_keeps_large_binaries_is_named() {
     assert_eq!(entries(&swept), ["code.binary_copy"]);
     let hibernates = holder(|busy| busy.row.current_function = Some("erlang:hibernate/3".to_owned()));
     assert_eq!(entries(&finding(&hibernates, "BT026")), ["code.binary_copy"]);
-    // At most what exists: each reference counts.
+    // A binary counts once per reference, so the sum may exceed all existing binaries.
     let again = finding(&holder(|busy| busy.row.binary_bytes = Some(900 * MB)), "BT026");
     assert_eq!(again.level, Level::Notice);
     assert!(again.against.iter().any(|but| but.starts_with("a binary counts each time")), "{again:#?}");
     let nearly = finding(&holder(|busy| busy.row.binary_bytes = Some(310 * MB)), "BT026");
-    assert_eq!(nearly.level, Level::Warning, "read at another instant");
-    // After an inspection its references are known better.
+    assert_eq!(nearly.level, Level::Warning, "both numbers are read at different instants");
+    // After an inspection, the references of the process are known better.
     let asked = |bytes: i64, alone_bytes: i64, freed: i64| {
         let mut period = holder(|_| ()).period();
         let pid = "<0.88.0>".to_owned();

@@ -1,4 +1,4 @@
-//! RabbitMQ's own counters.
+//! Tests of rules on RabbitMQ's own counters.
 
 use beamtune_model::{Level, Metric, facts, metrics::*};
 
@@ -10,7 +10,7 @@ const QUEUE: &str = "queue orders";
 const CLIENT: &str = "queue orders\u{1f}connection 10.0.0.7:41000 -> 10.0.0.1:5672 - worker\u{1f}app";
 const CONNECTION: &str = "connection 10.0.0.7:41000 -> 10.0.0.1:5672 - worker\u{1f}app";
 
-/// A broker that does a thousand messages a second.
+/// A broker that handles a thousand messages per second.
 fn rabbit(more: &[Counted]) -> Node {
     node().with(|n| {
         n.facts.push((facts::PRODUCT, "RabbitMQ 3.10.8".to_owned()));
@@ -79,22 +79,22 @@ fn a_redelivery_loop_names_queue_and_consumer_and_explains_their_gc() {
     let diagnosis = diagnose(&sick.period());
     let gc = diagnosis.findings().into_iter().find(|found| found.code.0 == "BT011").expect("gc").clone();
     assert_eq!(gc.follows.map(|of| of.code.0), Some("BT069"));
-    // Few redeliveries; a small part of the traffic; none.
+    // In this order: few redeliveries; redeliveries that are a small share of the traffic; no redeliveries.
     assert_eq!(finding(&queue((0, 0), 0, 1, 10, 20), "BT069").level, Level::Notice);
     assert_healthy(&queue((0, 0), 0, 1, 5_000, 200), "BT069");
     assert_healthy(&queue((0, 0), 0, 1, 1_000, 0), "BT069");
-    // Channels that end.
+    // Channels close without acknowledging.
     let ending = queue((0, 0), 0, 1, 100, 200).with(|n| n.series.push((&BROKER_CHANNELS_CLOSED, "", 0, 30)));
     let ending =
         ending.with(|n| n.series.retain(|known| (known.0.name, known.2) != ("channels_closed", 900)));
     let found = finding(&ending, "BT069");
     assert!(found.level == Level::Notice && !found.detail.contains("requeues"), "{}", found.detail);
-    // Without statistics.
+    // Without queue statistics, the queue is unknown.
     let total = rabbit(&[(&BROKER_REDELIVERED, "", 0, 900)]);
     assert_eq!(finding(&total, "BT069").subject, None);
 }
 
-/// Payments that fail wait in a queue of their own, and come back.
+/// Messages that failed wait in their own queue, and then come back.
 fn retrying(rejected: i64, expired: i64, published: i64) -> Node {
     const DELAY: &str = "queue orders.later";
     rabbit(&[
@@ -113,7 +113,7 @@ fn retrying(rejected: i64, expired: i64, published: i64) -> Node {
         (&QUEUE_READY, DELAY, 5_000, 0),
         (&QUEUE_CONSUMERS, DELAY, 0, 0),
         (&QUEUE_TTL, DELAY, 2_500_000_000, 0),
-        // Many messages that are dropped in a day.
+        // A queue with many messages that are dropped after a day.
         (&QUEUE_READY, "queue log", 30_000, 0),
         (&QUEUE_CONSUMERS, "queue log", 0, 0),
         (&QUEUE_TTL, "queue log", 86_400_000_000_000, 0),
@@ -144,18 +144,19 @@ fn messages_that_dead_lettering_brings_back_are_a_loop() {
     assert!(found.remedies[0].change.contains("x-death"), "{:?}", found.remedies);
     let gc = diagnose(&sick.period()).findings().into_iter().find(|found| found.code.0 == "BT011").cloned();
     assert_eq!(gc.and_then(|gc| gc.follows).map(|of| of.code.0), Some("BT069"));
-    // A retry queue for a part of the traffic; retries that are bounded; dead letters that stay where they are; few of them.
+    // In this order: a retry queue for a part of the traffic; bounded retries; dead letters that do not come back, in two cases; few dead
+    // letters.
     for (rejected, expired, published) in
         [(100, 100, 2_000), (200, 200, 50), (2_000, 0, 2_000), (2_000, 100, 500), (8, 8, 0)]
     {
         assert_healthy(&retrying(rejected, expired, published), "BT069");
     }
-    // Each of many messages may have been rejected once only.
+    // Each of many messages may have been rejected only once.
     let once = finding(&change(&retrying(2_000, 2_000, 50), &BROKER_READY, (90_000, 0)), "BT069");
     assert!(once.against.iter().any(|text| text.contains("for the first time")), "{:?}", once.against);
-    // What consumers on other nodes handle is not known.
+    // Messages that consumers on other nodes handle are unknown.
     assert_healthy(&change(&retrying(2_000, 2_000, 0), &BROKER_DELIVERED, (0, 100)), "BT069");
-    // It is redelivered at once.
+    // Messages come back at once.
     let at_once = change(&retrying(2_000, 0, 50), &BROKER_READY, (10, 0));
     let found = finding(&at_once, "BT069");
     assert_eq!((found.subject_text().as_deref(), found.remedies.len()), (Some("orders"), 2));
@@ -165,7 +166,7 @@ fn messages_that_dead_lettering_brings_back_are_a_loop() {
     assert_eq!(finding(&with_tools, "BT069").level, Level::Warning);
     let in_cluster = at_once.with(|n| n.series.push((&DIST_INPUT, "rabbit@other", 0, 0)));
     assert_healthy(&in_cluster, "BT069");
-    // Before 3.10 these are not counted.
+    // RabbitMQ before 3.10 does not count rejections.
     assert_healthy(&queue((0, 0), 0, 1, 1_000, 0), "BT069");
 }
 
@@ -187,7 +188,7 @@ fn churn_is_reported_with_the_client_that_opens_most() {
     assert_eq!(entries(&found), ["rabbitmq.long_lived"]);
     assert_eq!(finding(&opening(30), "BT070").level, Level::Notice);
     assert_healthy(&opening(10), "BT070");
-    // They stay.
+    // The connections stay open.
     assert_healthy(
         &rabbit(&[(&BROKER_CONNECTIONS_OPENED, "", 0, 150), (&BROKER_CHANNELS_OPENED, "", 0, 150)]),
         "BT070",
@@ -220,10 +221,10 @@ fn a_growing_queue_is_reported_with_its_reason() {
     assert_eq!(stuck.title, "Queue orders: none of 60 messages acknowledged");
     assert_eq!(stuck.detail, "held mostly by worker (user app)");
     assert_eq!((stuck.level, entries(&stuck)), (Level::Warning, vec!["rabbitmq.prefetch"]));
-    // Long jobs.
+    // The consumers may run long jobs.
     assert_eq!(finding(&queue((200, 0), 60, 2, 0, 0), "BT071").level, Level::Notice);
     assert_eq!(finding(&queue((20_000, 100), 60, 2, 200, 0), "BT071").level, Level::Warning);
-    // A long queue that does not grow, a wave, slow growth, a falling queue.
+    // In this order: a long queue of constant length, a wave, slow growth, a shrinking queue.
     for (ready, acked) in [((50_000, 0), 100), ((100, 50), 100), ((5_000, 10), 1_000), ((5_000, -100), 1_000)]
     {
         assert_healthy(&queue(ready, 30, 2, acked, 0), "BT071");
@@ -231,19 +232,19 @@ fn a_growing_queue_is_reported_with_its_reason() {
 }
 
 #[test]
-fn a_queue_without_consumer_that_settles_is_left_alone() {
+fn a_queue_without_consumer_that_settles_is_healthy() {
     let waiting = |bounds: &[(&'static Metric, i64)]| {
         queue((200, 100), 0, 0, 0, 0)
             .with(|n| n.series.extend(bounds.iter().map(|&(metric, value)| (metric, QUEUE, value, 0))))
     };
     assert_healthy(&waiting(&[(&QUEUE_TTL, 30_000_000_000)]), "BT071");
     assert_healthy(&waiting(&[(&QUEUE_MAX_LENGTH, 500)]), "BT071");
-    // Days and millions are no useful limit.
+    // A TTL of days or a maximum length of millions is no useful limit.
     finding(&waiting(&[(&QUEUE_TTL, 604_800_000_000_000), (&QUEUE_MAX_LENGTH, 5_000_000)]), "BT071");
 }
 
 #[test]
-fn a_disk_alarm_is_critical_and_a_memory_alarm_is_known() {
+fn a_disk_alarm_is_critical_and_a_memory_alarm_is_recognized() {
     assert_eq!(finding(&rabbit(&[(&BROKER_DISK_ALARM, "", 1, 0)]), "BT072").level, Level::Critical);
     assert_healthy(&rabbit(&[]), "BT072");
     let memory = rabbit(&[(&BROKER_MEMORY_ALARM, "", 1, 0), (&BROKER_BLOCKED, "", 7, 0)]);
@@ -251,7 +252,7 @@ fn a_disk_alarm_is_critical_and_a_memory_alarm_is_known() {
 }
 
 #[test]
-fn what_was_not_recorded_is_not_judged_and_other_nodes_are_no_brokers() {
+fn unrecorded_counters_are_not_judged_and_other_nodes_are_not_brokers() {
     let old = node().with(|n| n.facts.push((facts::PRODUCT, "RabbitMQ 3.10.8".to_owned())));
     for code in ["BT069", "BT070", "BT071", "BT072"] {
         assert!(matches!(outcome(&old.period(), code), beamtune_model::Outcome::NotJudged { .. }), "{code}");

@@ -1,4 +1,4 @@
-//! Chains of processes that wait for each other, and the process at their end.
+//! Tests of chains of processes that wait for each other, and of the process at their end.
 
 use beamtune_model::{Finding, Level, Outcome, Period, StandRow, Subject};
 
@@ -38,10 +38,10 @@ fn ledger() -> Node {
     })
 }
 
-/// The journal was sampled running, or waiting, in these stacks, with their counts.
+/// Returns the period in which the journal was sampled running (`ran`) or waiting (`stood`) in these stacks, with their counts.
 fn with(node: &Node, ran: &[(&str, i64)], stood: &[(&str, i64)]) -> Period {
     let mut period = node.period();
-    let process = period.processes.iter_mut().find(|process| process.pid == LAST).expect("it");
+    let process = period.processes.iter_mut().find(|process| process.pid == LAST).expect("the process");
     let stacks = |of: &[(&str, i64)]| {
         of.iter().map(|(at, looks)| (at.split_whitespace().map(str::to_owned).collect(), *looks)).collect()
     };
@@ -69,7 +69,7 @@ fn the_end_of_a_chain_is_named_with_its_own_advice() {
     let check = |ran: &[(&str, i64)], stood: &[(&str, i64)], last: &str, entry: &str| {
         assert_eq!(told(ran, stood), (last.to_owned(), entry.to_owned()));
     };
-    // A sync on a dirty I/O scheduler, which the VM calls running; other file operations use less.
+    // The VM reports a sync on a dirty I/O scheduler as running; other file operations take less time.
     check(
         &[
             (
@@ -128,7 +128,7 @@ fn a_busy_process_at_the_end_is_reported_as_busy() {
         waits.detail
     );
     assert_eq!(entries(&waits)[0], "code.cheaper_callback");
-    // In different places, always for the same function of the program.
+    // Its innermost functions differ, but the function of the program is always the same.
     let spread = with(
         &node,
         &[("lists:merge/2 journal:sort/1", 2), ("lists:split/2 journal:sort/1", 2), ("journal:sort/1", 1)],
@@ -136,19 +136,19 @@ fn a_busy_process_at_the_end_is_reported_as_busy() {
     );
     let detail = found(&spread, "BT053").detail;
     assert!(detail.ends_with("; journal is busy (journal:sort/1)"), "{detail}");
-    // They wait because it is busy.
+    // The callers wait because it is busy: that is one problem.
     let serial = found(&period, "BT005");
     assert_eq!(serial.follows.as_ref().map(|cause| cause.code.0), Some("BT053"), "{serial:#?}");
 }
 
 #[test]
-fn an_unknown_end_is_not_named() {
-    // It does one thing among others.
+fn an_unknown_end_of_a_chain_is_not_named() {
+    // It does several things, and none most of the time.
     let mixed = [("prim_file:pread_nif/3 journal:find/2", 2), ("journal:find/2", 4), ("journal:sum/2", 4)];
     let found = |period: &Period| found(period, "BT053");
     let detail = found(&with(&ledger(), &mixed, &[])).detail;
     assert!(detail.ends_with("called by ledger:book/2; journal is at work"), "{detail}");
-    // Nor is a process that waits for different ones.
+    // A process that waits for different processes has no known end either.
     let node = ledger().with(|n| {
         let other = StandRow { on: vec![("<0.9.0>".to_owned(), 1)], ..n.stands[2].clone() };
         n.stands.push(other);
@@ -160,7 +160,7 @@ fn an_unknown_end_is_not_named() {
 
 #[test]
 fn an_otp_process_at_the_end_has_its_own_advice() {
-    // The sync of a disk_log: the advice is an alternative, not to split it.
+    // For the sync of a disk_log, the advice is an alternative, and not to split the process.
     let node = ledger().with(|n| {
         n.busiest[1].row.name = None;
         n.busiest[1].row.initial_call = Some("disk_log:init/2".to_owned());

@@ -15,7 +15,7 @@ fn named(name: &str, reductions: i64, runnable_of_10: i64) -> Busy {
     }
 }
 
-/// The code server busy in this many of ten samples.
+/// The code server is busy in this many of ten samples.
 fn searching(of_10: i64) -> Node {
     node().with(|n| {
         n.system = 0.2;
@@ -69,7 +69,7 @@ fn a_code_server_that_searches_for_modules_is_found() {
     for none in [rabbit, boots("start_clean"), boots("/usr/lib/erlang/bin/start")] {
         assert_eq!(entries(&finding(&none, "BT057")), ["code.known_modules", "code.load_at_start"]);
     }
-    // One sample: the node loads what it has not used before.
+    // In one sample only: the node loads modules that it has not used before.
     assert_healthy(&searching(1), "BT057");
     assert_healthy(
         &searching(7).with(|n| n.busiest[0].row.name = Some("code_server_of_mine".to_owned())),
@@ -98,7 +98,7 @@ fn replaced_modules_are_reported_before_the_code_server_that_loads_them() {
     );
     assert_eq!(entries(&found), ["code.no_code_at_run_time"]);
     assert!(found.title.ends_with("modules/s replaced, each checks 2,000 processes"), "{}", found.title);
-    // Hardly any purges: it is the code server.
+    // With hardly any purges, the finding is about the code server.
     let found = finding(&purging(2_000), "BT057");
     assert_eq!(found.subject_text().as_deref(), Some("code_server (<0.51.0>)"));
     assert_healthy(&purging(2_000).with(|n| n.busiest[1].runnable_of_10 = 0), "BT057");

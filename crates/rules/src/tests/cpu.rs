@@ -1,4 +1,4 @@
-//! Rules on CPU time: what uses it, what waits for it, why it is not used.
+//! Tests of rules on CPU time: what uses it, what waits for it, and why it is unused.
 
 use beamtune_model::{
     Cost, Evidence, Finding, Level, Outcome, ProcessRow, Signal, TableRow, Use, WorkSample, facts, metrics,
@@ -15,7 +15,7 @@ fn spinning() -> Node {
     })
 }
 
-/// The reason for most of the unused CPU.
+/// Returns the reason for most of the unused CPU.
 pub(super) fn unused(found: &Finding) -> Option<Use> {
     found.signals.iter().find_map(|signal| match signal {
         Signal::Unused(why) => Some(*why),
@@ -24,8 +24,8 @@ pub(super) fn unused(found: &Finding) -> Option<Use> {
 }
 
 #[test]
-fn little_busy_waiting_is_minor_unless_a_quota_counts_it() {
-    // 0.17 of two cores.
+fn a_little_busy_wait_is_a_notice_unless_a_quota_counts_it() {
+    // Busy wait takes 0.17 of two cores.
     let little = node().with(|n| (n.active, n.cpu, n.voluntary_switches) = (0.05, 0.135, 0));
     let found = finding(&little, "BT001");
     assert_eq!(found.level, Level::Notice, "{found:#?}");
@@ -34,8 +34,8 @@ fn little_busy_waiting_is_minor_unless_a_quota_counts_it() {
 }
 
 #[test]
-fn starvation_costs_no_more_than_threads_with_work_lacked() {
-    // Threads in busy wait are delayed by a neighbour that has all CPUs.
+fn the_cost_of_starvation_is_limited_to_what_busy_threads_lacked() {
+    // A neighbour that uses all CPUs delays threads in busy wait.
     let idle = node().with(|n| (n.active, n.cpu, n.wait, n.foreign) = (0.01, 0.1, 0.45, 1.9));
     let found = finding(&idle, "BT004");
     assert_eq!(found.level, Level::Notice, "{found:#?}");
@@ -43,19 +43,19 @@ fn starvation_costs_no_more_than_threads_with_work_lacked() {
 }
 
 #[test]
-fn cpu_without_activity_is_busy_waiting() {
+fn cpu_time_without_utilization_is_busy_wait() {
     let finding = finding(&spinning(), "BT001");
     assert_eq!(finding.level, Level::Warning);
-    // With default flags, and CPUs that no other process needs, it harms nothing.
+    // With default flags, and CPUs that no other process needs, busy wait does no harm.
     let by_itself = spinning().with(|n| n.facts.clear());
     assert_eq!(super::finding(&by_itself, "BT001").level, Level::Notice);
     assert_eq!(finding.cost(), value(&finding, "busy wait, without sleep and wake-up").map(Cost::CpuCores));
     assert_eq!(entries(&finding), ["+sbwt"]);
-    // Work is not busy waiting.
+    // Work is not busy wait.
     assert_healthy(&node(), "BT001");
-    // Nor is it reported if hardly any CPU is used.
+    // Busy wait is not reported if hardly any CPU is used.
     assert_healthy(&spinning().with(|n| n.cpu = 0.04), "BT001");
-    // 0.3 cores are little of 64.
+    // 0.3 cores are a small share of 64.
     let large = spinning().with(|n| {
         (n.schedulers, n.cpus, n.voluntary_switches) = (64, 64, 0);
         (n.active, n.cpu) = (0.0005, 0.005);
@@ -64,7 +64,7 @@ fn cpu_without_activity_is_busy_waiting() {
 }
 
 #[test]
-fn harmless_busy_wait_comes_after_findings_about_the_work() {
+fn harmless_busy_wait_is_listed_after_findings_about_the_work() {
     let mut period = node().with(|n| (n.active, n.cpu, n.voluntary_switches) = (0.5, 0.75, 0)).period();
     period.work_samples =
         vec![WorkSample { stack: vec!["shop:total/1".to_owned()], looks: 20, ..WorkSample::default() }];
@@ -74,33 +74,33 @@ fn harmless_busy_wait_comes_after_findings_about_the_work() {
 }
 
 #[test]
-fn busy_waiting_that_is_switched_off_is_not_blamed() {
+fn busy_wait_that_is_off_is_not_reported() {
     let off = r#"["-sbwt","none","-sbwtdcpu","none","-sbwtdio","none"]"#;
     assert_healthy(&spinning().with(|n| n.facts.push((facts::EMU_ARGS, off.to_owned()))), "BT001");
-    // Off for normal schedulers only, and those are the ones that would spin.
+    // Busy wait is off for normal schedulers only, which are those that would do it.
     let half = r#"["-sbwt","none"]"#;
     assert_healthy(&spinning().with(|n| n.facts.push((facts::EMU_ARGS, half.to_owned()))), "BT001");
 }
 
 #[test]
-fn dirty_io_that_waits_for_a_disk_does_not_hide_busy_waiting() {
+fn dirty_io_that_waits_for_a_disk_does_not_hide_busy_wait() {
     assert_eq!(finding(&spinning().with(|n| n.dirty_io_active = 0.9), "BT001").level, Level::Warning);
 }
 
 #[test]
-fn sleeping_and_waking_up_is_not_busy_waiting() {
+fn sleeping_and_waking_up_is_not_busy_wait() {
     assert_healthy(&spinning().with(|n| n.voluntary_switches = 7_000), "BT001");
 }
 
 #[test]
-fn busy_waiting_under_a_quota_is_critical() {
+fn busy_wait_under_a_quota_is_critical() {
     let node = spinning().with(|n| {
         n.quota = Some(500);
         n.throttled_periods_of_10 = 5;
         n.throttled = 0.8;
     });
     assert_eq!(finding(&node, "BT001").level, Level::Critical);
-    // Runnable neighbours may be the cause of the delay themselves.
+    // If the CPUs are crowded, runnable neighbours may themselves cause the delay.
     let crowded = finding(&spinning().with(|n| n.wait = 0.9), "BT001");
     assert_eq!(
         (crowded.level, crowded.against.iter().any(|but| but.contains("crowded"))),
@@ -124,13 +124,13 @@ fn a_used_up_quota_is_throttling() {
     assert_eq!(entries(&found), ["host.cpu_quota", "+S", "+sbwt"]);
     assert_healthy(&sick.clone().with(|n| n.throttled_periods_of_10 = 0), "BT002");
     assert_healthy(&node(), "BT002");
-    // The demand is what is used plus what is throttled.
+    // The demand is CPU used plus CPU throttled.
     assert!(found.detail.starts_with("about 1.0 cores wanted: 0.6"), "{}", found.detail);
     assert!(found.remedies[0].change.starts_with("raise the quota to 1.5 cores"), "{:?}", found.remedies[0]);
-    // With as many schedulers as the quota covers no +S is recommended.
+    // With as many schedulers as the quota covers, no +S is recommended.
     let fits = sick.with(|n| n.quota = Some(2_000));
     assert_eq!(entries(&finding(&fits, "BT002")), ["host.cpu_quota", "+sbwt"]);
-    // Nor if one fewer could not use what the VM uses now.
+    // Nor is it recommended if one scheduler fewer could not use the CPU that the VM uses now.
     let uses = |cores: f64| fits.clone().with(|n| (n.quota, n.cpu) = (Some(1_900), cores / 2.0));
     assert_eq!(entries(&finding(&uses(1.8), "BT002")), ["host.cpu_quota", "+sbwt"]);
     assert_eq!(entries(&finding(&uses(0.8), "BT002")), ["host.cpu_quota", "+S", "+sbwt"]);
@@ -155,7 +155,7 @@ fn threads_of_a_throttled_vm_wait_for_the_quota() {
 }
 
 #[test]
-fn for_dirty_schedulers_that_use_up_a_quota_a_fitting_number_is_advised() {
+fn fewer_dirty_schedulers_are_advised_if_they_use_up_a_quota() {
     let sick = node().with(|n| {
         n.quota = Some(1_900);
         n.cpu = 0.4;
@@ -171,12 +171,13 @@ fn for_dirty_schedulers_that_use_up_a_quota_a_fitting_number_is_advised() {
     let told = |change: &dyn Fn(&mut Node)| {
         entries(&finding(&sick.clone().with(change), "BT002")).contains(&"+SDcpu")
     };
-    // They do little; there is only one; the normal ones alone, or one of these, would use up the quota.
+    // In this order: dirty schedulers do little; there is only one; normal schedulers alone would use up the quota; one dirty scheduler
+    // alone would use it up.
     assert!(!told(&|n: &mut Node| n.dirty_cpu_active = 0.2));
     assert!(!told(&|n: &mut Node| n.facts.push((facts::DIRTY_CPU_SCHEDULERS_ONLINE, "1".to_owned()))));
     assert!(!told(&|n: &mut Node| n.cpu = 0.6));
     assert!(!told(&|n: &mut Node| n.quota = Some(900)));
-    // If there are too many normal ones as well, both are reported with one restart.
+    // If there are too many normal schedulers as well, one restart for both is recommended.
     let many = sick.with(|n| (n.schedulers, n.cpu, n.dirty_cpu_active) = (4, 0.2, 0.25));
     assert!(
         finding(&many, "BT002").remedies[1].change.ends_with("+SDcpu 1:1"),
@@ -206,7 +207,7 @@ fn schedulers_are_compared_with_quota_and_cpus() {
     check(2, 2, Some(1_500), Some(Level::Notice));
     check(2, 8, Some(2_000), None);
     check(8, 2, None, Some(Level::Warning));
-    // Half a CPU is lost with one scheduler fewer, if it is used.
+    // With one scheduler fewer, half a CPU would be lost, if it is used.
     assert_healthy(&node().with(|n| (n.quota, n.cpu) = (Some(1_500), 0.7)), "BT003");
     let used = |cores: f64| {
         node().with(|n| (n.schedulers, n.cpus, n.quota, n.cpu) = (8, 8, Some(2_500), cores / 8.0))
@@ -215,9 +216,9 @@ fn schedulers_are_compared_with_quota_and_cpus() {
     assert_eq!(finding(&used(1.2), "BT003").remedies[0].change, "+S 2:2");
     // No number of schedulers fits a quota below one core.
     check(1, 2, Some(500), None);
-    // If nothing is lost it is only a notice; and the cost of waking up is no loss.
+    // If nothing is lost, it is only a notice. The cost of waking up is no loss.
     assert_eq!(finding(&node().with(|n| n.schedulers = 8), "BT003").level, Level::Notice);
-    // With sixteen schedulers per core, the next burst is one.
+    // With sixteen schedulers per core, the next burst would be a loss.
     assert_eq!(finding(&node().with(|n| n.schedulers = 32), "BT003").level, Level::Warning);
     let wakes = node().with(|n| (n.schedulers, n.wait, n.voluntary_switches) = (8, 0.2, 20_000));
     let found = finding(&wakes, "BT003");
@@ -225,13 +226,13 @@ fn schedulers_are_compared_with_quota_and_cpus() {
 }
 
 #[test]
-fn run_queue_delay_is_attributed_to_what_has_the_cpu() {
+fn run_queue_delay_is_attributed_to_what_uses_the_cpu() {
     let starved = node().with(|n| {
         n.wait = 0.5;
         n.cpu = 0.4;
         n.foreign = 1.3;
     });
-    // If hardly any time is busy waiting, it need not be switched off.
+    // If there is hardly any busy wait, it need not be switched off.
     let works = finding(&starved.clone().with(|n| n.cpu = 0.31), "BT004");
     assert_eq!(entries(&works), ["host.cpu_isolation"]);
     let found = finding(&starved, "BT004");
@@ -240,10 +241,10 @@ fn run_queue_delay_is_attributed_to_what_has_the_cpu() {
     // Many short waits are the cost of waking up.
     let wakes = starved.clone().with(|n| n.voluntary_switches = 20_000);
     assert_eq!(finding(&wakes, "BT004").level, Level::Notice);
-    // And nothing else, if CPUs are idle.
+    // If CPUs are idle, many short waits are nothing but that cost.
     let alone = wakes.with(|n| (n.active, n.cpu, n.foreign) = (0.3, 0.1, 0.1));
     assert_healthy(&alone, "BT004");
-    // CPUs that were idle most of the time were used in a burst.
+    // CPUs that were idle most of the time were used in a burst only.
     let burst = starved.clone().with(|n| (n.active, n.cpu, n.foreign) = (0.6, 0.1, 0.4));
     assert_eq!(finding(&burst, "BT004").level, Level::Notice);
     // If a quota throttles the VM, waiting is no sign of neighbours.
@@ -265,24 +266,24 @@ fn run_queue_delay_is_attributed_to_what_has_the_cpu() {
     let found = finding(&itself, "BT004");
     assert!(found.title.ends_with("more threads than CPUs"), "{}", found.title);
     assert_eq!(entries(&found), ["+S", "+sbwt"]);
-    // Threads in busy wait are many, and those with work wait for others.
+    // Many threads are in busy wait, but those with work wait for other processes.
     let spins = starved.clone().with(|n| (n.schedulers, n.active, n.cpu, n.wait) = (10, 0.05, 0.05, 0.4));
     let found = finding(&spins, "BT004");
     assert!(found.title.ends_with("for other OS processes"), "{}", found.title);
     assert!(found.detail.starts_with("these use 1.3 of"), "{}", found.detail);
     assert!(
         matches!(found.cost(), Some(Cost::CpuCores(cores)) if (cores - 0.5).abs() < 0.01),
-        "no more than threads with work lacked: {:?}",
+        "limited to the delay of threads with work: {:?}",
         found.cost()
     );
     let work = value(&found, "of that with work to do");
     assert!(work.is_some_and(|cores| (cores - 0.5).abs() < 0.01), "{:?}", found.evidence);
-    // As many schedulers as CPUs, but dirty ones in addition.
+    // There are as many schedulers as CPUs, and dirty schedulers in addition.
     let found = finding(&starved.with(|n| n.foreign = 0.05), "BT004");
     assert_eq!(entries(&found), ["host.cpu_isolation", "+sbwt"]);
 }
 
-/// BT004's finding if the host has this many CPUs, and the VM may run on its own ones.
+/// Returns the finding of BT004 if the host has this many CPUs, and the VM may use only the CPUs of the node.
 fn starved_on_host_of(node: &Node, cpus: i64) -> Finding {
     let online = metrics::CPUS_ONLINE;
     let (mut samples, table) = node.samples();
@@ -305,11 +306,11 @@ fn neighbours_that_may_have_run_on_other_cpus_are_not_blamed() {
     assert!(found.detail.starts_with("the VM may use 2 of 8 CPUs"), "{}", found.detail);
     assert_eq!(entries(&found), ["+S", "host.cpu_isolation", "+sbwt"]);
     assert!(found.against.iter().any(|but| but.contains("is not recorded")), "{:?}", found.against);
-    // The CPUs that are not the VM's had no room for that. Its own threads are too many anyway.
+    // The other CPUs had no room for the neighbours. And the VM has too many threads anyway.
     let full = starved_on_host_of(&many.clone().with(|n| n.foreign = 7.5), 8);
     assert!(full.detail.starts_with("these use 7.5 of 8 cores"), "{}", full.detail);
     assert_eq!(entries(&full), ["host.cpu_isolation", "+S", "+sbwt"]);
-    // One scheduler on one of two CPUs: the cause is unknown, and no +S is offered.
+    // With one scheduler on one of two CPUs, the cause is unknown, and no +S is offered.
     let one = many.with(|n| (n.schedulers, n.cpus, n.wait, n.foreign) = (1, 1, 0.7, 0.8));
     assert_eq!(entries(&starved_on_host_of(&one, 2)), ["host.cpu_isolation", "+sbwt"]);
 }
@@ -318,13 +319,13 @@ fn neighbours_that_may_have_run_on_other_cpus_are_not_blamed() {
 fn steal_is_reported() {
     let found = finding(&node().with(|n| n.steal = 0.4), "BT004");
     assert_eq!(found.subject_text().as_deref(), Some("steal"));
-    // What other guests lose is not the VM's; and little is a notice, unless a quota makes CPU scarce.
+    // Steal from other processes is not a loss of the VM. A small loss is a notice, unless a quota makes CPU scarce.
     let part =
         finding(&node().with(|n| (n.active, n.cpu, n.foreign, n.steal) = (0.3, 0.3, 0.5, 0.4)), "BT004");
     assert!(matches!(part.cost(), Some(Cost::CpuCores(cores)) if cores < 0.35), "{:?}", part.cost());
     let little = node().with(|n| (n.active, n.cpu, n.foreign, n.steal) = (0.2, 0.2, 0.0, 0.11));
     assert_eq!(finding(&little, "BT004").level, Level::Notice);
-    // On an idle guest a share means nothing.
+    // On an idle guest, the share of steal is meaningless.
     assert_healthy(&node().with(|n| (n.steal, n.foreign, n.cpu) = (0.04, 0.0, 0.01)), "BT004");
 }
 
@@ -337,21 +338,21 @@ fn dirty_schedulers_are_saturated_when_work_waits_for_them() {
     let found = finding(&io, "BT012");
     assert_eq!((found.level, entries(&found)), (Level::Critical, vec!["+SDio"]));
     assert!(found.remedies[0].change.contains("+SDio 20"));
-    // Threads that neither run nor wake up are in calls that do not return: more threads would be, too.
+    // Threads that neither run nor wake up are in calls that do not return. More threads would end up in such calls, too.
     let stuck = io.clone().with(|n| n.voluntary_switches = 0);
     let found = finding(&stuck, "BT012");
     assert_eq!(entries(&found), ["code.no_blocking_files"]);
     assert!(found.title.contains("each blocked in one call"), "{}", found.title);
-    // In full use, but nothing waits.
+    // All of them are in use, but nothing waits.
     assert_eq!(finding(&io.with(|n| n.dirty_io_queue = 0), "BT012").level, Level::Notice);
     let cpu = node().with(|n| {
         n.dirty_cpu_active = 0.97;
         n.dirty_cpu_queue = 3;
     });
     assert_eq!(entries(&finding(&cpu, "BT012")), ["code.shorter_dirty_work"]);
-    // As many as normal ones: no more would start, however many CPUs there are.
+    // There are as many as normal schedulers: no more would start, however many CPUs there are.
     assert_eq!(entries(&finding(&cpu.clone().with(|n| n.cpus = 8), "BT012")), ["code.shorter_dirty_work"]);
-    // Fewer threads than those and the CPUs; and some that are not online.
+    // There are fewer than normal schedulers and CPUs, and some of them are not online.
     let online = |dirty: &str, started: &str, cpus: i64| {
         cpu.clone().with(|n| {
             (n.schedulers, n.cpus) = (4, cpus);
@@ -365,9 +366,9 @@ fn dirty_schedulers_are_saturated_when_work_waits_for_them() {
     let offline = finding(&online("1", "4", 3), "BT012");
     assert!(entries(&offline).contains(&"system_flag.dirty_cpu_schedulers_online"), "{offline:#?}");
     assert!(offline.remedies[1].change.ends_with("online, 3)"), "{offline:#?}");
-    // Those that are offline have no CPU to run on.
+    // There is no CPU for those that are offline.
     assert_eq!(entries(&finding(&online("2", "4", 2), "BT012")), ["code.shorter_dirty_work"]);
-    // Schedulers that collect get an allocator of their own, unless they have one.
+    // Schedulers that run GC get their own allocator, unless they have one.
     let collecting = cpu.clone().with(|n| n.dirty_gc = 0.6);
     assert_eq!(entries(&finding(&collecting, "BT012")), ["+Mdai", "code.shorter_dirty_work"]);
     let own = collecting.with(|n| n.facts.push((facts::EMU_ARGS, r#"["-Mdai","max"]"#.to_owned())));
@@ -402,7 +403,8 @@ fn a_process_that_repeatedly_empties_its_queue_delays_nothing() {
             builder.busiest(second as i64 * beamtune_model::units::SECOND_NS, &[tick]);
         }
         let told = builder.finish().processes.remove(0);
-        let process = period.processes.iter_mut().find(|process| process.pid == told.pid).expect("it");
+        let process =
+            period.processes.iter_mut().find(|process| process.pid == told.pid).expect("the process");
         (process.queue, process.queue_max, process.queue_last) =
             (told.queue, told.queue_max, told.queue_last);
         let found = |code: &str| match outcome(&period, code) {
@@ -411,17 +413,17 @@ fn a_process_that_repeatedly_empties_its_queue_delays_nothing() {
         };
         (found("BT015").is_some_and(|idle| idle.contains("historian")), found("BT006").is_some())
     };
-    // Every five seconds, in the end with a thousand messages; every two seconds, in parts.
+    // The queue is emptied every five seconds, from a thousand messages at the end; or every two seconds, in parts.
     assert_eq!(collector(&[312, 615, 906, 1_173, 1, 332, 648, 952, 1_254, 2, 1_266]), (false, false));
     assert_eq!(collector(&[40, 10, 44, 12, 39, 15, 41, 9, 40, 20, 40]), (false, false));
-    // It is behind: messages stay, or go little by little.
+    // The process is behind: messages stay, or decrease slowly.
     assert_eq!(
         collector(&[312, 615, 906, 1_173, 1_400, 1_700, 2_000, 2_300, 2_600, 2_900, 3_200]),
         (true, true)
     );
     assert_eq!(collector(&[40, 38, 44, 31, 39, 35, 41, 29, 40, 30, 40]), (true, false));
     assert_eq!(collector(&[3, 1, 4, 0, 2, 1, 5, 2, 1, 3, 2]), (true, false));
-    // Once may be chance.
+    // Emptying the queue once may be chance.
     assert!(collector(&[312, 615, 906, 1_173, 1, 332, 648, 952, 1_254, 1_500, 1_700]).0);
 }
 
@@ -436,12 +438,12 @@ fn unused_cpu_is_explained_by_its_largest_cause() {
     check(&serial(), Use::SerialProcess, Level::Notice);
     assert!(finding(&serial(), "BT015").title.ends_with("cores idle: only router works"));
     assert!(finding(&serial(), "BT015").detail.contains("all else waits for one process: router"));
-    // If nothing waits for it, the detail says so, and it is no reason while others wait for something else.
+    // If nothing waits for the process, the detail says so. It is then not the reason while others wait for something else.
     let alone = serial().with(|n| n.busiest[0].queue = (0, 0));
     let detail = finding(&alone, "BT015").detail;
     assert!(detail.contains("nothing was seen waiting for it: router"), "{detail}");
     check(&node().with(|n| (n.active, n.cpu, n.active_tasks) = (0.5, 0.5, 2)), Use::Turns, Level::Notice);
-    // As much work as one scheduler can do, and randomly hardly two at the same time.
+    // There is as much work as one scheduler can do, and by chance two processes are rarely runnable at the same time.
     check(&node().with(|n| (n.active, n.cpu, n.active_tasks) = (0.5, 0.5, 1)), Use::Nothing, Level::Notice);
     check(
         &node().with(|n| {
@@ -462,9 +464,9 @@ fn unused_cpu_is_explained_by_its_largest_cause() {
         })
     };
     check(&starved(0.3), Use::Others, Level::Notice);
-    // Little CPU use is not idle if the threads wait for a CPU.
+    // A node with little CPU use is not idle if its threads wait for a CPU.
     check(&starved(0.02), Use::Others, Level::Notice);
-    // Too little for that rule.
+    // The delay is too short for BT004.
     let little = node().with(|n| (n.active, n.cpu, n.wait, n.foreign) = (0.9, 0.85, 0.09, 0.3));
     assert_healthy(&little, "BT004");
     check(&little, Use::Others, Level::Notice);
@@ -474,24 +476,24 @@ fn unused_cpu_is_explained_by_its_largest_cause() {
     let alone = |cpu| node().with(|n| (n.active, n.cpu, n.wait, n.foreign) = (cpu, cpu, 0.3, 0.0));
     assert_healthy(&alone(0.9), "BT015");
     check(&alone(0.5), Use::Nothing, Level::Notice);
-    // Awake by the VM's clock, neither running nor runnable by the kernel's.
+    // By the VM's clock the threads are awake; by the kernel's they are neither running nor runnable.
     let locked = node().with(|n| (n.active, n.cpu) = (0.95, 0.4));
     check(&locked, Use::Locks, Level::Warning);
     assert!(matches!(finding(&locked, "BT015").cost(), Some(Cost::CpuCores(cores)) if cores > 0.4));
-    // Bursts of work that ran whenever microstate accounting was on.
+    // Bursts of work ran just when microstate accounting was on.
     let bursts = node().with(|n| (n.active, n.cpu, n.active_when_sampled) = (0.4, 0.4, Some(0.95)));
     check(&bursts, Use::Nothing, Level::Notice);
-    // An idle VM on a busy host, whose schedulers were sampled in busy wait.
+    // The VM is idle on a busy host, and its schedulers were sampled in busy wait.
     let spun = node().with(|n| {
         (n.active, n.cpu, n.wait, n.foreign) = (0.002, 0.004, 0.31, 1.99);
         n.spinning_when_sampled = Some(0.49);
     });
     check(&spun, Use::Nothing, Level::Notice);
-    // Never asleep, and yet giving up the CPU all the time.
+    // The schedulers never sleep, and yet give up the CPU all the time.
     let busy = node().with(|n| (n.active, n.cpu) = (0.98, 0.97));
     check(&busy.clone().with(|n| n.involuntary_switches = 10_000), Use::Locks, Level::Warning);
     check(&busy.clone().with(|n| n.voluntary_switches = 40_000), Use::Locks, Level::Warning);
-    // Message ping-pong switches a lot too.
+    // Processes that send messages back and forth cause many switches, too.
     assert_healthy(&busy.clone().with(|n| n.voluntary_switches = 5_600), "BT015");
     assert_healthy(&busy, "BT015");
     // Steal is not blocked time.
@@ -525,7 +527,7 @@ fn without_lock_counting_the_suspected_locks_are_listed() {
     assert_eq!(texts(&locked), (Some("carts".to_owned()), Some("<0.77.0>: up to 400 messages".to_owned())));
     let few = locked.clone().with(|n| (n.ets, n.busiest[0].queue) = (Vec::new(), (9, 0)));
     assert_eq!(texts(&few), (None, None));
-    // With another cause they are not listed.
+    // If CPU is unused for another reason, they are not listed.
     assert_eq!(
         texts(&locked.with(|n| (n.active, n.cpu, n.wait, n.foreign) = (0.3, 0.3, 0.9, 1.9))),
         (None, None)
@@ -564,7 +566,7 @@ fn a_process_that_waits_with_messages_queued_does_not_leave_the_node_idle() {
         n.busiest.push(job);
     });
     assert_eq!(unused(&finding(&beside, "BT015")), Some(Use::Outside));
-    // No messages, or runnable, or suspended: nothing waits for an answer.
+    // In this order: the process has no messages; is runnable; is suspended. Then nothing waits for its reply.
     assert_healthy(&with(worker(0, 1, "waiting")), "BT015");
     assert_healthy(&with(worker(7, 9, "waiting")), "BT015");
     assert_healthy(&with(worker(7, 1, "suspended")), "BT015");
@@ -584,7 +586,7 @@ fn cpus_without_a_scheduler_are_found_if_processes_wait() {
         (Level::Critical, vec!["system_flag.schedulers_online", "+S"])
     );
     assert_eq!(found.title, "Only 2 schedulers for 8 CPUs: 28 runnable processes wait");
-    // Schedulers that were not started cannot be set online.
+    // Schedulers that were not started cannot be set online later.
     let started = |count: &str| few.clone().with(|n| n.facts.push((facts::SCHEDULERS, count.to_owned())));
     let flag = r#"["-S","2:2"]"#.to_owned();
     let restart = finding(&started("2").with(|n| n.facts.push((facts::EMU_ARGS, flag))), "BT035");
@@ -595,28 +597,28 @@ fn cpus_without_a_scheduler_are_found_if_processes_wait() {
     assert_eq!(offline.remedies[0].change, "erlang:system_flag(schedulers_online, 8)");
     let one_left = few.clone().with(|n| n.cpus = 3);
     assert_eq!(finding(&one_left, "BT035").level, Level::Warning);
-    // A quota leaves no more; nothing waits; there is room left.
+    // In this order: a quota allows no more schedulers; nothing waits; the schedulers have room left.
     assert_healthy(&few.clone().with(|n| n.quota = Some(2_500)), "BT035");
     assert_healthy(&few.clone().with(|n| n.active_tasks = 2), "BT035");
     assert_healthy(&few.clone().with(|n| n.active = 0.5), "BT035");
     assert_healthy(&few.with(|n| n.cpus = 2), "BT035");
 }
 
-/// Two busy schedulers, with this many processes that run or wait.
+/// Two busy schedulers, with this many running or runnable processes.
 fn crowded(tasks: i64) -> Node {
     node().with(|n| (n.active, n.cpu, n.active_tasks) = (1.0, 0.98, tasks))
 }
 
 #[test]
-fn an_overload_is_judged_by_the_time_that_processes_wait() {
-    // 2,000 wait for 10,000 turns a second.
+fn an_overload_is_judged_by_the_waiting_time_of_processes() {
+    // 2,000 processes wait, at 10,000 time slices per second.
     let found = finding(&crowded(2_002), "BT065");
     assert_eq!((found.level, found.cost()), (Level::Warning, Some(Cost::Waiting(2_000.0))));
     assert_eq!(found.title, "2,000 runnable processes wait 200 ms for 2 schedulers");
     assert_eq!(value(&found, "time from runnable to running"), Some(0.2));
     assert_eq!(entries(&found), ["code.bounded_processes"]);
     assert_eq!(finding(&crowded(10_002).with(|n| n.turns = 5_000), "BT065").level, Level::Critical);
-    // A growing process count makes a notice a warning.
+    // A growing number of processes turns a notice into a warning.
     let rising = crowded(302).with(|n| (n.processes, n.spawned) = ((400, 50), 400));
     let found = finding(&rising, "BT065");
     assert!(found.level == Level::Warning && found.has(&Signal::Backlog), "{found:?}");
@@ -628,7 +630,7 @@ fn an_overload_is_judged_by_the_time_that_processes_wait() {
         "{limited}"
     );
     assert_eq!(finding(&crowded(102), "BT065").level, Level::Notice);
-    // With short turns the delay is short, but long work waits for many of them.
+    // With short time slices the delay is short, but long work waits before each of many time slices.
     let short = finding(&crowded(302).with(|n| n.turns = 150_000), "BT065");
     assert!(
         short.level == Level::Warning && short.detail.contains("150 waiting per scheduler"),
@@ -639,7 +641,7 @@ fn an_overload_is_judged_by_the_time_that_processes_wait() {
 
 #[test]
 fn a_node_that_uses_all_cpu_is_not_necessarily_overloaded() {
-    // Eight computing processes on two schedulers, and a run queue while schedulers are idle.
+    // In this order: eight computing processes on two schedulers; the same with long time slices; a run queue while schedulers are idle.
     assert_healthy(&crowded(8), "BT065");
     assert_healthy(&crowded(8).with(|n| n.turns = 100), "BT065");
     assert_healthy(&crowded(2_002).with(|n| n.active = 0.5), "BT065");
@@ -647,7 +649,7 @@ fn a_node_that_uses_all_cpu_is_not_necessarily_overloaded() {
 }
 
 #[test]
-fn from_outside_only_full_use_of_the_cpu_is_reported() {
+fn without_data_of_the_vm_only_full_use_of_the_cpu_is_reported() {
     let outside = |node: Node| node.with(|n| n.without = vec![&metrics::ACTIVE_TASKS]);
     let found = finding(&outside(crowded(8)), "BT065");
     assert_eq!((found.level, entries(&found).len()), (Level::Notice, 0));

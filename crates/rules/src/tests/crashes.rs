@@ -1,11 +1,11 @@
-//! The rule about processes that crash again and again.
+//! Tests of the rule on processes that crash again and again.
 
 use beamtune_model::{Confidence, ExitRow, Level, Outcome, Signal, Subject, facts};
 
 use super::node::{Node, node};
 use super::{Read, assert_healthy, entries, finding, outcome, value};
 
-/// The synthetic node reports these exits in each of its seconds.
+/// Returns a synthetic node that reports these exits in each second.
 fn exits(rows: Vec<ExitRow>) -> Node {
     node().with(|n| n.exits = Some(rows))
 }
@@ -47,7 +47,7 @@ fn a_child_that_crashes_each_second_is_named_with_its_supervisor_and_the_reason(
     assert_eq!(found.detail, "child of supervisor shop_sup; badmatch in order_server:handle_info/2 line 33");
     assert_eq!(entries(&found), ["code.crash_cause"]);
     assert!(found.remedies[0].change.contains("order_server:handle_info/2 line 33"), "{:?}", found.remedies);
-    // Ten in a second and more.
+    // Ten or more crashes per second are critical.
     assert_eq!(finding(&exits(vec![crash(20)]), "BT063").level, Level::Critical);
 }
 
@@ -60,16 +60,16 @@ fn exits_with_a_reason_of_the_applications_own_may_be_intended() {
     };
     let level = |node: &Node| finding(node, "BT063").level;
     assert_eq!(level(&gives_up("tray_empty", None, 1)), Level::Notice);
-    // A named process leaves a gap each time; a socket's error is not intended; nor is this rate.
+    // In this order: a named process, which is missing after each exit; a socket error, which is not intended; a rate that is not intended.
     assert_eq!(level(&gives_up("tray_empty", Some("tray"), 1)), Level::Warning);
     assert_eq!(level(&gives_up("econnrefused", None, 1)), Level::Warning);
     assert_eq!(level(&gives_up("tray_empty", None, 5)), Level::Warning);
 }
 
 #[test]
-fn restarts_of_siblings_show_the_rate_of_crashes() {
+fn the_crash_rate_follows_from_restarts_of_siblings() {
     let shut_down = |name: &str, count| ExitRow { name: Some(name.to_owned()), ..normal(count) };
-    // Ten runs in ten seconds: one failure was sampled in all, and many exits of its siblings.
+    // The children ran ten times in ten seconds. One failure was sampled in all, and many exits of siblings.
     let mut period = exits(vec![shut_down("cache", 26), shut_down("index", 24)]).period();
     period.exits.push(crash(1));
     let judge = |period: &beamtune_model::Period| match outcome(period, "BT063") {
@@ -85,7 +85,7 @@ fn restarts_of_siblings_show_the_rate_of_crashes() {
     assert!(found.detail.ends_with("; cache and 1 more restarted with it"), "{}", found.detail);
     assert_eq!(value(&found, "restarts with siblings").map(f64::round), Some(29.0));
     assert_eq!(entries(&found), ["code.crash_cause", "code.restart_strategy"]);
-    // Siblings that the supervisor kills are no loop of their own.
+    // Siblings that the supervisor kills are not a crash loop themselves.
     let killed = ExitRow {
         reason: Some("killed".to_owned()),
         stack: Vec::new(),
@@ -97,7 +97,7 @@ fn restarts_of_siblings_show_the_rate_of_crashes() {
     let found = judge(&period);
     assert!(found.title.starts_with("order_server crashes ≥ "), "{}", found.title);
     assert!(found.detail.ends_with("; pool and 2 more restarted with it"), "{}", found.detail);
-    // Those of another supervisor are no siblings.
+    // Children of another supervisor are not siblings.
     let other = |row: ExitRow| ExitRow { parent_name: Some("other_sup".to_owned()), ..row };
     let mut period = exits(vec![other(shut_down("cache", 26))]).period();
     period.exits.push(crash(1));
@@ -106,13 +106,13 @@ fn restarts_of_siblings_show_the_rate_of_crashes() {
 }
 
 #[test]
-fn siblings_of_an_unseen_failing_child_are_found() {
+fn siblings_of_a_failing_child_that_was_not_sampled_are_found() {
     let shut_down = |name: &str, count| ExitRow { name: Some(name.to_owned()), ..normal(count) };
     let found = finding(&exits(vec![shut_down("cache", 2), shut_down("index", 2)]), "BT063");
     assert_eq!((found.level, found.confidence), (Level::Warning, Confidence::Inferred));
     assert!(found.title.starts_with("shop_sup restarts children ≥ "), "{}", found.title);
     assert!(found.detail.starts_with("it ends cache and 1 more"), "{}", found.detail);
-    // One alone, or many once each, end on purpose.
+    // In this order: a single child exits; many children exit once each. Both are intended.
     assert_healthy(&exits(vec![shut_down("cache", 2)]), "BT063");
     let mut once = exits(Vec::new()).period();
     once.exits = (0..50).map(|tenant| shut_down(&format!("tenant_{tenant}"), 1)).collect();
@@ -134,19 +134,19 @@ fn a_few_crashes_among_many_normal_exits_are_a_notice() {
     assert_eq!(found.level, Level::Notice);
     assert!(value(&found, "share of exits under this parent").is_some_and(|share| share < 0.02));
     assert_eq!(finding(&exits(vec![job(10), normal(50)]), "BT063").level, Level::Critical);
-    // A name has one holder: it crashed, whatever its siblings do.
+    // Only one process has a registered name: it crashed, whatever its siblings do.
     assert_eq!(finding(&exits(vec![crash(1), normal(50)]), "BT063").level, Level::Warning);
 }
 
 #[test]
-fn workers_of_one_supervisor_that_run_the_same_are_one_loop() {
+fn workers_of_one_supervisor_with_the_same_code_are_one_crash_loop() {
     let worker =
         |number: i64| ExitRow { name: Some(format!("pool_{number}")), stack: Vec::new(), ..crash(1) };
     let early = ExitRow { name: None, call: None, ..worker(0) };
     let found = finding(&exits(vec![worker(1), worker(2), worker(3), early]), "BT063");
     assert!(found.title.starts_with("pool_1 and 2 more crash ≥ "), "{}", found.title);
     assert_eq!(value(&found, "crashes").map(|rate| rate.round()), Some(4.0));
-    // Without a stack the exit was intended, such as a connection that is refused.
+    // An exit without a stack was intended, for example after a refused connection.
     assert_eq!(entries(&found), ["code.crash_cause", "code.backoff"]);
 }
 
@@ -173,20 +173,20 @@ fn a_heap_limit_is_named_with_the_process_that_it_kills() {
         |signal| matches!(signal, Signal::Crashes(Subject::ProcessKind { name, .. }) if name == "order_server")
     ));
     assert_eq!(entries(&found), ["+hmax", "process.max_heap_size"]);
-    // Its GC follows from that.
+    // Its GC is a consequence of that.
     let often = exits(vec![ExitRow { count: 10, ..killed(1_000_000) }]).with(|n| {
         n.facts.push((facts::EMU_ARGS, r#"["-hmax","1000000"]"#.to_owned()));
         (n.active, n.cpu, n.gc) = (0.8, 0.8, 0.3);
     });
     assert_eq!(finding(&often, "BT011").follows.map(|of| of.code.0), Some("BT063"));
 
-    // Without a limit it may be intended.
+    // Without a heap limit, the kill may be intended.
     let found = finding(&exits(vec![killed(0)]), "BT063");
     assert_eq!((found.level, found.confidence), (Level::Notice, Confidence::Guess));
     assert!(found.title.starts_with("order_server is killed ≥ "), "{}", found.title);
     assert!(found.title.ends_with("/min, possibly on purpose"), "{}", found.title);
     assert_eq!(entries(&found), ["code.end_in_order"]);
-    // One that also crashes at times has a cause of its own.
+    // A process that also crashes has another cause.
     let both = exits(vec![killed(0), crash(1)]);
     assert!(entries(&finding(&both, "BT063")).contains(&"code.crash_cause"));
 }

@@ -1,4 +1,4 @@
-//! Why a node died, by its crash dump.
+//! Tests of the rule on why a node died, from its crash dump.
 
 use beamtune_model::{
     Event, Finding, Level, Outcome, Period, PeriodBuilder, ProcessRow, SampleBuilder, SeriesTable, Span,
@@ -14,11 +14,11 @@ const MB: i64 = 1_000_000;
 struct Dump {
     slogan: &'static str,
     facts: Vec<(&'static str, &'static str)>,
-    /// By kind, in MB.
+    /// Memory by kind, in MB.
     memory: Vec<(&'static str, i64)>,
     processes: Vec<ProcessRow>,
     tables: Vec<TableRow>,
-    /// The area for literals.
+    /// Size of the literal area.
     literals_mib: Option<i64>,
 }
 
@@ -103,7 +103,7 @@ fn the_largest_holder_is_named_unless_the_running_process_held_nearly_as_much() 
     assert_eq!(
         running("<0.99.0>", 300).subject_text().as_deref(),
         Some("cache (<0.5.0>)"),
-        "it is not among the rows"
+        "the running process is not among the rows"
     );
 }
 
@@ -146,7 +146,7 @@ fn operators_of_products_are_not_advised_to_change_code_or_delete_data() {
         for (fact, value) in [(facts::PRODUCT, "RabbitMQ 4.1.0"), (facts::NODE_NAME, "emqx@10.0.0.7")] {
             assert_eq!(advised(fact, value, most), ["host.memory_limit"], "{fact} {most}");
         }
-        // A release of another program may have a similar name.
+        // Another program may have a release with a similar name.
         assert!(advised(facts::PRODUCT, "release rabbits", most).len() > 1, "{most}");
     }
 }
@@ -166,7 +166,7 @@ fn allocations_that_cannot_be_a_leak_are_recognized() {
         found.remedies[0].change.clone()
     };
     assert_eq!(advised(None), "+MIscs 2048");
-    assert_eq!(advised(Some(4_096)), "+MIscs 8192", "twice what it had");
+    assert_eq!(advised(Some(4_096)), "+MIscs 8192", "twice the size that it had");
     let mut queue = dump(NO_HEAP);
     queue.processes[0].queue = 2_000;
     queue.facts.push((facts::CRASH_PROCESS, "<0.5.0>"));
@@ -242,7 +242,7 @@ fn an_incomplete_dump_gets_advice_for_a_complete_one() {
 }
 
 #[test]
-fn rules_about_change_over_time_do_not_judge_one_moment() {
+fn rules_on_change_over_time_do_not_judge_one_moment() {
     for code in ["BT006", "BT010", "BT023", "BT027"] {
         let outcome = outcome(&dump("Received SIGUSR1").period(), code);
         let Outcome::NotJudged { reason, .. } = outcome else { panic!("{code}: {outcome:?}") };

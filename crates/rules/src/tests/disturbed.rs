@@ -1,5 +1,5 @@
-//! However badly a node was sampled (missing seconds, late reads, a clock step, a restart), a healthy one stays healthy, and a sick one has
-//! no finding that it does not have with good samples.
+//! Tests of badly sampled nodes (missing seconds, late reads, a clock step, a restart). A healthy node stays healthy, and a sick one has no
+//! finding that it does not have with good samples.
 
 use beamtune_model::{Level, Period, units::SECOND_NS};
 use proptest::prelude::*;
@@ -7,18 +7,18 @@ use proptest::prelude::*;
 use super::node::{Busy, Node, node};
 use super::{diagnose, serial};
 
-/// A clock step and a restart are real.
+/// Rules that may report the disturbance itself: a clock step and a restart.
 const TRUE_OF_IT: [&str; 2] = ["BT021", "BT023"];
 
 /// Disturbances of a recording.
 #[derive(Debug, Clone)]
 struct Disturbance {
     seconds: i64,
-    /// For each second whether it is missing, and how late its read was, in milliseconds.
+    /// For each second, whether it is missing, and how late its read was, in milliseconds.
     ticks: Vec<(bool, i64)>,
-    /// Seconds by which the wall clock is set in the middle.
+    /// Seconds by which the wall clock is stepped in the middle.
     clock_step: i32,
-    /// After this many seconds the VM is restarted.
+    /// Number of seconds after which the VM restarts.
     restart: Option<i64>,
 }
 
@@ -33,7 +33,7 @@ fn any_disturbance() -> impl Strategy<Value = Disturbance> {
 }
 
 impl Disturbance {
-    /// The period to be judged: since the last start, as with a recording.
+    /// Returns the period to judge: since the last start, as for a recording.
     fn period(&self, of: &Node) -> Period {
         let lost = self.restart.map_or(0, |at| at + 1);
         let node = of.clone().with(|n| {
@@ -41,7 +41,7 @@ impl Disturbance {
             n.lives = self.restart.map_or(Vec::new(), |at| vec![(0, at), (lost, self.seconds)]);
         });
         let (mut samples, table) = node.samples();
-        // Counters restart from 0, on a clock that goes on.
+        // Counters restart from 0, while the recorder's clock continues.
         for sample in &mut samples {
             let (_, late_ms) = self.ticks[(sample.tick.t / SECOND_NS + lost) as usize];
             let read = sample.tick.vm.map(|span| span.begin + lost * SECOND_NS).expect("a read");
@@ -57,7 +57,7 @@ impl Disturbance {
     }
 }
 
-/// Nodes that are sick in different ways: one serial process, a quota, a queue that grows.
+/// Sick nodes: one with a serial process, one with a quota, one with a growing queue.
 fn sick() -> [Node; 3] {
     let throttled = node().with(|n| {
         (n.quota, n.throttled_periods_of_10) = (Some(2_000), 9);
@@ -68,7 +68,7 @@ fn sick() -> [Node; 3] {
     [serial(), throttled, growing]
 }
 
-/// The findings of a period, except those that a disturbance justifies.
+/// Returns the findings of a period, except those that a disturbance justifies.
 fn found(period: &Period, at_least: Level) -> Vec<(&'static str, String)> {
     let diagnosis = diagnose(period);
     let findings = diagnosis.findings();
@@ -81,13 +81,13 @@ fn found(period: &Period, at_least: Level) -> Vec<(&'static str, String)> {
 
 proptest! {
     #[test]
-    fn nothing_is_found_in_a_healthy_node_that_was_looked_at_badly(disturbance in any_disturbance()) {
+    fn a_badly_sampled_healthy_node_has_no_finding(disturbance in any_disturbance()) {
         let false_ones = found(&disturbance.period(&node()), Level::Warning);
         prop_assert!(false_ones.is_empty(), "{:#?}", false_ones);
     }
 
     #[test]
-    fn nothing_else_is_found_in_a_sick_node_that_was_looked_at_badly(
+    fn a_badly_sampled_sick_node_has_no_further_finding(
         disturbance in any_disturbance(),
         which in 0_usize..3,
     ) {

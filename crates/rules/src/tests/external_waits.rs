@@ -1,4 +1,4 @@
-//! Rules on processes that wait outside of the node.
+//! Tests of rules on processes that wait for something outside the node.
 
 use beamtune_model::{Confidence, Level};
 
@@ -7,7 +7,7 @@ use super::node::{Busy, node, stand};
 use super::{Read, assert_healthy, entries, finding, row};
 
 #[test]
-fn many_that_wait_for_a_name_server_are_found() {
+fn many_processes_that_wait_for_a_name_server_are_found() {
     let resolving = |count| {
         let stack = [
             "prim_inet:recvfrom0/3",
@@ -22,7 +22,7 @@ fn many_that_wait_for_a_name_server_are_found() {
     assert_eq!((sick.level, sick.subject_text().as_deref()), (Level::Warning, Some("fetch:page/1")));
     assert!(sick.title.contains("name resolution"), "{}", sick.title);
     assert_healthy(&resolving(1), "BT074");
-    // A process that receives is in no such step.
+    // A process that receives from a socket is in no such step.
     let receiving = node().with(|n| n.stands = vec![stand(80, &["prim_inet:recv0/3", "web:serve/1"], &[])]);
     assert_healthy(&receiving, "BT074");
     let connecting = node().with(|n| {
@@ -50,7 +50,7 @@ fn a_growing_number_of_waiting_processes_is_the_leak() {
         let follows = found(&leak, effect).expect(effect).follows.map(|of| of.code.0);
         assert_eq!(follows, Some("BT074"), "{effect}");
     }
-    // They are few of all, or their number is constant.
+    // In this order: they are a small share of all processes; their number is constant.
     let few = silent((400, 20), 8).period();
     assert_eq!(found(&few, "BT074").expect("handshakes").level, Level::Notice);
     assert!(found(&few, "BT008").expect("ports").follows.is_none());
@@ -77,15 +77,15 @@ fn an_otp_process_that_is_often_delayed_by_a_name_server_is_named() {
     let sick = finding(&resolves("net_kernel", dns), "BT074");
     assert_eq!((sick.level, sick.subject_text().as_deref()), (Level::Warning, Some("net_kernel (<0.77.0>)")));
     assert!(sick.detail.contains("connections to other nodes wait"), "{}", sick.detail);
-    // An unnamed process may resolve names all day; and net_kernel may wait for something else.
+    // An ordinary process may resolve names all day, and net_kernel may wait for something else.
     assert_healthy(&resolves("crawler", dns), "BT074");
     assert_healthy(&resolves("net_kernel", "gen:do_call/4 net_kernel:handle_info/2"), "BT074");
-    // The idle place of the process that asks the operating system.
+    // The idle function of the process that asks the operating system.
     assert_healthy(&resolves("inet_gethost_native", "inet_gethost_native:main_loop/1"), "BT074");
 }
 
 #[test]
-fn a_process_that_waits_for_an_http_answer_waits_for_none_that_it_monitors() {
+fn a_process_that_waits_for_an_http_reply_does_not_wait_for_the_processes_it_monitors() {
     let waits = |by: &str| {
         let stack: Vec<&str> =
             std::iter::once("httpc:handle_answer/3").chain(by.split_whitespace()).collect();
@@ -104,7 +104,7 @@ fn a_process_that_waits_for_an_http_answer_waits_for_none_that_it_monitors() {
 }
 
 #[test]
-fn a_process_that_waits_outside_while_messages_queue_is_named() {
+fn a_process_in_an_external_wait_with_queued_messages_is_named() {
     let courier = |stack: &str, queue: (i64, i64)| {
         let stack: Vec<String> = stack.split_whitespace().map(str::to_owned).collect();
         node().with(|n| {
@@ -133,15 +133,15 @@ fn a_process_that_waits_outside_while_messages_queue_is_named() {
         sick.title
     );
     assert_eq!(entries(&sick), ["code.more_in_flight", "code.more_in_flight"]);
-    // A peer that answers slowly: a notice, unless the queue grows.
+    // A slow peer is a notice, unless the queue grows.
     let recv = "prim_inet:recv0/3 shop_db:ask/1 gen_server:try_dispatch/4";
     assert_eq!(finding(&courier(recv, (40, 0)), "BT074").level, Level::Notice);
     assert_eq!(finding(&courier(recv, (40, 9)), "BT074").level, Level::Warning);
-    // It keeps up; it is elsewhere; it runs; it takes any message.
+    // In this order: the process keeps up; it waits for something else; it is runnable; it waits for any message.
     assert_healthy(&courier(dns, (3, 0)), "BT074");
     assert_healthy(&courier("gen:do_call/4 mail:send/1", (5, 20)), "BT074");
     assert_healthy(&courier(dns, (5, 20)).with(|n| n.busiest[0].runnable_of_10 = 9), "BT074");
-    // If it was not among the busiest, one inspection shows it.
+    // If the process was not among the busiest, a single inspection shows it.
     let looked = courier("", (5, 20)).with(|n| {
         n.busiest[0].row.stack = dns.split_whitespace().map(str::to_owned).collect();
     });
@@ -154,9 +154,9 @@ fn a_process_that_waits_outside_while_messages_queue_is_named() {
 }
 
 #[test]
-fn waiting_for_a_clients_next_request_is_distinguished_from_waiting_for_an_answer() {
-    // A process that reads in such a place, with this initial call, and this many messages and more in each second; and this many others in
-    // some place.
+fn waiting_for_the_next_request_is_distinguished_from_waiting_for_a_reply() {
+    // A process that reads with this stack, has this initial call, and has this many messages, with so many more in each second. And this
+    // many other processes with the other stack.
     let reader = |stack: &str, started: &str, queue: (i64, i64), others: (i64, &str)| {
         let list = |stack: &str| stack.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
         node().with(|n| {
@@ -185,7 +185,7 @@ fn waiting_for_a_clients_next_request_is_distinguished_from_waiting_for_an_answe
         let idle = finding(&node, "BT015").title;
         assert!(!idle.contains("messages queued"), "{stack}: {idle}");
     };
-    // One of many connections; one of a known server; one that has accepted itself.
+    // In this order: one of many connections, without and with a growing queue; a process of a known server; one that accepts itself.
     healthy(serve, own, (18, 0), (50, serve));
     healthy(serve, own, (400, 9), (50, serve));
     healthy(serve, "ranch_echo:init/1", (400, 9), (0, serve));
@@ -194,12 +194,12 @@ fn waiting_for_a_clients_next_request_is_distinguished_from_waiting_for_an_answe
     let continues = "prim_inet:recv0/3 race:serve/1 race:handle_continue/2 gen_server:try_handle_continue/3 gen_server:loop/5";
     healthy(continues, own, (18, 0), (50, continues));
     let level = |stack: &str, queue, others| finding(&reader(stack, own, queue, others), "BT074").level;
-    // Inside a callback, or below a client: there are as many of these as workers.
+    // The process reads inside a callback, or within a client library: such processes are as many as workers.
     assert_eq!(level(call, (18, 0), (50, call)), Level::Notice);
     assert_eq!(level(call, (18, 9), (50, call)), Level::Warning);
     let client = "prim_inet:recv0/3 epgsql_sock:recv/1 race:serve/1";
     assert_eq!(level(client, (18, 9), (50, client)), Level::Warning);
-    // A single one that reads in a loop of its own may be either.
+    // A single process that reads in its own loop may wait for either.
     assert_healthy(&reader(serve, own, (18, 0), (2, serve)), "BT074");
     let either = finding(&reader(serve, own, (18, 9), (2, serve)), "BT074");
     assert_eq!((either.level, either.confidence), (Level::Notice, Confidence::Guess));
@@ -207,7 +207,7 @@ fn waiting_for_a_clients_next_request_is_distinguished_from_waiting_for_an_answe
 }
 
 #[test]
-fn processes_that_all_wait_for_an_answer_on_silent_connections_are_named() {
+fn processes_that_all_wait_for_a_reply_on_silent_connections_are_named() {
     let reads = "prim_inet:recv0/3 smtp:expect/2 sender:handle_info/2 gen_server:try_handle_info/3";
     let waits = |stack: &str, silent: i64| {
         let stack: Vec<&str> = stack.split_whitespace().collect();
@@ -220,7 +220,7 @@ fn processes_that_all_wait_for_an_answer_on_silent_connections_are_named() {
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Notice, Some("smtp:expect/2")));
     assert!(found.detail.contains("8 connections to 192.0.2.7:25"), "{}", found.detail);
     assert_eq!(entries(&found), ["code.read_timeout"]);
-    // Others answer; and a server's connections wait for the next request in their own loop.
+    // In this order: other peers answer; the connections of a server wait for the next request in their own loop.
     assert_healthy(&waits(reads, 2), "BT074");
     assert_healthy(&waits("prim_inet:recv0/3 web:serve/1 proc_lib:init_p/3", 8), "BT074");
 }

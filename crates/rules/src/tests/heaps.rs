@@ -1,4 +1,4 @@
-//! The rules about memory that processes and tables keep.
+//! Tests of rules on memory that processes and tables keep.
 
 use beamtune_model::{CollectRow, CollectionRow, Cost, ExitRow, Level, Outcome, Period, Rank, facts};
 
@@ -37,10 +37,10 @@ fn a_supervisor_that_keeps_child_specifications_is_named() {
     assert_eq!(entries(&found), ["code.temporary_children", "code.small_start_arguments"]);
     // Nothing shows that children are short-lived.
     assert_eq!(finding(&supervisor(30 * MB, "supervisor:calls_sup/1", 0), "BT080").level, Level::Notice);
-    // Elixir's keeps none of those that have ended.
+    // Elixir's DynamicSupervisor keeps no specifications of children that have ended.
     let dynamic = finding(&supervisor(30 * MB, "Elixir.DynamicSupervisor:init/1", 9), "BT080");
     assert_eq!(entries(&dynamic), ["code.small_start_arguments"]);
-    // No supervisor; a small heap; as many children as the heap may hold.
+    // In this order: the process is no supervisor; its heap is small; it may have as many children as its heap suggests.
     assert_healthy(&supervisor(30 * MB, "calls:init/1", 9), "BT080");
     assert_healthy(&supervisor(3 * MB, "supervisor:calls_sup/1", 9), "BT080");
     let many = supervisor(30 * MB, "supervisor:calls_sup/1", 9).with(|n| n.processes = (20_000, 0));
@@ -77,7 +77,7 @@ fn a_supervisor_that_works_without_starting_children_is_named() {
     assert!(found.detail.contains("called by calls:find/1"), "{}", found.detail);
     assert_eq!(entries(&found), ["code.index_of_children"]);
     finding(&supervisor(200_000, "Elixir.DynamicSupervisor:init/1"), "BT087");
-    // No supervisor; little of the work; a node with little work; short-lived children.
+    // In this order: the process is no supervisor; it does little of the work; the node does little work; children are short-lived.
     assert_healthy(&supervisor(200_000, "calls:init/1"), "BT087");
     assert_healthy(&supervisor(20_000, "supervisor:calls_sup/1"), "BT087");
     assert_healthy(&asked.clone().with(|n| n.active = 0.01), "BT087");
@@ -108,36 +108,40 @@ fn heaps_of_idle_processes_are_added_up() {
     assert!(found.title.starts_with("3 idle processes hold 180 MB of heap"), "{}", found.title);
     assert_eq!(entries(&found), ["code.hibernate", "code.worker_per_job"]);
     assert_eq!(found.remedies[0].saves_bytes, Some((180 * MB) as f64));
-    // Those that are not among the largest may be like them, or not.
+    // Processes that are not among the largest may or may not be similar.
     let many = |resident: i64| {
         let node = idle(0).with(|n| (n.resident, n.kinds) = (resident, vec![("processes", 400 * MB, 0)]));
         finding(&node, "BT031")
     };
     let of_many = many(500 * MB);
-    assert_eq!((of_many.severity, of_many.cost()), (found.severity, found.cost()), "what was seen counts");
+    assert_eq!(
+        (of_many.severity, of_many.cost()),
+        (found.severity, found.cost()),
+        "what was sampled is used"
+    );
     let all = value(&of_many, "heaps of all idle processes, estimated");
     assert_eq!(all, Some((400 * MB) as f64));
-    // 9 % were sampled, and it may be 20 %, or 8 and 18.
+    // The sampled heaps are 9 % of resident memory, and all of them may be 20 %; then 8 % and 18 %.
     assert_eq!([many(2_000 * MB).level, many(2_200 * MB).level], [Level::Notice; 2]);
-    assert_eq!(many(1_500 * MB).level, Level::Notice, "12 %, and perhaps 27");
+    assert_eq!(many(1_500 * MB).level, Level::Notice, "sampled 12 %, all of them perhaps 27 %");
     let with = |change: fn(&mut Busy)| idle(0).with(|n| n.busiest.iter_mut().for_each(change));
-    // A hibernated process was collected for it, whatever its GC count says.
+    // A hibernated process was collected when it hibernated, whatever its GC count is.
     for at in ["erlang:hibernate/3", "gen_server:loop_hibernate/4"] {
         let mut hibernating = with(|busy| busy.row.minor_gcs = Some(7));
         hibernating.busiest.iter_mut().for_each(|busy| busy.row.current_function = Some(at.to_owned()));
         assert_healthy(&hibernating, "BT031");
     }
-    // A fullsweep may have run during the last work: garbage made since is not seen.
+    // A fullsweep may have run during its last work: garbage made since then is unknown.
     let swept = finding(&with(|busy| busy.row.minor_gcs = Some(0)).with(|n| n.resident = 200 * MB), "BT031");
     assert_eq!((swept.level, swept.remedies[0].saves_bytes), (Level::Warning, None));
-    // Being sampled takes one or two.
+    // Sampling a process takes one or two reductions.
     assert_eq!(finding(&idle(1), "BT031").level, Level::Warning);
     assert_healthy(&idle(1_000), "BT031");
-    // A heap of 60 MB does not fill for ten minutes: its live part is unknown.
+    // A heap of 60 MB will not fill within ten minutes, so its live part is unknown.
     let asked = finding(&idle(300), "BT031");
     assert_eq!(asked.level, Level::Notice);
     assert!(asked.title.starts_with("3 nearly idle processes hold 180 MB of heap"), "{}", asked.title);
-    // One that collects whenever it is sampled is not idle.
+    // A process that is in GC whenever it is sampled is not idle.
     let collects = idle(0).with(|n| {
         n.busiest.truncate(1);
         n.busiest[0].row.memory_bytes = 180 * MB;
@@ -149,7 +153,7 @@ fn heaps_of_idle_processes_are_added_up() {
 }
 
 #[test]
-fn a_job_that_collects_everything_is_distinguished_from_a_load_in_waves() {
+fn a_job_that_collects_all_processes_is_distinguished_from_a_load_in_waves() {
     let job = |every_ms: i64, size: i64| {
         node().with(|n| {
             n.seconds = 130;
@@ -159,7 +163,7 @@ fn a_job_that_collects_everything_is_distinguished_from_a_load_in_waves() {
     };
     let found = finding(&job(30_000, 2_100), "BT032");
     assert!(found.title.contains("every 30 s"), "{}", found.title);
-    // A recording of twenty minutes keeps about every tenth second.
+    // In a recording of twenty minutes, about every tenth second is kept.
     let long = finding(&job(96_000, 2_100).with(|n| (n.seconds, n.collections.0) = (1_300, 20)), "BT032");
     let step = long.evidence[1].text.as_deref().and_then(|text| text.strip_prefix("within "));
     let step = step.and_then(|rest| rest.strip_suffix(" s"));
@@ -167,18 +171,18 @@ fn a_job_that_collects_everything_is_distinguished_from_a_load_in_waves() {
     assert!(step > 5.0 && long.detail.contains(&format!("within {step:.1} s")), "{}", long.detail);
     assert_eq!(entries(&found), ["code.no_forced_collections"]);
     assert_healthy(&job(30_000, 500), "BT032");
-    // A log that is written in pulses causes many GCs of few processes.
+    // A log that is written in pulses causes many GCs in few processes.
     assert_healthy(&job(30_000, 9_000), "BT032");
     assert_healthy(&job(100_000, 2_100), "BT032");
     let busy = job(30_000, 2_100).with(|n| n.collections.0 = 1_500);
     assert_healthy(&busy, "BT032");
-    // Sampled once a second, its rounds are two or three, or three or four seconds apart.
+    // With one sample per second, rounds seem to be two or three seconds apart, or three or four.
     for every_ms in [2_500, 3_500] {
         let found = finding(&job(every_ms, 2_100).with(|n| n.seconds = 20), "BT032");
         assert_eq!(found.level, Level::Warning, "{}", found.title);
         assert!(found.detail.contains("GCs within 1 s"), "{}", found.detail);
     }
-    // Every third second has one, and many rounds spread over two.
+    // There is a round in every third second, and many rounds extend over two seconds.
     for every_ms in [2_700, 3_100] {
         let slow = job(every_ms, 2_100).with(|n| (n.seconds, n.wave_ms) = (13, 600));
         let found = finding(&slow, "BT032");
@@ -187,7 +191,7 @@ fn a_job_that_collects_everything_is_distinguished_from_a_load_in_waves() {
 }
 
 #[test]
-fn heaps_that_fill_in_step_are_no_forced_collections() {
+fn heaps_that_fill_at_the_same_time_are_not_forced_collections() {
     let broadcast = |minor: i64| {
         node().with(|n| {
             (n.seconds, n.processes, n.collections) = (130, (2_000, 0), (50, Some((30_000, 2_100))));
@@ -200,7 +204,7 @@ fn heaps_that_fill_in_step_are_no_forced_collections() {
 }
 
 #[test]
-fn a_job_that_collects_without_a_pause_is_recognized_by_samples_of_it() {
+fn a_job_that_collects_without_a_pause_is_recognized_by_its_samples() {
     let guard = |at: &str, rate: i64| {
         node().with(|n| {
             (n.seconds, n.processes, n.collections) = (10, (2_000, 0), (rate, None));
@@ -231,7 +235,7 @@ fn a_job_that_collects_without_a_pause_is_recognized_by_samples_of_it() {
     assert_eq!(found.title, "shop_guard likely forces 9,000 GCs/s of other processes");
     assert!(found.detail.contains("each of 2,000 processes is collected 4.5 times/s"), "{}", found.detail);
     assert_eq!(entries(&found), ["code.no_forced_collections"]);
-    // It is also sampled while it waits for one of them.
+    // The process is also sampled while it waits for a process that it collects.
     let waits = guard("shop_guard:check/1", 9_000);
     assert_healthy(&waits, "BT032");
     let stood = ["erlang:garbage_collect/1", "shop_guard:check/1"].map(str::to_owned).to_vec();
@@ -241,21 +245,22 @@ fn a_job_that_collects_without_a_pause_is_recognized_by_samples_of_it() {
         told.and_then(|evidence| evidence.text.as_deref()),
         Some("erlang:garbage_collect/1, called by shop_guard:check/1, in 11 of 22 samples")
     );
-    // In rounds it is named, too, though it was elsewhere at the last inspection.
+    // If it works in rounds, it is named, too, although it was elsewhere at the last inspection.
     let rounds = waits.with(|n| {
         n.busiest[0].stood = stood;
         (n.seconds, n.collections) = (130, (50, Some((30_000, 2_100))));
     });
     assert_eq!(finding(&rounds, "BT032").subject_text().as_deref(), Some("shop_guard (<0.77.0>)"));
-    // This many belong to the load; and a process that collects itself, or does something else, forces no GC of others.
+    // In this order: this number of GCs is caused by the load; a process that collects itself, or does something else, forces no GC of
+    // others.
     assert_healthy(&guard("erlang:garbage_collect/2", 1_500), "BT032");
     assert_healthy(&guard("erlang:garbage_collect/0", 9_000), "BT032");
     assert_healthy(&guard("shop_guard:count/1", 9_000), "BT032");
-    // GC of the collected processes is a consequence.
+    // The GC of the collected processes is a consequence.
     let share = guard("erlang:garbage_collect/2", 9_000).with(|n| n.gc = 0.6);
     let share = finding(&share, "BT011");
     assert_eq!(share.follows.as_ref().map(|cause| cause.code.0), Some("BT032"));
-    // And no heap is at fault.
+    // And no heap is the cause.
     assert!(share.title.ends_with(", likely forced by shop_guard"), "{}", share.title);
     assert_eq!(entries(&share), ["code.no_forced_collections"]);
     assert_eq!(share.remedies[0].change, "remove the calls of erlang:garbage_collect in shop_guard:check/1");
@@ -275,7 +280,7 @@ fn large_idle(pids: &[&'static str]) -> Period {
     node().with(|n| (n.resident, n.busiest) = (4_000 * MB, pids.iter().map(busy).collect())).period()
 }
 
-/// A GC of named processes that returned this much.
+/// Adds a GC of named processes that freed this many bytes.
 fn collected(mut period: Period, who: &str, freed: i64) -> Period {
     period.facts.set(facts::COLLECTED, format!("[{who:?}]"));
     let before = 1_500 * MB;
@@ -302,19 +307,19 @@ fn a_measured_collection_replaces_the_estimate() {
     let one = ["<0.81.0>"];
     let Outcome::Found(before) = outcome(&large_idle(&one), "BT031") else { panic!("nothing found") };
     assert_eq!(before[0].remedies[0].saves_bytes, Some((1_500 * MB) as f64));
-    // Next to nothing was garbage: nothing to gain.
+    // Almost nothing was garbage, so there is nothing to gain.
     for freed in [0, MB] {
         let outcome = outcome(&collected(large_idle(&one), "<0.81.0>", freed), "BT031");
         let Outcome::Healthy(why) = outcome else { panic!("{outcome:?}") };
         assert!(why.contains("live data"), "{why}");
     }
-    // A part was garbage: that is the saving.
+    // A part was garbage: this part is the saving.
     let Outcome::Found(found) = outcome(&collected(large_idle(&one), "<0.81.0>", 400 * MB), "BT031") else {
         panic!("nothing found")
     };
     assert_eq!(found[0].remedies[0].saves_bytes, Some((400 * MB) as f64));
     assert_eq!(found[0].cost(), Some(Cost::MemoryBytes((400 * MB) as f64)));
-    // It says something about others with the same initial call, too.
+    // The result applies to other processes with the same initial call, too.
     let two = ["<0.81.0>", "<0.82.0>"];
     let Outcome::Found(found) = outcome(&collected(large_idle(&two), "<0.81.0>", 0), "BT031") else {
         panic!("nothing found")
@@ -323,7 +328,7 @@ fn a_measured_collection_replaces_the_estimate() {
         (found[0].level, found[0].remedies[0].saves_bytes),
         (Level::Notice, Some((1_500 * MB) as f64))
     );
-    // A sample represents all.
+    // A random sample represents all processes.
     let sampled = |after: i64| {
         let mut period = large_idle(&two);
         period.collections.push(CollectionRow {
@@ -342,7 +347,7 @@ fn a_measured_collection_replaces_the_estimate() {
 }
 
 #[test]
-fn binaries_that_a_collection_leaves_are_used() {
+fn binaries_that_remain_after_a_collection_are_in_use() {
     let holder = || {
         let busy = Busy {
             pid: "<0.88.0>",
@@ -410,7 +415,7 @@ fn a_large_first_heap_of_one_kind_of_processes_is_named() {
     let found = finding(&started(46_422, 46_500, "lift_probe:init/1"), "BT067");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("lift_probe:init/1")));
     assert!(found.remedies[0].change.contains("{min_heap_size, 46422}"), "{:?}", found.remedies);
-    // The VM's own; not worth it; grown beyond it anyway.
+    // In this order: the default of the VM; a heap that is too small to matter; a heap that has grown beyond it anyway.
     for (min, total) in [(233, 46_500), (6_000, 6_500), (46_422, 900_000)] {
         assert_healthy(&started(min, total, "lift_probe:init/1"), "BT067");
     }

@@ -1,4 +1,4 @@
-//! The function that the CPU time goes into, and waits outside of the node.
+//! Tests of rules on hot code, on libraries and on hibernation.
 
 use beamtune_model::{Finding, Level, Outcome, Period, Signal, SpawnRow, WorkSample};
 
@@ -37,7 +37,7 @@ fn text(finding: &Finding, what: &str) -> Option<String> {
     finding.evidence.iter().find(|evidence| evidence.what == what).and_then(|evidence| evidence.text.clone())
 }
 
-/// Title and detail.
+/// Returns title and detail.
 fn words(finding: &Finding) -> String {
     format!("{}; {}", finding.title, finding.detail)
 }
@@ -67,13 +67,13 @@ fn the_innermost_function_that_most_samples_are_within_is_named() {
     let woken = WorkSample { is_ready: true, ..sample("web", 30, false, "timer:sleep/1 web:loop/0") };
     let with_woken: Vec<_> = samples.iter().cloned().chain([woken]).collect();
     assert_eq!(found(&with(&busy(), &with_woken), "BT073").map(|code| code.title), Some(code.title.clone()));
-    // Nothing has most; too few samples; a nearly idle node.
+    // In this order: no function has most samples; there are too few samples; the node is nearly idle.
     let spread = [sample("a", 5, false, "a:b/0"), sample("c", 5, false, "c:d/0")];
     assert!(found(&with(&busy(), &spread), "BT073").is_none());
     assert!(found(&with(&busy(), &samples[2..]), "BT073").is_none());
     let idle = node().with(|n| (n.active, n.cpu) = (0.1, 0.1));
     assert!(found(&with(&idle, &samples), "BT073").is_none());
-    // Five of nine may be a fourth in truth.
+    // Five of nine samples may be a true share of a quarter.
     let few = [sample("web", 5, false, "shop:tax/1"), sample("mail", 4, false, "mail:send/2")];
     assert!(found(&with(&busy(), &few), "BT073").is_none());
     let more = few.map(|few| WorkSample { looks: 10 * few.looks, ..few });
@@ -81,7 +81,7 @@ fn the_innermost_function_that_most_samples_are_within_is_named() {
 }
 
 #[test]
-fn samples_of_those_that_wait_for_a_cpu_say_nothing_against_reductions() {
+fn reductions_outweigh_samples_of_processes_that_wait_for_a_cpu() {
     let waits = |reductions: i64| {
         let ranker = Busy {
             pid: "<0.70.0>",
@@ -94,14 +94,14 @@ fn samples_of_those_that_wait_for_a_cpu_say_nothing_against_reductions() {
             WorkSample { is_ready: true, ..sample("web:serve/1", 12, false, "shop:buy/1 web:serve/1") };
         found(&with(&node, &[ready]), "BT073")
     };
-    assert!(waits(8_500_000).is_none(), "it cannot be the code of others");
+    assert!(waits(8_500_000).is_none(), "another process did most of the work");
     assert!(waits(4_000_000).is_some());
 }
 
 #[test]
-fn if_the_cpu_is_short_less_is_worth_naming() {
+fn hot_code_with_less_cpu_is_reported_if_cpu_is_short() {
     let samples = [sample("web:serve/1", 12, false, "shop:buy/1 web:serve/1")];
-    // 0.25 of 2 cores, and as much again for which it waited.
+    // The node uses 0.25 of 2 cores, and waits for a CPU for as long.
     let node = |wait: f64| node().with(|n| (n.active, n.cpu, n.wait) = (0.13, 0.13, wait));
     assert!(found(&with(&node(0.0), &samples), "BT073").is_none());
     assert!(found(&with(&node(0.13), &samples), "BT073").is_some());
@@ -135,7 +135,7 @@ fn code_that_never_waits_is_reported_with_the_processes_that_run_it() {
     assert!(two.has(&Signal::NeverWaits) && two.level == Level::Notice);
     assert_eq!(entries(&two), ["code.end_of_loop", "code.cheaper_function"]);
     let waits = |busiest: Vec<Busy>| !found_of(busiest).has(&Signal::NeverWaits);
-    // One waited in a sample, waits inside it, has messages, or does not do most of the work.
+    // In this order: one of the processes waited in a sample; it waits within the code; it has messages; it does not do most of the work.
     assert!(waits(vec![spins("<0.77.0>", never, 9), spins("<0.78.0>", never, 9)]));
     assert!(waits(vec![Busy { stood: vec!["timer:sleep/1".to_owned()], ..spins("<0.77.0>", never, 10) }]));
     assert!(waits(vec![Busy { queue: (1, 0), ..spins("<0.77.0>", never, 10) }]));
@@ -147,7 +147,7 @@ fn code_that_never_waits_is_reported_with_the_processes_that_run_it() {
 }
 
 #[test]
-fn the_work_of_a_library_counts_for_its_caller() {
+fn the_work_of_a_library_is_attributed_to_its_caller() {
     let json = "Elixir.Jason.Encode:escape/1 Elixir.Jason.Encode:map/2 shop:page/1 shop:request/1";
     let of_other = "jsonic:walk/1 shop:page/1 shop:request/1";
     let samples = [sample("shop:request/1", 7, false, json), sample("shop:request/1", 3, false, of_other)];
@@ -156,7 +156,7 @@ fn the_work_of_a_library_counts_for_its_caller() {
     assert_eq!(text(&code, "known function or library").as_deref(), Some("JSON, 7 of 10"));
     assert!(code.title.ends_with("are in JSON, called by shop:page/1"), "{}", code.title);
     assert!(code.remedies[0].change.starts_with("encode or decode less"), "{:?}", code.remedies);
-    // Short-lived tasks, each with another function: they have the library in common.
+    // Short-lived tasks that each run a different function have the library in common.
     let samples: Vec<_> = ["a", "b", "c", "d"]
         .map(|name| sample(name, 3, false, &format!("re:run/3 {name}:check/1 {name}:task/0")))
         .to_vec();
@@ -166,7 +166,7 @@ fn the_work_of_a_library_counts_for_its_caller() {
 }
 
 #[test]
-fn the_expensive_part_is_reported_if_it_is_known() {
+fn a_known_expensive_part_is_reported() {
     let reading = "io:execute_request/3 import:lines/2 import:loop/0";
     let server = |at| sample("file_io_server:server_loop/1", 3, false, at);
     let told = |samples: &[WorkSample]| {
@@ -179,7 +179,7 @@ fn the_expensive_part_is_reported_if_it_is_known() {
     assert!(summary.starts_with("75 % of stack samples are in import:lines/2; "), "{summary}");
     assert!(summary.contains(lines_of), "{summary}");
     assert!(advice.contains("raw") && why.contains("https://www.erlang.org/"), "{advice} {why}");
-    // Most of the time may be the server's; functions of Elixir in between are not the program's.
+    // Most of the time may be spent in the I/O server. Functions of Elixir in between do not belong to the program.
     let by_stream =
         "io:execute_request/3 Elixir.IO:each_stream/2 Elixir.Stream:do_resource/5 Elixir.Import:load/1";
     let (summary, ..) = told(&[sample("import", 9, false, by_stream), lines.clone()]);
@@ -191,11 +191,11 @@ fn the_expensive_part_is_reported_if_it_is_known() {
         "{summary}"
     );
     assert!(summary.contains(lines_of), "{summary}");
-    // Of a device that is no file.
+    // The I/O device is not a file.
     let (summary, advice, _) = told(&[sample("import", 9, false, reading)]);
     assert!(summary.contains("requests to an I/O server"), "{summary}");
     assert!(!advice.contains("read_ahead"), "{advice}");
-    // Of processes that run nothing of their program.
+    // The processes run no function of the program.
     let children = "maps:fold_1/4 Elixir.DynamicSupervisor:handle_call/3 gen_server:try_handle_call/4";
     let (summary, ..) = told(&[sample("Elixir.Shop.Carts", 9, false, children)]);
     assert!(
@@ -203,7 +203,7 @@ fn the_expensive_part_is_reported_if_it_is_known() {
             && summary.contains("of it in listing the children of a supervisor"),
         "{summary}"
     );
-    // A part of its work; and a library's work belongs to that library.
+    // In this order: the function is a part of the work; the work of a library belongs to that library.
     let rest = sample("import", 4, false, "import:parse/1 import:lines/2");
     let (summary, ..) = told(&[sample("import", 6, false, reading), rest]);
     assert!(
@@ -220,7 +220,7 @@ fn the_expensive_part_is_reported_if_it_is_known() {
     );
 }
 
-/// Eight functions deep in the formatting of a term: the caller is unknown.
+/// A stack of eight functions within the formatting of a term, so the caller is unknown.
 const CUT: &str = "lists:reverse/1 Elixir.Macro:inspect_atom/3 Elixir.Inspect.List:keyword/2 Elixir.Inspect.Algebra:a/3 \
                    Elixir.Inspect.Algebra:b/5 Elixir.Inspect.Algebra:c/6 Elixir.Inspect.Algebra:d/2 Elixir.Inspect.Algebra:a/3";
 
@@ -242,7 +242,7 @@ fn a_module_is_named_if_none_of_its_functions_has_most() {
     );
     assert_eq!(text(&code, "called by").as_deref(), Some("web:serve/1"));
     assert!(code.remedies[0].change.starts_with("make functions of hook cheaper"), "{:?}", code.remedies);
-    // A function that is not just a loop says more than a module of helpers below it.
+    // A function that is not just a loop is more informative than a module of helpers that it calls.
     let beneath: Vec<_> = samples
         .iter()
         .map(|one| WorkSample {
@@ -255,7 +255,7 @@ fn a_module_is_named_if_none_of_its_functions_has_most() {
 }
 
 #[test]
-fn stacks_that_are_cut_off_in_a_library_count_for_the_callers_of_others() {
+fn truncated_stacks_in_a_library_are_attributed_to_the_callers_of_complete_ones() {
     let by = |caller, looks| {
         sample(
             "web",
@@ -270,7 +270,8 @@ fn stacks_that_are_cut_off_in_a_library_count_for_the_callers_of_others() {
     let code = told(&[by("hook:log/2", 3), by("page:show/1", 1), cut.clone(), rest.clone()]);
     assert_eq!(code.title, "71 % of stack samples are in hook:log/2");
     assert!(code.detail.contains("of it in formatting of terms (io_lib, Inspect)"), "{}", code.detail);
-    // Too few callers; callers of another kind; a stack that ends at the process's first function.
+    // In this order: too few samples with callers; callers in another kind of process; a stack that ends at the first function of the
+    // process.
     let unknown = |samples: &[WorkSample]| {
         let code = told(samples);
         let is_unknown = !code.detail.contains("called by");
@@ -288,7 +289,7 @@ fn stacks_that_are_cut_off_in_a_library_count_for_the_callers_of_others() {
 }
 
 #[test]
-fn formatting_by_processes_that_log_belongs_to_the_log() {
+fn formatting_by_functions_that_log_is_part_of_logging() {
     let told = |logs_in: &str, looks| {
         let samples = [
             sample("web", 8, false, "io_lib:format/2 hook:log/2 web:serve/1"),
@@ -314,7 +315,7 @@ fn formatting_by_processes_that_log_belongs_to_the_log() {
         "{summary}"
     );
     assert_eq!(changes, "log less; format l");
-    // It has logged once; another function logs.
+    // In this order: the function logged only once; another function logs.
     let (summary, _) = told("", 1);
     assert!(summary.contains("of it in formatting of terms (io_lib, Inspect);"), "{summary}");
     let (summary, changes) = told("audit:write/1", 6);
@@ -323,7 +324,7 @@ fn formatting_by_processes_that_log_belongs_to_the_log() {
 }
 
 #[test]
-fn a_function_whose_last_call_runs_its_fun_is_named() {
+fn a_function_whose_tail_call_runs_its_fun_is_named() {
     let task = "lists:foldl/3 harvest:-run/1-fun-0-/1 Elixir.Task.Supervised:invoke_mfa/2";
     let subject = |samples: &[WorkSample]| {
         found(&with(&busy(), samples), "BT073").expect("a finding").subject_text().unwrap_or_default()
@@ -331,7 +332,7 @@ fn a_function_whose_last_call_runs_its_fun_is_named() {
     let within = sample("task", 5, false, &format!("monitor:-sum/1-fun-0-/2 maps:update_with/4 {task}"));
     let between = sample("task", 6, false, task);
     assert_eq!(subject(&[within.clone(), between.clone()]), "monitor:sum/1");
-    // Its own fun runs there, too; or the fun was hardly sampled.
+    // In this order: a fun of the caller runs there, too; the fun was hardly sampled.
     let own = sample("task", 5, false, &format!("harvest:-run/1-fun-1-/2 {task}"));
     assert_eq!(subject(&[within.clone(), between.clone(), own]), "harvest:run/1");
     assert_eq!(subject(&[WorkSample { looks: 2, ..within }, between]), "harvest:run/1");
@@ -363,14 +364,14 @@ fn children_of_a_supervisor_are_named_by_their_labels_or_by_what_they_run() {
     let unlabelled = || vec![child("<0.78.0>", 3_000_000, None)];
     let (summary, subject) = told(unlabelled(), "").expect("a finding");
     assert!(summary.ends_with("are in processes that run a") && subject.is_none(), "{summary}");
-    // Short callbacks of unknown processes.
+    // Unknown processes that run short callbacks.
     let node = busy().with(|n| (n.busiest, n.total_reductions) = (unlabelled(), 9_000_000));
     let loops = [sample(kind, 9, false, "gen_server2:process_next_msg/1 proc_lib:init_p_do_apply/3")];
     assert!(matches!(outcome(&with(&node, &loops), "BT073"), Outcome::Healthy(_)));
 }
 
 #[test]
-fn traps_of_the_vm_are_no_places() {
+fn traps_of_the_vm_are_not_reported_as_functions() {
     let of = |stack| {
         let code = found(&with(&busy(), &[sample("web", 9, false, stack)]), "BT073").expect("a finding");
         let at = code.evidence.iter().find(|evidence| evidence.what == "current function");
@@ -394,7 +395,7 @@ fn each_known_function_has_a_source() {
 }
 
 #[test]
-fn processes_that_ended_before_they_answered_did_what_similar_ones_do() {
+fn processes_that_ended_before_they_were_sampled_count_like_similar_ones() {
     let ended = WorkSample { kind: None, stack: Vec::new(), looks: 20, ..WorkSample::default() };
     let samples =
         [sample("shop:request/1", 5, false, ENCODE), sample("web:loop/0", 15, false, "web:loop/0"), ended];
@@ -420,7 +421,7 @@ fn short_callbacks_are_reported_by_their_processes() {
 }
 
 #[test]
-fn garbage_of_the_code_follows_and_belongs_to_the_processes_that_run_it() {
+fn gc_of_the_hot_code_follows_from_it_and_names_its_processes() {
     let sick = busy().with(|n| n.gc = 0.5);
     let samples = [sample("shop:request/1", 6, false, ENCODE), sample("shop:request/1", 6, true, ENCODE)];
     let period = with(&sick, &samples);
@@ -428,7 +429,7 @@ fn garbage_of_the_code_follows_and_belongs_to_the_processes_that_run_it() {
     assert_eq!(gc.subject_text().as_deref(), Some("shop:request/1"));
     assert_eq!(gc.follows.map(|of| of.code.0), Some("BT073"));
     assert!(found(&period, "BT073").expect("code").has(&Signal::Allocates));
-    // Other processes make it.
+    // Other processes make the garbage.
     let other = [sample("shop:request/1", 12, false, ENCODE), sample("report", 6, true, "report:run/1")];
     let gc = found(&with(&sick, &other), "BT011").expect("gc");
     assert_eq!((gc.subject_text().as_deref(), gc.follows.is_none()), (Some("report"), true));
@@ -450,7 +451,7 @@ fn processes_that_hibernate_for_each_message_are_reported_and_explain_others() {
     );
     let gc = found(&period, "BT011").expect("gc");
     assert_eq!(gc.follows.map(|of| of.code.0), Some("BT078"));
-    // Most of the samples are work; or there is little GC, or few samples.
+    // In this order: most of the samples show work; there is little GC; there are few samples.
     let works = [
         samples[1].clone(),
         sample("chat:init/1", 30, false, "chat:handle_cast/2 gen_server:try_dispatch/4"),
@@ -461,16 +462,16 @@ fn processes_that_hibernate_for_each_message_are_reported_and_explain_others() {
             && healthy(&with(&busy(), &samples))
             && healthy(&with(&sick, &samples[1..2]))
     );
-    // Once in hibernation, and at work since.
+    // The processes hibernated once, and have been working since.
     let worked = [sample("chat:init/1", 30, false, "lists:member/2 chat:loop/1 proc_lib:wake_up/3")];
     assert!(healthy(&with(&sick, &worked)));
-    // Those that hibernate make next to none of the garbage.
+    // The processes that hibernate make almost none of the garbage.
     let others = [samples[0].clone(), sample("report", 90, true, "report:run/1")];
     assert!(healthy(&with(&sick, &others)));
 }
 
 #[test]
-fn answers_that_take_several_time_slices_to_copy_are_named() {
+fn replies_that_take_several_time_slices_to_copy_are_named() {
     let reply = "gen:reply/2 gen_server:handle_msg/3 proc_lib:init_p_do_apply/3";
     let interrupted = format!("erlang:bif_return_trap/2 {reply}");
     let samples = [
@@ -481,15 +482,15 @@ fn answers_that_take_several_time_slices_to_copy_are_named() {
     let code = found(&with(&busy(), &samples), "BT073").expect("a finding");
     assert!(words(&code).contains("copying its answers to callers"), "{}", words(&code));
     assert!(code.remedies[0].change.contains("send what the caller reads"), "{:?}", code.remedies);
-    // One that has just answered: what it had run before is unknown.
+    // The process has just replied: what it ran before is unknown.
     let done = [sample("Elixir.Prices", 9, false, reply), samples[1].clone(), samples[2].clone()];
     let code = found(&with(&busy(), &done), "BT073").expect("a finding");
     assert!(!words(&code).contains("copying"), "{}", words(&code));
 }
 
 #[test]
-fn waits_inside_a_library_are_its_own_work() {
-    // Short-lived processes do handshakes, and mostly call each other.
+fn waits_inside_a_library_are_part_of_its_work() {
+    // Short-lived processes do handshakes, and mostly wait for each other.
     let samples = [
         sample("ssl_gen_statem:init/1", 4, false, "gen_statem:loop_receive/3 tls_client_connection:init/1"),
         sample(

@@ -1,4 +1,4 @@
-//! Rules on tables that fill up, and on settings that are too large or too slow.
+//! Tests of rules on tables that fill up, and on settings that are too large or too slow.
 
 use beamtune_model::{Confidence, Cost, Level, SpawnRow, TableRow, facts, metrics};
 
@@ -24,14 +24,14 @@ fn tables_that_fill_up_are_found_with_what_fills_them() {
         n.spawns = vec![spawn("process", "worker:init/1", "pool")];
     });
     let found = finding(&leak, "BT007");
-    // Within ten seconds, returning users look the same; not within a minute, nor if half of the table is in use.
+    // Within ten seconds, returning users look the same. Within a minute they do not, nor if half of the table is in use.
     assert_eq!((found.level, found.confidence), (Level::Critical, Confidence::Inferred));
     let minute = finding(&leak.clone().with(|n| n.seconds = 60), "BT007");
     assert_eq!((minute.level, minute.confidence), (Level::Critical, Confidence::Measured));
     let half = finding(&node().with(|n| n.processes = (130_000, 500)), "BT007");
     assert_eq!((half.level, half.confidence), (Level::Critical, Confidence::Measured));
     assert_eq!(found.subject_text().as_deref(), Some("worker:init/1 made by pool"));
-    // A larger table would only be full later.
+    // A larger table would only be full later, so it is not advised.
     assert_eq!(entries(&found), ["code.bounded_processes"]);
     let soon = finding(&node().with(|n| n.processes = (230_000, 100)), "BT007");
     assert_eq!(entries(&soon), ["code.bounded_processes", "+P"]);
@@ -40,7 +40,7 @@ fn tables_that_fill_up_are_found_with_what_fills_them() {
     );
     let full = finding(&node().with(|n| n.processes = (230_000, 0)), "BT007");
     assert_eq!((full.level, entries(&full)), (Level::Warning, vec!["+P"]));
-    // It does not grow.
+    // The number of processes does not grow.
     assert_eq!(full.cost(), None);
     assert_healthy(&node().with(|n| n.processes = (100_000, 0)), "BT007");
 }
@@ -55,7 +55,7 @@ fn ports_and_descriptors_are_each_judged_by_their_limit() {
     assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["host.nofile"]));
     let others = found.evidence.iter().find(|evidence| evidence.what == "file descriptors without a port");
     assert_eq!(others.and_then(|evidence| evidence.value), Some(880.0));
-    // Descriptors were not sampled. If they are, the most frequent kind is named.
+    // The descriptors were not sampled. If they are, the most frequent kind is named.
     let frequent = |node: &Node| {
         let found = finding(node, "BT008");
         let evidence =
@@ -92,7 +92,7 @@ fn ports_and_descriptors_are_each_judged_by_their_limit() {
     };
     assert!(grows("/srv/uploads").starts_with("close files"), "{}", grows("/srv/uploads"));
     assert!(grows("pipe").starts_with("close them"), "{}", grows("pipe"));
-    // Ports leak, in addition to a constant number of many files.
+    // Ports leak, in addition to a constant large number of files.
     let ports = files.clone().with(|n| {
         n.open_kinds = vec![("/srv/uploads", 400), ("socket", 40)];
         n.ports = (20, 2);
@@ -107,15 +107,15 @@ fn ports_and_descriptors_are_each_judged_by_their_limit() {
         n.spawns = vec![spawn("port", "tcp_inet", "acceptor")];
     });
     assert_eq!(finding(&sockets, "BT008").subject_text().as_deref(), Some("ports"));
-    // Files are counted rarely: the growth of the ports is used.
+    // Files are counted rarely, so the growth of ports is used.
     let few = node().with(|n| {
         n.ports = (300, 20);
         n.open_files = (500, 0);
         n.facts.push((facts::NOFILE_SOFT, "1024".to_owned()));
     });
-    // A higher limit helps only if little is left: a restart frees them anyway.
+    // A higher limit helps only if little is left: raising it needs a restart, which frees them anyway.
     assert_eq!(entries(&finding(&few, "BT008")), ["code.close_ports"]);
-    // Also if many are in use, while the port table has room for hours.
+    // A higher limit is also advised if many descriptors are in use, while the port table has room for hours.
     let many = node().with(|n| {
         (n.ports, n.open_files) = ((2_880, 10), (3_000, 0));
         n.facts.push((facts::NOFILE_SOFT, "4096".to_owned()));
@@ -152,7 +152,7 @@ fn ports_and_descriptors_are_each_judged_by_their_limit() {
     assert_healthy(&node(), "BT008");
 }
 
-/// Sockets, of which some are sampled and some of these have lost their process, with unsent bytes.
+/// A node with sockets. Some of them are sampled, and of these some belong to processes that have ended and have unsent bytes.
 fn disowned(sockets: i64, sampled: i64, ended: i64, unsent: i64) -> Node {
     node().with(|n| {
         (n.ports, n.open_files) = ((sockets, 4), (sockets + 20, 4));
@@ -177,7 +177,7 @@ fn sockets_that_outlive_their_process_are_the_leak() {
     assert!(found.detail.ends_with(says), "{}", found.detail);
     assert_eq!(found.subject_text().as_deref(), Some("tcp_inet made by files:init/1"));
     assert_eq!(entries(&found), ["code.linger", "socket.send_timeout"]);
-    // The growing binaries wait there.
+    // The growing binaries wait in these sockets.
     let grows = sick.clone().with(|n| {
         (n.resident, n.resident_growth) = (150 * mb, 2 * mb);
         n.kinds = vec![("binary", 80 * mb, 2 * mb)];
@@ -185,11 +185,11 @@ fn sockets_that_outlive_their_process_are_the_leak() {
     let growth = finding(&grows, "BT027");
     assert_eq!(growth.follows.as_ref().map(|of| of.code.0), Some("BT008"), "{growth:#?}");
     assert_eq!(entries(&growth), ["socket.send_timeout"]);
-    // Without unsent bytes: no process was linked to them.
+    // Without unsent bytes, no process was linked to the sockets.
     let unlinked = finding(&disowned(150, 100, 90, 0), "BT008");
     assert!(unlinked.detail.ends_with("belong to processes that have ended"), "{}", unlinked.detail);
     assert!(unlinked.remedies[0].change.contains("no unlink/1"), "{:?}", unlinked.remedies);
-    // A few of many, which may just be closing; and a constant number.
+    // In this order: a few of many sockets, which may just be closing; a constant number of sockets.
     assert_eq!(entries(&finding(&disowned(800, 100, 8, mb), "BT008")), ["code.close_ports"]);
     assert_eq!(entries(&finding(&disowned(400, 100, 15, mb), "BT008")), ["code.close_ports"]);
     let still = sick.with(|n| (n.ports, n.open_files) = ((200, 0), (220, 0)));
@@ -227,7 +227,7 @@ fn silent_connections_are_the_leak() {
     assert!(own.remedies[0].change.contains("keepalive"), "{:?}", own.remedies);
     // Most of them receive data.
     assert!(!finding(&silent(100, "shop 1.0"), "BT008").detail.contains("nothing for 30 s"));
-    // A constant number, though silent.
+    // The number of connections is constant, although they are silent.
     assert_healthy(
         &silent(500, "shop 1.0").with(|n| (n.ports, n.open_files) = ((700, 0), (720, 0))),
         "BT008",
@@ -257,7 +257,7 @@ fn atoms_that_grow_are_found() {
     let full = finding(&node().with(|n| n.atoms = (900_000, 0)), "BT009");
     assert_eq!(entries(&full), ["+t"]);
     assert_healthy(&node(), "BT009");
-    // A common prefix is reported unless as many atoms lack it, or nothing grows.
+    // A common prefix is reported, unless as many atoms lack it, or the number of atoms is constant.
     let prefix = |atoms: (i64, i64), count: i64| {
         let found = finding(
             &node().with(|n| {
@@ -287,7 +287,7 @@ fn ets_tables_that_only_grow_are_a_leak() {
     let found = finding(&leak, "BT010");
     assert_eq!(found.level, Level::Warning);
     assert_eq!(found.subject_text().as_deref(), Some("session_cache of session_sup"));
-    // A running node reports owners, not names: what several of its largest tables are called.
+    // A running node reports owners of tables, not names. The names of the largest tables of that owner are used.
     let live = leak.with(|n| {
         n.spawns = vec![spawn("ets", "table", "route_planner")];
         let table = |id: &str, name: &str| TableRow {
@@ -307,9 +307,9 @@ fn ets_tables_that_only_grow_are_a_leak() {
         "{}",
         found.detail
     );
-    // They are what the memory of all tables grows by.
+    // The memory of all tables grows because of them.
     assert_eq!(finding(&live, "BT027").follows.map(|cause| cause.code.0), Some("BT010"));
-    // Large tables grow, and these are small.
+    // Here large tables grow, and these are small.
     let others = live.with(|n| n.kinds = vec![("ets", 5_000_000_000, 20_000_000)]);
     assert_eq!(finding(&others, "BT027").follows, None);
     assert_healthy(&node().with(|n| n.tables = (5_000, 0)), "BT010");
@@ -345,11 +345,11 @@ fn busy_poll_threads_are_judged_by_their_set() {
     assert_eq!(found.title, "Poll thread 98 % busy: socket events wait");
     assert_eq!(found.detail, "40,000 file descriptors; 0.98 cores");
     assert_eq!(found.remedies[1].change, "+IOt 2");
-    // It waits for a lock, and uses little CPU.
+    // The poll thread waits for a lock, and uses little CPU.
     assert_eq!(finding(&busy(&[(0.3, 0.9)]), "BT059").level, Level::Warning);
     assert_eq!(finding(&busy(&[(0.7, 0.1)]), "BT059").level, Level::Notice);
 
-    // Two threads of one set share its events, those of two sets do not.
+    // Two threads of one poll set share its events; those of two sets do not.
     let uneven = busy(&[(0.98, 0.0), (0.1, 0.0)]);
     assert_healthy(&uneven, "BT059");
     for args in [r#"["-IOt","2","-IOp","2"]"#, r#"["-IOt","2","-IOPp","100"]"#] {
@@ -359,25 +359,25 @@ fn busy_poll_threads_are_judged_by_their_set() {
     }
     assert_healthy(&flags(uneven, r#"["-IOt","2","-IOPp","50"]"#), "BT059");
 
-    // The eleventh of twelve threads belongs to the first set.
+    // The eleventh of twelve threads belongs to the fifth of six sets.
     let twelve: Vec<(f64, f64)> = (0..12).map(|nth| (if nth % 6 == 4 { 0.98 } else { 0.0 }, 0.0)).collect();
     assert!(finding(&flags(busy(&twelve), r#"["-IOt","12","-IOp","6"]"#), "BT059").level >= Level::Warning);
 
-    // A flag that was switched off is reported; one that the release does not know is not.
+    // A flag that is off is reported, unless the release does not know it.
     let off = flags(busy(&[(0.98, 0.0)]), r#"["-IOs","false"]"#);
     assert_eq!(entries(&finding(&off, "BT059")), ["socket.active", "+IOs", "+IOt", "+IOp"]);
 
     // Fully used schedulers are the bottleneck.
     let full = busy(&[(0.98, 0.0)]).with(|n| (n.active, n.cpu) = (0.95, 0.95));
     assert_eq!(finding(&full, "BT059").level, Level::Notice);
-    // One descriptor without a reader keeps a thread busy too.
+    // A single descriptor that nothing reads keeps a thread busy, too.
     let few = finding(&busy(&[(0.98, 0.0)]).with(|n| n.descriptors = 4), "BT059");
     assert!(few.against.iter().any(|text| text.contains("so few descriptors")), "{:?}", few.against);
     assert_healthy(&busy(&[(0.5, 0.5)]), "BT059");
 }
 
 #[test]
-fn a_poll_thread_without_epoll_is_busy_because_of_that() {
+fn a_poll_thread_is_busy_because_of_missing_epoll() {
     let node = node().with(|n| {
         n.epoll = false;
         n.descriptors = 9_000;
@@ -407,13 +407,13 @@ fn an_oversized_port_table_is_reported_with_the_origin_of_its_size() {
     let by_environment = limit(16_777_216)
         .with(|n| n.facts.push((facts::ENVIRONMENT, r#"{"ERL_MAX_PORTS":"16777216"}"#.to_owned())));
     assert!(finding(&by_environment, "BT014").detail.contains("ERL_MAX_PORTS"));
-    // A table that is used is not oversized.
+    // A table of which a tenth or more is in use is not oversized.
     assert_healthy(&limit(16_777_216).with(|n| n.ports = (5_000_000, 0)), "BT014");
     assert_healthy(&node(), "BT014");
 }
 
 #[test]
-fn an_interpreter_is_found_where_there_is_a_compiler() {
+fn an_interpreter_is_found_if_its_release_has_a_jit() {
     let with = |known: &[(&'static str, &str)]| {
         node().with(|n| {
             n.cpu = 0.6;
@@ -425,13 +425,14 @@ fn an_interpreter_is_found_where_there_is_a_compiler() {
     let asked = [(facts::EMU_FLAVOR, "emu"), (facts::INIT_ARGS, r#"["-emu_flavor emu","-noinput"]"#)];
     let asked = finding(&with(&asked), "BT034");
     assert_eq!(entries(&asked), ["-emu_flavor"]);
-    // Builds that call the emulator with the JIT otherwise do not start with `jit`.
+    // Some builds name the emulator with the JIT differently, and do not start with `-emu_flavor jit`. So the advice is to leave out the
+    // flag.
     assert_eq!(asked.remedies[0].change, "leave out -emu_flavor emu");
     let idle = with(&[(facts::EMU_FLAVOR, "emu")]).with(|n| n.cpu = 0.01);
     assert_eq!(finding(&idle, "BT034").level, Level::Notice);
     for known in [
         [(facts::EMU_FLAVOR, "jit"), (facts::OTP_RELEASE, "27")],
-        // ARM64 had to wait for 25.
+        // ARM64 has a JIT since OTP 25.
         [(facts::EMU_FLAVOR, "emu"), (facts::ARCHITECTURE, "riscv64-unknown-linux-gnu")],
     ] {
         assert_healthy(&with(&known), "BT034");

@@ -1,11 +1,11 @@
-//! Rules on links, monitors and timers.
+//! Tests of the rule on links, monitors and timers.
 
 use beamtune_model::{Level, facts, metrics};
 
 use super::node::{Allocates, Busy, Node, node};
 use super::{Read, assert_healthy, entries, finding, row};
 
-/// A node with this many blocks of links, monitors and timers, for this many processes.
+/// A node with this many blocks of links, monitors and timers, and this many processes.
 pub(super) fn linked(blocks: i64, processes: i64) -> Node {
     node().with(|n| {
         let blocks = [100, 128 * blocks, blocks, 120 * blocks];
@@ -19,22 +19,22 @@ pub(super) fn linked(blocks: i64, processes: i64) -> Node {
 fn more_links_and_monitors_than_processes_need_are_found() {
     let found = finding(&linked(500_000, 200), "BT043");
     assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["code.demonitor"]));
-    assert_eq!(found.subject, None, "nobody was asked");
+    assert_eq!(found.subject, None, "the memory of no process was read");
     assert!(found.against[0].starts_with("above 300,000 the agent does not ask"), "{:?}", found.against);
     assert!(found.against[1].starts_with("they hardly grow"), "{:?}", found.against);
     let few = finding(&linked(90_000, 200), "BT043");
     assert_eq!(few.level, Level::Notice);
     assert!(few.against[0].starts_with("no sampled process is known"), "{:?}", few.against);
-    // Many processes have many.
+    // Many processes have many links.
     assert_healthy(&linked(500_000, 100_000), "BT043");
     assert_healthy(&linked(10_000, 200), "BT043");
-    // Blocks of waiting messages, one each, are not counted.
+    // Blocks of queued messages, one for each, are not counted.
     let queued = linked(500_000, 200).with(|n| n.queued = 495_000);
     assert_healthy(&queued, "BT043");
     let grows = finding(&linked(90_000, 200).with(|n| n.block_growth = 2_000), "BT043");
     assert_eq!((grows.level, grows.against.len()), (Level::Warning, 1));
     assert!(grows.detail.starts_with("+2,000/s; "), "{}", grows.detail);
-    // Few but increasing, while the number of processes is constant.
+    // There are few, but their number increases while the number of processes is constant.
     let leak = linked(10_000, 200).with(|n| n.block_growth = 200);
     let found = finding(&leak, "BT043");
     assert_eq!(found.level, Level::Notice);
@@ -66,7 +66,7 @@ fn the_most_frequent_blocks_are_named_if_recorded() {
         Some("<0.81.0>"),
         "demonitor",
     );
-    // Timers are charged to no process.
+    // The memory of timers is not charged to a process.
     let timers = with(1_000_000, 0, 75_000_000);
     check(&timers, "501,234 timers for 200 processes", None, "erlang:cancel_timer");
     assert!(finding(&timers, "BT043").against[0].starts_with("timers are not charged to a process"));
@@ -77,7 +77,7 @@ fn the_most_frequent_blocks_are_named_if_recorded() {
     assert_eq!(finding(&works(2 * per_s / 3), "BT043").subject_text().as_deref(), Some("<0.81.0>"));
     assert_eq!(finding(&works(per_s / 3), "BT043").subject, None);
     assert_healthy(&with(1_000_000, 0, 1_000_000), "BT043");
-    // Monitors that are few enough to query a process for them.
+    // There are few enough monitors to read the memory of single processes.
     let asked = with(20_000_000, 0, 20_000_000).with(|n| n.busiest.clear());
     assert!(finding(&asked, "BT043").against[0].starts_with("no sampled process is known"));
     let many = with(60_000_000, 0, 1_000_000).with(|n| n.busiest.clear());
@@ -103,15 +103,15 @@ fn the_process_with_most_of_the_monitors_is_named() {
     assert_eq!((named.subject_text().as_deref(), named.against.len()), (Some("<0.81.0>"), 1));
     assert!(named.title.contains("<0.81.0> has 500,000 links and monitors"), "{}", named.title);
     assert!(!format!("{:?}", named.evidence).contains("<0.82.0>"), "each client has a few");
-    // Those of 27 are larger.
+    // Monitors of OTP 27 are larger.
     let later = of(vec![server()]).with(|n| n.facts = vec![(facts::OTP_RELEASE, "27".to_owned())]);
     assert!(finding(&later, "BT043").title.contains("has 444,444 links"));
-    // Messages on the heap have only their heads outside it; messages off the heap cannot be distinguished from monitors.
+    // On-heap messages have only their headers outside the heap. Off-heap messages cannot be distinguished from monitors.
     let waiting = |data| of(vec![beside("<0.81.0>", 500_000 * 64, 100_000, data)]);
     let less = finding(&waiting("on_heap"), "BT043");
     assert!(less.title.contains("has 362,500 links"), "{}", less.title);
     assert_eq!(finding(&waiting("off_heap"), "BT043").subject, None);
-    // The recording of an older beamtune.
+    // A recording of an older beamtune lacks this memory.
     let mut untold = server();
     untold.row.total_bytes = None;
     assert_eq!(finding(&of(vec![untold]), "BT043").subject, None);

@@ -1,4 +1,4 @@
-//! Rules on sockets: connections that wait to be accepted, and datagrams that are dropped.
+//! Tests of rules on sockets: connections that wait to be accepted, and datagrams that are dropped.
 
 use beamtune_model::{Level, Outcome, PortRow, facts, metrics};
 
@@ -21,26 +21,26 @@ fn waiting_connections_are_found_with_their_port_and_waiting_time() {
         entries(&found),
         ["code.accept_loop", "code.more_in_flight", "socket.backlog", "host.listen_backlog"]
     );
-    // If other sockets listen too, less is known of the time.
+    // If other sockets listen, too, the waiting time is less certain.
     let shared = finding(&sick.clone().with(|n| n.foreign_listeners = 3), "BT054");
     assert!(shared.title.contains("wait at least 1.4 s") && shared.against.len() == 1, "{shared:#?}");
-    // Accepted connections are counted for both of its addresses together.
+    // Accepted connections are counted for both addresses of the node together.
     let two = sick.clone().with(|n| {
         n.listeners.push(Listens { address: "0.0.0.0:9090", waiting: &[0, 0, 0], limit: Some(128) });
     });
     let both = finding(&two, "BT054");
     assert!(both.title.contains("wait at least 1.4 s") && both.against.len() == 1, "{both:#?}");
-    // A short wait of many is no finding, a wait of few is one.
+    // A short wait at a high rate of connections is no finding; at a low rate it is one.
     assert_healthy(&listening(&[0, 1, 2], Some(1_024)).with(|n| n.connections = (1_000, 0)), "BT054");
     let few = finding(&listening(&[0, 1, 2], Some(1_024)).with(|n| n.connections = (5, 0)), "BT054");
     assert_eq!((few.level, entries(&few)), (Level::Warning, vec!["code.accept_loop", "code.more_in_flight"]));
-    // A client that has waited all the time, and no other came since.
+    // A client has waited all the time, and no other client has come since.
     let stuck = finding(&listening(&[1], Some(128)).with(|n| n.connections = (0, 0)), "BT054");
     assert!(stuck.level == Level::Critical && stuck.title.contains("waits at least 10.0 s"), "{stuck:#?}");
-    // The time is unknown if another program accepts thousands; that the queue is never empty is worth a notice.
+    // The waiting time is unknown if another program accepts thousands of connections. A queue that is never empty is worth a notice.
     let other = listening(&[3, 2], None).with(|n| (n.connections, n.foreign_listeners) = ((5_000, 0), 1));
     assert_eq!(finding(&other, "BT054").level, Level::Notice);
-    // Once or twice is chance.
+    // A queue that is filled once or twice is chance.
     assert_healthy(&listening(&[9, 0, 0, 0, 0, 0], Some(10)), "BT054");
 }
 
@@ -72,7 +72,7 @@ fn a_longer_queue_is_advised_if_it_was_full_and_longer_than_before() {
 }
 
 #[test]
-fn rejected_connections_are_the_vms_if_its_queue_is_full_or_it_listens_alone() {
+fn dropped_connections_are_attributed_to_the_vm_if_its_queue_is_full_or_only_it_listens() {
     let away = listening(&[0], Some(5)).with(|n| {
         n.connections = (50, 1);
         n.listeners.push(Listens { address: "[::]:4369", waiting: &[0], limit: Some(128) });
@@ -83,9 +83,11 @@ fn rejected_connections_are_the_vms_if_its_queue_is_full_or_it_listens_alone() {
     assert!(found.detail.starts_with("queue length at most 0 of 5; "), "{found:#?}");
     assert!(entries(&found).contains(&"socket.backlog"));
     let shared = away.with(|n| n.foreign_listeners = 1);
-    let Outcome::Healthy(sentence) = outcome(&shared.period(), "BT054") else { panic!("another's") };
+    let Outcome::Healthy(sentence) = outcome(&shared.period(), "BT054") else {
+        panic!("the drops belong to another program")
+    };
     assert!(sentence.ends_with("by another program"), "{sentence}");
-    // Its queue of 5 is full long before one of 128.
+    // The queue of the VM, with 5 places, is full long before one with 128.
     let short = finding(&shared.clone().with(|n| n.others_limit = Some(128)), "BT054");
     assert!(short.title.contains("accept queue overflows"), "{short:#?}");
     assert_healthy(&shared.clone().with(|n| n.others_limit = Some(16)), "BT054");
@@ -124,7 +126,7 @@ fn the_reason_for_waiting_connections_follows_from_the_vms_work_and_product() {
         let row = row(|r| r.initial_call = Some("ranch_conns_sup:init/6".to_owned()));
         n.busiest = vec![Busy { queue: (40, 0), row, ..Busy::default() }];
     });
-    // If none was sampled at the limit there may be none; and if connections are started slowly, a limit is not the cause.
+    // If no acceptor was sampled at the limit, there may be none. If connections are started slowly, the limit is not the cause.
     let of_ranch =
         |node: Node| node.with(|n| n.facts.push((facts::APPLICATIONS, r#"{"ranch":"2.1.0"}"#.to_owned())));
     assert_eq!(
@@ -143,7 +145,7 @@ fn queues_that_could_not_be_read_are_not_judged() {
     let short = node().with(|n| n.seconds = 2);
     assert!(matches!(outcome(&short.period(), "BT054"), Outcome::NotJudged { .. }));
     let Outcome::Healthy(sentence) = outcome(&node().with(|n| n.listeners.clear()).period(), "BT054") else {
-        panic!("it listens nowhere")
+        panic!("a node without listening sockets is healthy")
     };
     assert_eq!(sentence, "no listening TCP socket");
 }
@@ -153,7 +155,7 @@ fn dropped_datagrams_are_found() {
     let with = |drops| node().with(|n| n.udp_drops = vec![("0.0.0.0:8125", drops), ("0.0.0.0:53", 0)]);
     let levels = [(50, Level::Critical), (20, Level::Warning), (1, Level::Notice)];
     for (drops, level) in levels {
-        // Of a hundred that come in a second.
+        // A hundred datagrams arrive per second.
         let node = with(drops).with(|n| n.datagrams = if drops == 1 { 500 } else { 100 });
         let found = finding(&node, "BT075");
         assert_eq!(found.level, level, "{drops}");
@@ -185,18 +187,18 @@ fn unread_connections_are_found_with_their_waiting_time() {
     check(&shaped, Level::Warning, text, &read);
     let of_ejabberd = shaped.clone().with(|n| n.facts.push((facts::PRODUCT, "ejabberd 23.01".to_owned())));
     check(&of_ejabberd, Level::Warning, text, &["ejabberd.shaper"]);
-    // Nothing is read, whether arriving data are known or not.
+    // Nothing is read, whether the number of arriving bytes is known or not.
     let idle = connected("to 10.0.0.9:5432", &[("10.0.0.1:40000", 9_000, Some(0))]);
     check(&idle, Level::Warning, "1 connection to 10.0.0.9:5432 unread for 10 s", &read);
     let unknown = connected(C2S, &[("10.0.0.7:41234", 9_000, None)]);
     check(&unknown, Level::Warning, "1 of 52 connections at 0.0.0.0:5222 unread for 10 s", &read);
-    // It has no time to read.
+    // The VM has no time to read.
     let busy = shaped.clone().with(|n| n.active = 0.97);
     check(&busy, Level::Warning, text, &[]);
-    // A transfer at full speed always has bytes that wait, for milliseconds.
+    // In a transfer at full speed, some bytes always wait, for milliseconds.
     assert_healthy(&connected(C2S, &[("10.0.0.7:41234", 6_000_000, Some(100_000_000))]), "BT079");
     assert_healthy(&connected(C2S, &[]), "BT079");
-    // Many that are delayed a little: by all waiting bytes and all read ones.
+    // Many connections are delayed a little. The wait is computed from all waiting and all read bytes.
     let slow = |waiting: i64, read: i64| {
         connected(C2S, &[]).with(|n| {
             n.series.push((&metrics::TCP_WAITING, C2S, waiting, 0));
@@ -246,7 +248,7 @@ fn the_reader_of_a_connection_is_the_owner_of_the_port_that_has_read_as_much() {
 }
 
 #[test]
-fn a_limit_of_connections_a_short_backlog_and_slow_acceptors_are_told_apart() {
+fn a_connection_limit_a_short_backlog_and_slow_acceptors_are_distinguished() {
     let with = |waiting: &'static [i64], limit, open: &'static [i64]| {
         let connected = Connected { group: "0.0.0.0:8080", connections: open, unread: 0, followed: &[] };
         listening(waiting, Some(limit)).with(|n| n.tcp = vec![connected])
@@ -259,28 +261,28 @@ fn a_limit_of_connections_a_short_backlog_and_slow_acceptors_are_told_apart() {
     let limit = ["code.connection_limit"];
     let slow = ["code.accept_loop", "code.more_in_flight"];
     check(&with(&[60, 61, 62], 1_024, &[100]), "100 connections stay open", &limit);
-    // One ends, and the next is accepted.
+    // One connection ends, and the next one is accepted.
     check(&with(&[60, 61, 62], 1_024, &[100, 99]), "100 connections stay open", &limit);
-    // A full queue is no reason for a longer one then.
+    // In that case, a full queue is no reason for a longer one.
     check(&with(&[128, 129], 128, &[100]), "100 connections stay open", &limit);
-    // So few may be the ones that the acceptors handle, unless they never change.
+    // So few connections may be those that the acceptors handle, unless their number never changes.
     check(&with(&[60, 61, 62], 1_024, &[4]), "too few acceptors", &slow);
     let still = with(&[60], 1_024, &[4]).with(|n| n.connections = (0, 0));
     check(&still, "4 connections stay open", &limit);
     check(&with(&[60, 61, 62], 1_024, &[100, 200, 300]), "too few acceptors", &slow);
-    // Mostly empty, and full for moments.
+    // The queue is mostly empty, and full for moments.
     let bursts = with(&[0, 0, 0, 0, 0, 5], 5, &[10, 30]).with(|n| n.connections = (50, 2));
     check(&bursts, "bursts exceed the backlog", &["socket.backlog"]);
-    // If the schedulers are busy, that is why.
+    // If the schedulers are busy, that is the reason.
     check(&with(&[60, 61, 62], 1_024, &[100]).with(|n| n.active = 0.97), "no time to accept", &[]);
 }
 
 #[test]
-fn connections_too_short_to_be_sampled_count() {
+fn connections_too_short_to_be_sampled_are_counted() {
     let short = |per_s| {
         churning(0, &[3], 0).with(|n| {
             n.connections = (per_s, 0);
-            // Of another program.
+            // Other sockets belong to another program.
             n.foreign_listeners = 3;
         })
     };
@@ -298,7 +300,7 @@ fn connections_too_short_to_be_sampled_count() {
 
 const CHURN: &str = "0.0.0.0:8080";
 
-/// New connections per second, open connections, and those that the node has closed in ten seconds.
+/// A node with this many new connections per second, open connections, and connections that it has closed in ten seconds.
 fn churning(accepted: i64, open: &'static [i64], closed: i64) -> Node {
     node().with(|n| {
         n.tcp = vec![Connected { group: CHURN, connections: open, unread: 0, followed: &[] }];
@@ -338,20 +340,20 @@ fn short_lived_connections_are_reported_with_the_side_that_closes_them() {
         ("0.0.0.0:8081,4", 2_000),
     ]);
     check(&spread, Level::Warning, by_node, &["code.idle_timeout"]);
-    // The CPU is mostly idle, or few come.
+    // In this order: the CPU is mostly idle; few connections arrive.
     check(&sick.clone().with(|n| n.active = 0.2), Level::Notice, by_node, &["code.idle_timeout"]);
     let few = "0.0.0.0:8080: 40 connections/s live 4 s, closed by the node";
     check(&churning(40, &[160], 400), Level::Notice, few, &["code.idle_timeout"]);
     let by_clients = "0.0.0.0:8080: 200 connections/s live 4 s, closed by clients";
     check(&churning(200, &[800], 10), Level::Notice, by_clients, &["code.keep_connections"]);
-    // They all give up at the same age, whatever the protocol: keep-alive does not help.
+    // All clients give up at the same age, whatever the protocol: keep-alive does not help.
     let gives_up = churning(200, &[1_800], 10).with(|n| {
         n.series.push((&metrics::TCP_LIVED, "0.0.0.0:8080,4", 700, 0));
         n.series.push((&metrics::TCP_LIVED, "0.0.0.0:8080,9", 20, 0));
     });
     let says = "0.0.0.0:8080: 200 connections/s live 4 s, then clients give up";
     check(&gives_up, Level::Notice, says, &["code.client_retry"]);
-    // As many are in TIME_WAIT as between two samples.
+    // As many connections are in TIME_WAIT as are closed between two samples.
     let requests = "0.0.0.0:8080: 500 connections/s live below 1 s, closed by the node";
     check(&churning(9, &[4], 5_000), Level::Notice, requests, &["code.keep_connections"]);
     let rabbit = sick.clone().with(|n| n.facts.push((facts::PRODUCT, "RabbitMQ 3.10.8".to_owned())));
@@ -360,14 +362,14 @@ fn short_lived_connections_are_reported_with_the_side_that_closes_them() {
 
 #[test]
 fn connections_that_stay_or_cost_nothing_are_healthy() {
-    // Clients that come back and stay; connections of minutes; a server with short requests, and an idle node.
+    // In this order: clients that come back and stay; connections that live for minutes; a server with short requests; an idle node.
     assert_healthy(&churning(100, &[0, 100, 200, 300, 400, 500, 600, 700, 800, 900, 1_000], 0), "BT083");
     assert_healthy(&churning(20, &[1_200], 200), "BT083");
     assert_healthy(&churning(50, &[5], 500), "BT083");
     assert_healthy(&churning(5, &[20], 50), "BT083");
     assert_healthy(&churning(200, &[800], 2_000).with(|n| n.active = 0.02), "BT083");
     assert_healthy(&node(), "BT083");
-    // Most stay, and a few clients come for one request each, too short to be sampled.
+    // Most connections stay, and a few clients connect for one request each, too short to be sampled.
     assert_healthy(&churning(0, &[260], 240), "BT083");
     assert_healthy(&churning(3, &[40], 600), "BT083");
     let old = node().with(|n| n.without.push(&metrics::TCP_BEGUN));

@@ -1,4 +1,4 @@
-//! Locks: counted, sampled, and neither.
+//! Tests of the rule on locks: counted, sampled, and neither.
 
 use beamtune_model::locks::how;
 use beamtune_model::units::SECOND_NS;
@@ -19,7 +19,7 @@ fn text<'a>(finding: &'a Finding, what: &str) -> &'a str {
     evidence.and_then(|evidence| evidence.text.as_deref()).unwrap_or_else(|| panic!("{what}: {finding:#?}"))
 }
 
-/// One table that all processes write.
+/// A node with one table that all processes write.
 fn hot_table() -> Node {
     node().with(|n| {
         n.large_tables = vec![("carts", 1 << 20, 0)];
@@ -32,7 +32,7 @@ fn hot_table() -> Node {
 }
 
 #[test]
-fn a_table_that_all_write_is_found_with_what_remains_without_it() {
+fn a_table_that_all_processes_write_is_found_with_the_remaining_waits() {
     let finding = finding(&hot_table(), CODE);
     assert_eq!(finding.level, Level::Critical);
     assert_eq!(finding.subject_text().as_deref(), Some("db_tab of the table carts"));
@@ -53,7 +53,7 @@ fn a_table_that_all_write_is_found_with_what_remains_without_it() {
 }
 
 #[test]
-fn for_a_table_of_metrics_libraries_without_one_are_named() {
+fn libraries_without_a_common_table_are_named_for_a_metrics_table() {
     let of = |name: &'static str| {
         let locks = vec![waiting("db_hash_slot", None, 1.80), waiting("db_hash_slot", Some(name), 1.75)];
         hot_table().with(|n| (n.large_tables, n.locks) = (vec![(name, 1 << 20, 0)], locks))
@@ -69,7 +69,7 @@ fn locks_are_judged_alone_if_only_they_are_requested() {
 }
 
 #[test]
-fn a_healthy_table_is_no_warning() {
+fn a_healthy_table_has_no_warning() {
     let cured = hot_table().with(|n| n.locks = vec![waiting("db_hash_slot", Some("carts"), 0.22)]);
     assert_eq!(finding(&cured, CODE).level, Level::Notice);
     assert_healthy(&node(), CODE);
@@ -77,11 +77,11 @@ fn a_healthy_table_is_no_warning() {
 }
 
 #[test]
-fn the_same_share_is_less_on_more_schedulers() {
+fn the_same_wait_is_a_smaller_share_of_more_schedulers() {
     let level = |schedulers| finding(&hot_table().with(|n| n.schedulers = schedulers), CODE).level;
     assert_eq!(level(2), Level::Critical);
     assert_eq!(level(6), Level::Warning);
-    // Little of 64 schedulers, and yet worth an operator's attention.
+    // A small share of the time of 64 schedulers, but still worth an operator's attention.
     let many = hot_table().with(|n| n.schedulers = 64);
     assert_eq!(level(64), Level::Notice);
     assert_eq!(finding(&many, CODE).subject_text().as_deref(), Some("db_tab of the table carts"));
@@ -89,9 +89,9 @@ fn the_same_share_is_less_on_more_schedulers() {
         |class, waited_s| many.clone().with(|n| n.locks = vec![waiting(class, Some("carts"), waited_s)]);
     assert_eq!(finding(&little("db_hash_slot", 0.11), CODE).level, Level::Notice);
     assert_healthy(&little("db_hash_slot", 0.09), CODE);
-    // The healthy lab dirty-collections waits as long for allocators.
+    // In the healthy variant of the lab dirty-collections, schedulers wait as long for allocators.
     assert_healthy(&little("alcu_allocator", 0.20), CODE);
-    // A hundred such tables add up.
+    // The waits for a hundred such tables add up.
     let tables: Vec<_> = (0..100).map(|at| format!("shard_{at}")).collect();
     let shards = many.with(|n| {
         n.locks = tables.iter().map(|name| waiting("db_tab", Some(name), 0.12)).collect();
@@ -121,14 +121,14 @@ fn each_contended_lock_is_a_finding() {
         findings.iter().map(|finding| finding.subject_text().unwrap_or_default()).collect();
     assert_eq!(subjects, ["alcu_allocator of eheap_alloc", "run_queue", "on_halt"]);
     assert_eq!(entries(&findings[0]), ["+Mdai"]);
-    // The number of a run queue needs the number of schedulers, which is unknown here.
+    // To show the number of a run queue, the number of schedulers must be known. Here it is unknown.
     assert!(findings[1].evidence.iter().any(|evidence| evidence.what == "of those for run queue 1"));
-    // 25 does not support it.
+    // OTP 25 does not support the remedy.
     assert_eq!(text(&findings[2], "usual remedy"), "no known remedy");
 }
 
 #[test]
-fn locks_that_were_not_recorded_one_by_one_are_a_finding_of_their_own() {
+fn locks_without_rows_of_their_own_are_a_separate_finding() {
     let node = hot_table().with(|n| {
         n.locks[0].waited += 5 * SECOND_NS;
         n.locks[0].tries += 1_000_000;
@@ -138,7 +138,7 @@ fn locks_that_were_not_recorded_one_by_one_are_a_finding_of_their_own() {
     let rest = &findings[1];
     assert_eq!(rest.subject_text().as_deref(), Some("other db_tab"));
     assert_eq!(text(rest, "collisions, share of tries"), "100000 of 1000000");
-    // The owners are unknown.
+    // The owners of these locks are unknown.
     assert!(rest.remedies[0].change.ends_with("for the table"), "{:?}", rest.remedies[0]);
     assert!(rest.against.iter().any(|against| against.contains("may be among these")), "{:?}", rest.against);
 }
@@ -224,7 +224,7 @@ fn many_locks_with_short_waits_are_one_finding() {
 }
 
 #[test]
-fn the_place_in_the_source_is_that_of_the_lock_itself_if_known() {
+fn the_source_line_is_that_of_the_lock_itself_if_known() {
     let place =
         |row: LockRow, line| LockRow { file: Some("beam/erl_db.c".to_owned()), line: Some(line), ..row };
     let node = hot_table().with(|n| n.locks[0] = place(n.locks[0].clone(), 400));
@@ -259,7 +259,7 @@ fn seen(share: f64) -> Node {
 }
 
 #[test]
-fn on_a_stock_vm_the_operation_is_named_and_how_to_find_the_table() {
+fn on_a_stock_emulator_the_operation_and_a_way_to_find_the_table_are_named() {
     let mut period = seen(1.2).period();
     period.tables[0].protection = "public".to_owned();
     let Outcome::Found(findings) = outcome(&period, CODE) else { panic!("nothing found") };
@@ -272,7 +272,7 @@ fn on_a_stock_vm_the_operation_is_named_and_how_to_find_the_table() {
     assert_eq!(entries(finding), ["ets.write_concurrency", "ets.read_concurrency", "build.lock_counting"]);
     assert_healthy(&seen(0.01), CODE);
 
-    // A library's table of metrics is known by its name, with its remedy.
+    // A metrics table of a library is recognized by its name, and has its own remedy.
     period.tables[0].name = "prometheus_counter_table".to_owned();
     period.tables[0].owner_name = Some("prometheus_sup".to_owned());
     let Outcome::Found(findings) = outcome(&period, CODE) else { panic!("nothing found") };
@@ -280,7 +280,7 @@ fn on_a_stock_vm_the_operation_is_named_and_how_to_find_the_table() {
     assert_eq!(named, "prometheus_counter_table of prometheus_sup");
     assert!(entries(&findings[0]).contains(&"code.metrics_by_scheduler"), "{:?}", entries(&findings[0]));
 
-    // As the library makes it: rows that all processes update are contended anyway.
+    // The table has the options that the library sets. Objects that all processes update are contended anyway.
     period.tables[0].options = vec!["write_concurrency".to_owned()];
     let Outcome::Found(findings) = outcome(&period, CODE) else { panic!("nothing found") };
     assert_eq!(text(&findings[0], "tables of metrics that all may write"), "prometheus_counter_table");
@@ -288,8 +288,8 @@ fn on_a_stock_vm_the_operation_is_named_and_how_to_find_the_table() {
 }
 
 #[test]
-fn what_beamtune_locks_calls_no_is_no_finding() {
-    // Lock holders that have lost their CPU: few sleeps, and long ones.
+fn waits_that_beamtune_locks_does_not_call_contention_are_no_finding() {
+    // Lock holders have lost their CPU: there are few and long sleeps.
     let starved = seen(0.3).with(|n| {
         (n.active, n.cpu, n.wait, n.voluntary_switches) = (1.0, 0.2, 0.75, 10);
         n.waits.iter_mut().for_each(|row| row.how = how::SLEEP.to_owned());
@@ -300,7 +300,7 @@ fn what_beamtune_locks_calls_no_is_no_finding() {
 }
 
 #[test]
-fn tables_that_may_be_meant_are_named_once() {
+fn candidate_tables_with_the_same_name_are_named_once() {
     let node = seen(1.2).with(|n| n.large_tables = vec![("carts", 3 << 20, 0), ("shard", 2 << 20, 0)]);
     let mut period = node.period();
     let other = TableRow { id: "#Ref<0.1.2.3>".to_owned(), ..period.tables[1].clone() };

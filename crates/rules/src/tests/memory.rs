@@ -1,4 +1,4 @@
-//! The rules about carriers, and memory inside and outside of them.
+//! Tests of rules on carriers, and on memory inside and outside them.
 
 use beamtune_model::rows::BlockSum;
 use beamtune_model::{CarrierRow, Cost, Level, Outcome, Period, facts, metrics};
@@ -8,7 +8,7 @@ use super::{Read, assert_healthy, entries, finding, outcome, value};
 
 const MB: i64 = 1_000_000;
 
-/// 600 MB resident, 400 of them in carriers of binary_alloc, of which blocks take 20; they were full once.
+/// A node with 600 MB resident, of which 400 MB are in carriers of binary_alloc. Blocks use 20 MB of the carriers, which were full once.
 fn after_a_peak() -> Node {
     node().with(|n| {
         n.resident = 600 * MB;
@@ -40,7 +40,7 @@ fn carriers_left_by_a_peak_are_distinguished_from_those_that_never_fit() {
     assert!(found.detail.contains("do not fit"), "{}", found.detail);
     assert_eq!(entries(&found), ["+M<S>acful", "+M<S>sbct", "+M<S>acul"]);
     assert_eq!(found.remedies[1].change, "+MBsbct 64 +MBmmsbc 8192");
-    // With some strategies carriers are never shared, whatever acul says before.
+    // With some allocation strategies, carriers are never shared, whatever acul says.
     let with = |args: &str| steady.clone().with(|n| n.facts.push((facts::EMU_ARGS, args.to_owned())));
     for args in [r#"["-MBas","bf"]"#, r#"["-MBacul","80","-Muas","gf"]"#] {
         let found = finding(&with(args), "BT024");
@@ -51,26 +51,26 @@ fn carriers_left_by_a_peak_are_distinguished_from_those_that_never_fit() {
     for args in [r#"["-MBas","bf","-MBacul","70"]"#, r#"["-MBas","aoff"]"#, r#"["-MHas","bf"]"#] {
         assert_eq!(entries(&finding(&with(args), "BT024"))[2], "+M<S>acul");
     }
-    // BT045's own advice is not reverted.
+    // Advice of BT045 that was followed is not reverted.
     let raised = finding(&with(r#"["-MBsbct","2048"]"#), "BT024");
     assert_eq!(entries(&raised), ["+M<S>acful", "+M<S>acul"]);
     assert!(raised.against.iter().any(|against| against.starts_with("sbct is above")), "{raised:#?}");
     let raised = after_a_peak().with(|n| n.facts.push((facts::EMU_ARGS, r#"["-MBsbct","2048"]"#.to_owned())));
     assert_eq!(entries(&finding(&raised, "BT024")), ["code.binary_copy", "+M<S>acful"]);
-    // Nor is what is set already, or higher.
+    // A setting that is equal or higher already is not advised.
     assert_eq!(entries(&finding(&with(r#"["-MBacul","90","-Muacful","60"]"#), "BT024")), ["+M<S>sbct"]);
 
-    // A peak that recurred in the period: short-lived blocks are kept apart from long-lived ones.
+    // The peak recurred in the period: the advice separates short-lived from long-lived blocks.
     let waves = after_a_peak().with(|n| n.binary_waves = 150 * MB);
     let found = finding(&waves, "BT024");
     assert_eq!(entries(&found), ["+M<S>sbct", "code.binary_copy", "+M<S>lmbcs", "+M<S>acful"]);
     assert!(found.against.iter().any(|against| against.contains("has come again")), "{:?}", found.against);
 
-    // With carriers of their own, heaps would be mapped and unmapped at each GC.
+    // If heaps had carriers of their own, they would be mapped and unmapped at each GC.
     let heaps = after_a_peak().with(|n| n.allocators[1].name = "eheap_alloc");
     assert_eq!(entries(&finding(&heaps, "BT024")), ["code.hibernate", "+M<S>acful"]);
 
-    // A process may have this many mappings, over all instances.
+    // Limit of the number of mappings of an OS process, over all instances.
     let instances = steady.clone().with(|n| {
         let other =
             |name| Allocates { name, mbcs: [0; 4], peak: (0, 0), segments_asked: 0, ..Allocates::default() };
@@ -84,11 +84,11 @@ fn carriers_left_by_a_peak_are_distinguished_from_those_that_never_fit() {
         n.allocators[0].sbcs = [300, 300 * MB, 300, 170 * MB];
     });
     assert_eq!(entries(&finding(&single, "BT024")), ["+M<S>sbct", "+M<S>rsbcst"]);
-    // Huge ones would still have carriers of their own.
+    // Huge blocks would still have carriers of their own.
     let huge = single.clone().with(|n| n.allocators[0].sbcs = [30, 300 * MB, 30, 170 * MB]);
     assert_eq!(entries(&finding(&huge, "BT024")), ["+M<S>rsbcst"]);
     assert_healthy(&node(), "BT024");
-    // A carrier twice as large as the huge table in it, whose pages were not read.
+    // The carrier is twice as large as the huge table in it, and its pages were not read.
     let table = node().with(|n| {
         n.resident = 320 * MB;
         n.allocators[0] =
@@ -113,7 +113,7 @@ fn carriers_whose_pages_are_not_resident_cost_nothing() {
     assert!(found.title.contains("242 MB"), "{}", found.title);
     assert_eq!(found.cost(), value(&found, "free in carriers, resident").map(Cost::MemoryBytes));
     assert!(found.against.iter().all(|against| !against.contains("not looked at")), "{:?}", found.against);
-    // The kernel may take it already, and only has not done so.
+    // The kernel may already reclaim this memory, but has not done so yet.
     let given_back = |bytes: i64| finding(&looked(250 * MB).with(|n| n.given_back = bytes), "BT024");
     let [little, most] = [given_back(10 * MB), given_back(200 * MB)];
     assert!(little.against.iter().all(|against| !against.contains("MADV_FREE")), "{little:?}");
@@ -129,7 +129,7 @@ fn carriers_whose_pages_are_not_resident_cost_nothing() {
 }
 
 #[test]
-fn carriers_that_are_half_full_are_a_notice_unless_much_lies_in_them() {
+fn half_full_carriers_are_a_notice_unless_they_are_much_of_the_memory() {
     let level = |times: i64, used_pct: i64| {
         let node = node().with(|n| {
             n.resident = times * 500 * MB;
@@ -148,14 +148,14 @@ fn scratch_memory_is_not_called_fragmented() {
 }
 
 #[test]
-fn small_carriers_are_not_advised_where_blocks_lie_in_all_of_them() {
+fn smaller_carriers_are_not_advised_if_all_carriers_contain_blocks() {
     let dense = after_a_peak().with(|n| n.allocators[1].pool[2] = 50_000);
     assert!(!entries(&finding(&dense, "BT024")).contains(&"+M<S>lmbcs"));
 }
 
-/// By sums, 150 blocks in 40 carriers look as if four lay in each.
+/// By their sums, 150 blocks in 40 carriers look like four in each.
 #[test]
-fn a_walk_through_the_carriers_makes_the_estimate_better() {
+fn a_walk_through_the_carriers_improves_the_estimate() {
     let saving = |period: &Period| {
         let outcome = outcome(period, "BT024");
         let Outcome::Found(found) = outcome else { panic!("{outcome:?}") };
@@ -207,7 +207,7 @@ fn resident_memory_that_carriers_cannot_explain_is_outside() {
     let found = finding(&node().with(|n| n.resident = 600 * MB), "BT025");
     assert!(found.title.contains("358 MB"), "600 - 157.4 - 64 - twice 10.5 of code: {}", found.title);
     assert!(found.level < Level::Critical);
-    // Machine code is resident twice: an application with 100 MB of it is no leak …
+    // Machine code is resident twice: an application with 100 MB of it has no leak …
     let code = |flavor: &str| {
         let flavor = flavor.to_owned();
         node().with(|n| {
@@ -219,7 +219,7 @@ fn resident_memory_that_carriers_cannot_explain_is_outside() {
     assert_healthy(&code("jit"), "BT025");
     // … but an interpreter has none.
     assert!(finding(&code("emu"), "BT025").title.contains("229 MB"), "450 - 157.4 - 64");
-    // Segments that the VM keeps mapped are its own.
+    // Segments that the VM keeps mapped are memory of the VM.
     assert_healthy(&node().with(|n| (n.resident, n.mapped) = (600 * MB, 500 * MB)), "BT025");
 }
 
@@ -245,11 +245,11 @@ fn a_full_super_carrier_is_reported_with_its_consequence() {
     assert_eq!(entries(&found), ["+MMscs", "+MMsco"]);
     let capped = finding(&full(r#"["-MMscs","64","-Musac","false"]"#), "BT028");
     assert_eq!(capped.level, Level::Critical, "{}", capped.title);
-    // There is some room left.
+    // There is some room left in the super carrier.
     let nearly =
         full(r#"["-MMscs","64","-Musac","false"]"#).with(|n| n.super_carrier = Some((52 << 20, 60 << 20)));
     assert_eq!(finding(&nearly, "BT028").level, Level::Notice);
-    // One larger than the memory would prevent the VM's start.
+    // With a super carrier larger than the memory, the VM would not start.
     let host = |megabytes: i64| {
         full(r#"["-MMscs","64"]"#).with(|n| {
             n.resident = 40 << 20;
@@ -276,7 +276,7 @@ fn a_thrashing_segment_cache_names_the_allocator() {
     });
     let found = finding(&thrash, "BT029");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("binary_alloc")));
-    // Remedies that keep more of the same come first, those that move blocks come last.
+    // Remedies that cache more segments come first, those that move blocks to other carriers come last.
     assert_eq!(entries(&found), ["+MMmcs", "+MMrmcbf", "+MMscs", "+M<S>sbct"]);
     assert!(found.remedies[3].change.starts_with("+MBsbct"), "{}", found.remedies[3].change);
     let known = finding(&thrash.clone().with(|n| n.carriers_peak = 400 << 20), "BT029");
@@ -284,13 +284,13 @@ fn a_thrashing_segment_cache_names_the_allocator() {
     let loose = r#"["-MMmcs","30","-MMrmcbf","40"]"#;
     let loose = thrash.clone().with(|n| n.facts = vec![(facts::EMU_ARGS, loose.to_owned())]);
     assert_eq!(entries(&finding(&loose, "BT029")), ["+MMscs", "+M<S>sbct"]);
-    // The VM limits caches to 30, and a higher threshold is not reverted.
+    // The VM limits the cache to 30 segments, and a higher threshold is not reverted.
     let raised = r#"["-MMmcs","100","-MBsbct","8192"]"#;
     let raised = thrash.clone().with(|n| n.facts = vec![(facts::EMU_ARGS, raised.to_owned())]);
     assert_eq!(entries(&finding(&raised, "BT029")), ["+MMrmcbf", "+MMscs"]);
     assert_eq!(finding(&thrash.clone().with(|n| n.system = 0.0), "BT029").level, Level::Notice);
     assert_healthy(&thrash.clone().with(|n| n.segments = (40_000, 3_000)), "BT029");
-    // Memory that grows, or a super carrier that is full and refuses.
+    // In this order: memory grows; a super carrier is full and refuses requests.
     assert_healthy(&thrash.clone().with(|n| n.segments_kept = 3_000), "BT029");
     let of_one_mapping = thrash.clone().with(|n| {
         n.facts = vec![(facts::EMU_ARGS, r#"["-MMscs","512"]"#.to_owned())];
@@ -308,7 +308,7 @@ fn short_lived_memory_between_samples_is_not_judged() {
 }
 
 #[test]
-fn nothing_is_judged_where_allocators_were_not_read() {
+fn nothing_is_judged_if_allocators_were_not_read() {
     for code in ["BT024", "BT025"] {
         let outcome = outcome(&node().with(|n| n.without.push(&metrics::MBCS_CARRIERS_SIZE)).period(), code);
         assert!(matches!(outcome, Outcome::NotJudged { .. }), "{code}: {outcome:?}");

@@ -1,11 +1,11 @@
-//! Rules on message queues: messages that stay, selective receives, and processes that wait for a log or a peer.
+//! Tests of rules on message queues: messages that stay, selective receives, and processes that wait for the logger or a peer.
 
 use beamtune_model::{Cost, Finding, Level, Outcome, PortRow, ProcessRow, facts, metrics};
 
 use super::node::{Busy, Connected, Happens, Listens, Node, node, stand};
 use super::{Read, assert_healthy, entries, finding, held, outcome, row, value};
 
-/// A process with this many messages, this many more in each second, its last function and status.
+/// A process with this many messages, this many more in each second, and this last function and status.
 fn queue(queue: (i64, i64), place: &str, status: &str) -> Node {
     node().with(|n| {
         n.busiest = vec![Busy {
@@ -26,29 +26,29 @@ fn changed(node: Node, change: impl FnOnce(&mut ProcessRow)) -> Node {
 }
 
 #[test]
-fn messages_that_no_receive_takes_are_found() {
+fn messages_that_no_receive_matches_are_found() {
     let stays = queue((5_000, 0), "shop:loop/2", "waiting");
     let found = finding(&stays, "BT040");
     assert!(matches!(found.cost(), Some(Cost::DelaySeconds(delay)) if delay > 0.0), "{:?}", found.cost());
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("shop (<0.77.0>)")));
     assert_eq!(entries(&found), ["code.receive_all", "code.call_with_alias"]);
     assert!(found.title.starts_with("5,000 messages stay unread"), "{}", found.title);
-    // A little more comes in each second.
+    // A few more messages arrive in each second.
     assert_eq!(finding(&queue((5_000, 20), "shop:loop/2", "waiting"), "BT040").level, Level::Warning);
     assert_eq!(finding(&queue((2_000_000, 0), "shop:loop/2", "waiting"), "BT040").level, Level::Critical);
     assert_eq!(finding(&queue((300, 0), "shop:loop/2", "waiting"), "BT040").level, Level::Notice);
-    // On a release without aliases.
+    // The release has no aliases.
     let old = stays.with(|n| n.facts.push((facts::OTP_RELEASE, "23".to_owned())));
     assert_eq!(entries(&finding(&old, "BT040")), ["code.receive_all"]);
 }
 
 #[test]
-fn messages_that_are_taken_later_are_not_unread() {
+fn messages_that_are_received_later_are_not_reported() {
     for healthy in [
-        // It grows: BT006 reports it.
+        // The queue grows, which BT006 reports.
         queue((5_000, 1_000), "shop:loop/2", "waiting"),
         queue((5_000, -100), "shop:loop/2", "waiting"),
-        // After its answer it takes them.
+        // The process receives the messages after its reply has come.
         queue((5_000, 0), "gen:do_call/4", "waiting"),
         queue((5_000, 0), "prim_inet:recv0/3", "waiting"),
         queue((5_000, 0), "shop:loop/2", "running"),
@@ -96,7 +96,7 @@ fn reductions_distinguish_a_search_from_other_work() {
         ["code.no_selective_receive", "code.receive_by_reference", "code.back_pressure"]
     );
     assert_eq!(found.against.len(), 1, "a tight loop looks the same");
-    // A call does nothing else.
+    // A process in a call does nothing else than search.
     let call = finding(&searches("gen:do_call/4").with(|n| n.busiest[0].queue.0 = 20_000), "BT041");
     assert_eq!((call.level, call.against.len()), (Level::Critical, 0));
     for own in ["shop:cancelled/1", "erlang:binary_to_term/1"] {
@@ -104,22 +104,22 @@ fn reductions_distinguish_a_search_from_other_work() {
         assert_eq!(own.level, Level::Warning);
         assert!(own.title.contains(" likely searches "), "{}", own.title);
     }
-    // A long queue does not fit into the CPU's caches; then the search is slower.
+    // A long queue does not fit into the CPU's caches, so the search is slower.
     let long = searches("shop:cancelled/1")
         .with(|n| (n.busiest[0].reductions, n.busiest[0].queue.0) = (72_000_000, 250_000));
     assert_eq!(finding(&long, "BT041").level, Level::Warning);
-    // With less of a CPU it has done less.
+    // With less CPU time, the process has done less.
     let starved = searches("shop:cancelled/1").with(|n| {
         n.busiest[0].reductions = 40_000_000;
         n.cpu = 0.1;
     });
     assert_eq!(finding(&starved, "BT041").level, Level::Warning);
     for healthy in [
-        // This many calls of functions are work.
+        // With so few reductions, they are function calls of other work.
         searches("shop:serve/1").with(|n| n.busiest[0].reductions = 30_000_000),
-        // A loop that does nothing else does more.
+        // A tight loop does more reductions than a search.
         searches("shop:spin/1").with(|n| n.busiest[0].reductions = 480_000_000),
-        // A behaviour's loop takes the first message.
+        // A behaviour's loop receives the first message, so it does not search.
         searches("gen_server:loop/7"),
         searches("shop:cancelled/1").with(|n| n.busiest[0].queue.0 = 30),
         searches("shop:cancelled/1").with(|n| n.busiest[0].runnable_of_10 = 7),
@@ -136,7 +136,7 @@ fn a_send_before_otp_26_searches_the_whole_queue() {
             n.facts.push((facts::OTP_RELEASE, release.to_owned()));
             (n.cpu, n.active) = (1.0, 1.0);
             n.busiest[0].runnable_of_10 = 10;
-            // On a slow machine a search has no more reductions than other work.
+            // On a slow host, a search has no more reductions than other work.
             n.busiest[0].reductions = 38_000_000;
         });
         let mut period = node.period();
@@ -152,7 +152,8 @@ fn a_send_before_otp_26_searches_the_whole_queue() {
     let found = judged("prim_inet:do_sendto/4", "25").expect("a search");
     assert_eq!(found.level, Level::Critical);
     assert_eq!(entries(&found), ["code.no_selective_receive", "build.otp_version", "code.back_pressure"]);
-    // From 26 on the receive begins behind the queue; this is no receive; and here the driver works, not the receive behind it.
+    // In this order: from OTP 26 on, the receive skips the existing queue; the function is no receive; the driver works, not the receive
+    // after it.
     for (place, release) in
         [("prim_inet:do_sendto/4", "27"), ("shop:serve/1", "25"), ("erlang:port_command/3", "25")]
     {
@@ -160,14 +161,14 @@ fn a_send_before_otp_26_searches_the_whole_queue() {
     }
 }
 
-/// A handler of the logger with this many messages.
+/// A log handler with this many messages.
 fn handler(name: &str, length: i64) -> Node {
     let node = queue((length, 0), "logger_std_h:file_ctrl_call/2", "waiting");
     changed(node, |row| row.name = Some(name.to_owned()))
 }
 
 #[test]
-fn a_log_that_processes_wait_for_is_found_with_its_handler() {
+fn a_log_handler_that_processes_wait_for_is_found() {
     let waits = finding(&handler("logger_std_h_default", 60), "BT042");
     assert_eq!(
         (waits.level, waits.subject_text().as_deref()),
@@ -177,16 +178,16 @@ fn a_log_that_processes_wait_for_is_found_with_its_handler() {
     assert!(!waits.title.contains("dropped"), "{}", waits.title);
     let drops = finding(&handler("logger_disk_log_h_audit", 300), "BT042");
     assert!(drops.level == Level::Critical && drops.title.contains("dropped"), "{}", drops.title);
-    // Elixir's own logger has other names for its settings, and other numbers.
+    // Elixir's own logger has other names and other values of its settings.
     let elixir = finding(&handler("Elixir.Logger", 300), "BT042");
     assert_eq!(
         (elixir.level, entries(&elixir)),
         (Level::Warning, vec!["kernel.logger_level", "code.faster_log"])
     );
-    // A burst, after which it is not behind for long.
+    // After a burst, the handler is not behind for long.
     let burst = handler("logger_std_h_default", 60).with(|n| n.busiest[0].queue = (60, -40));
     assert_eq!(finding(&burst, "BT042").level, Level::Notice);
-    // RabbitMQ's, by its initial call.
+    // RabbitMQ's handler is recognized by its initial call.
     let olp = |name: &str| {
         changed(handler(name, 60), |row| row.initial_call = Some("logger_olp:init/1".to_owned()))
     };
@@ -226,17 +227,17 @@ fn a_log_handler_is_judged_by_its_own_settings() {
     let has = |found: &Finding, what: &str| found.evidence.iter().any(|one| one.what == what);
     assert!(has(&found, "handler settings") && has(&found, "cost per event") && found.against.is_empty());
     assert!(!has(&finding(&set(20_000, off, "27"), "BT042"), "cost per event"));
-    // A short queue harms nothing, whatever the settings; nor does a longer one if sync mode begins later.
+    // A short queue does no harm, whatever the settings; nor does a longer one if sync mode begins later.
     assert_healthy(&set(300, off, "25"), "BT042");
     assert_healthy(&set(60, "100 500 1000 true 500", "25"), "BT042");
     let default = finding(&set(60, "10 200 1000 true 500", "25"), "BT042");
     assert!(default.against.is_empty() && !has(&default, "handler settings"), "{default:#?}");
-    // Processes that log wait, although nothing is dropped; and a handler that makes them wait late.
+    // In this order: processes that log wait, although nothing is dropped; a handler makes them wait late.
     let waits = finding(&set(60, "10 100000 200000 true 500", "25"), "BT042");
     assert!(waits.title.ends_with("callers wait"), "{}", waits.title);
     let late = finding(&set(4_000, "5000 6000 7000 true 500", "27"), "BT042");
     assert_eq!(late.title, "Log handler default: 4,000 events queued, sync_mode_qlen is 5000");
-    // Dropped before processes that log would wait.
+    // Events are dropped before processes that log would wait.
     let drops = finding(&set(60, "10 10 1000 true 500", "25"), "BT042");
     assert!(drops.title.contains("dropped"), "{}", drops.title);
 }
@@ -257,7 +258,7 @@ fn a_log_full_of_exit_reports_is_reported_as_such() {
         })
     };
     let crashes = finding(&with(&[(20, "gen_server:error_info/8"), (10, "shop:buy/2")]), "BT042");
-    let share = value(&crashes, "callers that log the end of a process").expect("its share");
+    let share = value(&crashes, "callers that log the end of a process").expect("the share");
     assert!((share - 2.0 / 3.0).abs() < 1e-9, "{share}");
     assert_eq!(entries(&crashes)[0], "code.fewer_ends");
     let requests = finding(&with(&[(10, "gen_server:error_info/8"), (20, "shop:buy/2")]), "BT042");
@@ -268,7 +269,7 @@ fn a_log_full_of_exit_reports_is_reported_as_such() {
 }
 
 #[test]
-fn the_old_error_logger_is_judged_by_its_queue_since_nothing_protects_it() {
+fn the_unprotected_error_logger_is_judged_by_its_queue() {
     let behind = finding(&handler("error_logger", 20_000), "BT042");
     assert_eq!(
         (behind.level, behind.subject_text().as_deref()),
@@ -277,20 +278,20 @@ fn the_old_error_logger_is_judged_by_its_queue_since_nothing_protects_it() {
     assert_eq!(entries(&behind), ["code.faster_log", "kernel.logger_level"]);
     assert_eq!(finding(&handler("error_logger", 200_000), "BT042").level, Level::Critical);
     assert_eq!(finding(&handler("error_logger", 2_000), "BT042").level, Level::Notice);
-    // With a handler of logger, this many would delay the processes that log.
+    // With a protected handler, this many messages would delay processes that log.
     assert_healthy(&handler("error_logger", 300), "BT042");
-    // Its growing queue is no second cause.
+    // Its growing queue is not a separate cause.
     let grows = finding(&handler("error_logger", 20_000).with(|n| n.busiest[0].queue.1 = 1_000), "BT006");
     assert_eq!(grows.follows.as_ref().map(|cause| cause.code.0), Some("BT042"));
 }
 
 #[test]
-fn a_few_samples_of_a_log_are_not_judged() {
+fn a_few_samples_of_a_log_handler_are_not_judged() {
     let short = handler("logger_std_h_default", 60).with(|n| n.seconds = 3);
     assert!(matches!(outcome(&short.period(), "BT042"), Outcome::NotJudged { .. }));
 }
 
-/// A process that is blocked in a send while messages wait, with a socket of its own.
+/// A process that is blocked in a send while messages are queued, and that owns a socket.
 fn hub(length: i64, queue_bytes: i64) -> Node {
     queue((length, 0), "prim_inet:send_recv_reply/2", "waiting").with(|n| {
         n.sockets = vec![PortRow {
@@ -311,18 +312,18 @@ fn a_process_blocked_in_a_send_is_found_with_its_socket() {
     assert!(found.detail.ends_with("tcp_inet #Port<0.33> has 8.35 kB unsent"), "{}", found.detail);
     assert_eq!(entries(&found), ["socket.send_timeout", "code.sender_per_peer", "socket.high_watermark"]);
     assert_eq!(finding(&hub(50_000, 8_346), "BT044").level, Level::Critical);
-    // A program behind a port, to which something was sent with `!`.
+    // The process sent with `!` to a port of an external program.
     let program = changed(hub(4_000, 70_000), |row| {
         row.status = Some("suspended".to_owned());
         row.current_function = Some("erlang:send/2".to_owned());
     })
     .with(|n| n.sockets[0].name = "/usr/bin/convert".to_owned());
     assert_eq!(entries(&finding(&program, "BT044")), ["code.sender_per_peer"]);
-    // Without a port it waits for another node: BT018.
+    // Without a port, it waits for another node, which BT018 reports.
     assert_healthy(&program.with(|n| n.sockets.clear()), "BT044");
-    // The socket is empty when it is sampled.
+    // The queue of the socket is empty at the sample.
     assert_eq!(finding(&hub(50_000, 0), "BT044").level, Level::Warning);
-    // Without events.
+    // Without system monitor events.
     assert_eq!(
         finding(&hub(4_000, 8_346).with(|n| n.without.push(&metrics::EVENT_COUNT)), "BT044").level,
         Level::Warning
@@ -337,7 +338,7 @@ fn a_process_blocked_in_a_send_is_found_with_its_socket() {
 }
 
 #[test]
-fn a_peer_in_the_same_node_is_known_by_its_unread_bytes_and_both_ends_are_one_finding() {
+fn a_peer_in_the_same_node_is_recognized_by_unread_bytes_and_both_ends_are_one_finding() {
     let pair = |address: &'static str| {
         hub(4_000, 8_346).with(|n| {
             n.listeners = vec![Listens { address, waiting: &[0], limit: None }];
@@ -358,7 +359,7 @@ fn a_peer_in_the_same_node_is_known_by_its_unread_bytes_and_both_ends_are_one_fi
     assert_eq!(unread.follows.as_ref().map(|of| of.code.0), Some("BT044"));
     let says = "28.0 kB from 10.1.0.4:9000 in the receive queue of 10.1.0.4:40010; this node listens at 10.1.0.4:9000";
     assert!(unread.detail.starts_with(says), "{}", unread.detail);
-    // The peer is elsewhere, or may be one of two.
+    // In this order: the peer is not in the node; it may be one of two.
     let outside = pair("0.0.0.0:9001");
     let found = finding(&outside, "BT044");
     assert_eq!(found.title, "shop blocked by a slow peer: 4,000 messages queued");
@@ -393,9 +394,9 @@ fn connections_of_one_kind_with_slow_peers_are_one_finding_and_their_queues_foll
         };
         n.busiest = vec![
             viewer("<0.81.0>", "waiting", (2_000, 100)),
-            // Just woken.
+            // This process was just woken.
             viewer("<0.82.0>", "running", (2_500, 90)),
-            // Its queue begins in this period.
+            // The queue of this process begins to grow in this period.
             viewer("<0.83.0>", "suspended", (0, 200)),
         ];
     });
@@ -416,7 +417,7 @@ fn connections_of_one_kind_with_slow_peers_are_one_finding_and_their_queues_foll
     let worst = "worst: chat:viewer/2 likely blocked by a slow peer: ";
     assert!(sends[0].detail.contains(worst), "{}", sends[0].detail);
     assert!(sends[0].detail.contains("; <0.82.0>; sends in prim_inet:send/4"), "{}", sends[0].detail);
-    // There is a process for each peer already.
+    // There is one process for each peer already, so that is not advised.
     assert_eq!(entries(&sends[0]), ["socket.send_timeout", "code.back_pressure", "socket.high_watermark"]);
     let queues = found("BT006");
     assert_eq!(queues.len(), 1, "{queues:#?}");
@@ -446,7 +447,7 @@ fn advice_on_a_queue_fits_the_current_function() {
         &within,
         "see what it waits for in gen:do_call/4, called by shop:ask/1",
     );
-    // A receive of its own takes none of them.
+    // A receive of the program matches none of the messages.
     check(
         "shop:wait/1 shop:run/0",
         &["code.receive_all"],
@@ -459,7 +460,7 @@ fn advice_on_a_queue_fits_the_current_function() {
         let found = finding(&changed(node, |row| row.stack = stack), "BT006");
         (found.title, found.detail)
     };
-    // GC does not take the time of a process that waits.
+    // GC is not what delays a process that waits.
     let on_heap = |place: &str| {
         let node = changed(queue((3_000, 500), place, "waiting"), |row| {
             row.stack = vec![place.to_owned()];
@@ -472,7 +473,7 @@ fn advice_on_a_queue_fits_the_current_function() {
     assert_eq!(waits, "shop waits while its queue grows by 500 messages/s");
     assert!(detail.contains("waits in gen:do_call/4, called by shop:ask/1"), "{detail}");
     assert_eq!(title("gen_server:loop/7").0, "Message queue of shop grows by 500 messages/s");
-    // It works, wherever it was seen.
+    // The process is busy, whatever function it was sampled in.
     let busy = queue((3_000, 500), "gen:do_call/4", "running").with(|n| n.busiest[0].runnable_of_10 = 9);
     assert!(finding(&busy, "BT006").remedies[0].change.starts_with("make senders wait"));
 }
@@ -481,7 +482,7 @@ fn advice_on_a_queue_fits_the_current_function() {
 fn senders_suspended_by_busy_ports_are_judged_by_their_rate() {
     let happens = Happens { kind: "busy_port", milliseconds: 0, subject: "sender (<0.9.0>)", from: 1 };
     let often = node().with(|n| n.events = vec![happens.clone(); 10]);
-    // Each for a moment: no port has queued bytes.
+    // Each sender is suspended for a moment only: no port has queued bytes.
     assert_eq!(finding(&often, "BT044").level, Level::Notice);
     let held = |n: &mut Node| {
         n.sockets = vec![PortRow { name: "tcp_inet".to_owned(), queue_bytes: 8_346, ..PortRow::default() }];
@@ -490,7 +491,7 @@ fn senders_suspended_by_busy_ports_are_judged_by_their_rate() {
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("sender (<0.9.0>)")));
     assert!(found.title.ends_with("times/s, mostly sender"), "{}", found.title);
     assert!(entries(&found).contains(&"socket.send_timeout"));
-    // A terminal or an external program has no such option.
+    // A terminal or an external program has no such socket option.
     let terminal = often.clone().with(held).with(|n| n.sockets[0].name = "tty_sl -c -e".to_owned());
     assert_eq!(entries(&finding(&terminal, "BT044")), ["code.sender_per_peer"]);
     let storm = node().with(|n| n.events = vec![happens; 1_000]).with(held);

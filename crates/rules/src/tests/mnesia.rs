@@ -1,11 +1,11 @@
-//! Rules on Mnesia.
+//! Tests of rules on Mnesia.
 
 use beamtune_model::{Confidence, Level, Outcome, facts, metrics};
 
 use super::node::{Node, node};
 use super::{Read, assert_healthy, entries, finding, outcome};
 
-/// A node with Mnesia; for each other node, whether both Mnesias run together.
+/// A node with Mnesia. For each other node, whether Mnesia runs together with that node.
 fn with(others: &[(&'static str, i64)]) -> Node {
     node().with(|n| {
         n.facts.push((facts::APPLICATIONS, r#"{"kernel":"8.5","mnesia":"4.21"}"#.to_owned()));
@@ -25,7 +25,7 @@ fn mnesia_that_is_partitioned_from_a_connected_node_is_found() {
     assert!(finding(&rabbit, "BT077").remedies[0].change.contains("rabbitmqctl"));
     assert_healthy(&with(&[("b@web2", 1)]), "BT077");
     assert_healthy(&with(&[]), "BT077");
-    // Without Mnesia; and an old recording without its nodes.
+    // In this order: a node without Mnesia; an old recording, which has no other nodes.
     let without = node().with(|n| n.facts.push((facts::APPLICATIONS, r#"{"kernel":"8.5"}"#.to_owned())));
     assert_healthy(&without, "BT077");
     let old = with(&[]).with(|n| n.series = Vec::new());

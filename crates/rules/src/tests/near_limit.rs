@@ -1,4 +1,4 @@
-//! The rules about memory that grows, or is close to a limit.
+//! Tests of rules on memory that grows, or is close to a limit.
 
 use beamtune_model::{Confidence, Cost, Finding, Level, MemoryKind, Outcome, Rank, Signal, facts};
 
@@ -36,15 +36,15 @@ fn growth_is_reported_with_its_owner_and_the_time_left() {
     assert_eq!(
         level(30, 100_000),
         (Level::Notice, Confidence::Guess),
-        "half a minute says nothing of 14 hours"
+        "half a minute shows nothing about 14 hours"
     );
     assert_eq!(
         level(30, 2_000),
         (Level::Critical, Confidence::Inferred),
-        "a quarter of an hour, if it goes on"
+        "a quarter of an hour, if the growth continues"
     );
-    assert_eq!(level(30, 400), (Level::Critical, Confidence::Measured), "minutes");
-    assert_eq!(level(400, 7_000).0, Level::Critical, "an hour, seen for minutes");
+    assert_eq!(level(30, 400), (Level::Critical, Confidence::Measured), "minutes are left");
+    assert_eq!(level(400, 7_000).0, Level::Critical, "an hour, observed for minutes");
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn blocks_in_resident_carriers_reach_no_limit() {
 }
 
 #[test]
-fn a_rabbitmq_that_grows_blocks_its_publishers_first() {
+fn a_growing_rabbitmq_blocks_its_publishers_first() {
     let growing_kind = |kind: &'static str, facts: &[(&'static str, &str)]| {
         let node = node().with(|n| {
             n.kinds = vec![(kind, 100 * MB, 2 * MB)];
@@ -85,7 +85,7 @@ fn a_rabbitmq_that_grows_blocks_its_publishers_first() {
     let ends = |found: &Finding, words: &str| assert!(found.detail.contains(words), "{}", found.detail);
     let is_unsure =
         |found: &Finding| found.against.iter().any(|but| but.contains("vm_memory_high_watermark"));
-    // 40 % of the memory.
+    // By default, the watermark is 40 % of the memory.
     let found = growing(&[]);
     ends(&found, "RabbitMQ blocks its publishers in 4.4 h");
     assert_eq!(entries(&found), ["code.back_pressure"]);
@@ -94,9 +94,9 @@ fn a_rabbitmq_that_grows_blocks_its_publishers_first() {
     let found = growing(&[(facts::MEMORY_WATERMARK_BYTES, &told)]);
     ends(&found, "RabbitMQ blocks its publishers in 10.0 h");
     assert!(!is_unsure(&found), "{found:#?}");
-    // If it has reached it, BT037 reports that.
+    // BT037 reports a watermark that is already reached.
     ends(&growing(&[(facts::MEMORY_WATERMARK_SET, "0.000000")]), "the host's memory is used up in 10.0 h");
-    // Its own tables are named, without advice to delete from them or to change its code.
+    // RabbitMQ's own tables are named, without advice to delete from them or to change its code.
     let tables = growing_kind("ets", &[]);
     assert_eq!(
         (tables.subject_text().as_deref(), entries(&tables)),
@@ -110,7 +110,7 @@ fn a_rabbitmq_that_grows_blocks_its_publishers_first() {
 fn memory_that_grows_beyond_what_the_vm_uses_belongs_to_native_code() {
     let leak = node().with(|n| {
         n.resident_growth = 5 * MB;
-        // Most of the group is the kernel's caches.
+        // Most of the usage of the group is page cache.
         n.group_memory = Some((690 * MB, 760 * MB));
     });
     let found = finding(&leak, "BT027");
@@ -118,12 +118,12 @@ fn memory_that_grows_beyond_what_the_vm_uses_belongs_to_native_code() {
     assert_eq!(entries(&found), ["code.native_memory"]);
     assert_eq!(found.title, "Memory outside the VM grows by 5.00 MB/s, memory limit in 100 s");
     assert!(found.detail.contains("control group is used up in 100 s"), "{}", found.detail);
-    // Resident memory that stays while the VM uses less is no growth.
+    // Constant resident memory, while the VM uses less, is no growth.
     assert_healthy(&node().with(|n| n.kinds = vec![("binary", 90 * MB, -5 * MB)]), "BT027");
 }
 
 #[test]
-fn a_literal_area_that_fills_is_found_in_time() {
+fn a_nearly_full_literal_area_is_found() {
     let check = |used: i64, level: Level| {
         let found = finding(&node().with(|n| n.literals = (used * MB, 100 * MB)), "BT030");
         assert_eq!(found.level, level, "{used} of 100");
@@ -158,7 +158,7 @@ fn memory_near_its_limit_is_reported() {
     assert_eq!((near.level, near.subject_text().as_deref()), (Level::Warning, Some("control group")));
     assert_eq!(entries(&near), ["host.memory_limit", "code.bounded_table"]);
     assert_eq!(finding(&limited(490, 500), "BT037").level, Level::Critical);
-    // The time left is known only if it grows.
+    // The time left is known only if memory grows.
     assert_eq!(near.cost(), None);
     let grows = finding(&limited(430, 500).with(|n| n.resident_growth = MB), "BT037");
     assert!(
@@ -166,7 +166,7 @@ fn memory_near_its_limit_is_reported() {
         "{:?}",
         grows.cost()
     );
-    // Host memory is nearly used up, half of it by the VM. It is not reported if the VM uses little of it.
+    // Host memory is nearly used up, half of it by the VM. If the VM uses little of it, that is not reported.
     let host = |resident: i64| {
         node().with(|n| {
             (n.resident, n.memory_available) = (resident * MB, 200 * MB);
@@ -178,7 +178,7 @@ fn memory_near_its_limit_is_reported() {
     assert_eq!(full.title, "Host memory 95 % used (4096 MB)");
     assert!(full.detail.starts_with("2048 MB resident; "), "{}", full.detail);
     assert_healthy(&host(500), "BT037");
-    // Host memory cannot be raised, and a group cannot use more than it.
+    // Host memory cannot be raised, and the limit of a group cannot exceed it.
     assert_eq!(entries(&full), ["code.bounded_table"]);
     let of_host = |megabytes: i64| {
         let fact = (facts::HOST_MEMORY, (megabytes * MB).to_string());
@@ -222,7 +222,7 @@ fn a_watermark_that_rabbitmq_reports_replaces_the_default() {
     assert_eq!(blocks.title, "RabbitMQ blocks all publishers: memory above the watermark");
     assert_eq!(blocks.detail, "210 MB resident, watermark 200 MB");
     assert!(blocks.against.is_empty(), "{:?}", blocks.against);
-    // It was raised: memory above the default watermark does not block.
+    // The watermark was raised: memory above the default watermark does not block publishers.
     let at_900 = [(facts::MEMORY_WATERMARK_BYTES, "900000000")];
     assert_healthy(&rabbit(500, &at_900), "BT037");
     // The kernel kills the VM at the group's limit, below the watermark.
@@ -231,7 +231,7 @@ fn a_watermark_that_rabbitmq_reports_replaces_the_default() {
     let alarm = finding(&rabbit(100, &[(facts::MEMORY_ALARMS, "2")]), "BT037");
     assert_eq!(alarm.level, Level::Critical);
     assert!(alarm.title.contains("2 nodes"), "{}", alarm.title);
-    // Also if no memory limit is known.
+    // The alarm is also reported if no memory limit is known.
     let alone = rabbit(100, &[(facts::MEMORY_ALARMS, "1"), (facts::HOST_MEMORY, "0")]);
     assert_eq!(finding(&alone.with(|n| n.group_memory = None), "BT037").level, Level::Critical);
 }
@@ -252,7 +252,7 @@ fn rabbitmq_near_its_assumed_watermark_is_reported() {
     assert_eq!((blocks.level, entries(&blocks)), (Level::Warning, vec!["rabbitmq.memory_watermark"]));
 
     // Blocked publishers do not hide that the kernel is about to kill the VM.
-    let Outcome::Found(both) = outcome(&rabbit(980).period(), "BT037") else { panic!("found") };
+    let Outcome::Found(both) = outcome(&rabbit(980).period(), "BT037") else { panic!("nothing found") };
     let subjects: Vec<_> = both.iter().map(|found| (found.level, found.subject_text())).collect();
     assert_eq!(
         subjects,
@@ -262,11 +262,11 @@ fn rabbitmq_near_its_assumed_watermark_is_reported() {
         ]
     );
     assert!(!entries(&both[0]).contains(&"rabbitmq.memory_watermark"));
-    // It takes the host's memory for its own, and is killed before it blocks publishers.
+    // RabbitMQ assumes that it may use all memory of the host, and is killed before it blocks publishers.
     let unset = rabbit(980).with(|n| {
         n.facts.retain(|fact| fact.0 != facts::MEMORY_TOTAL_SET);
         n.facts.push((facts::HOST_MEMORY, (16_384 * MB).to_string()));
     });
-    let Outcome::Found(kills) = outcome(&unset.period(), "BT037") else { panic!("found") };
+    let Outcome::Found(kills) = outcome(&unset.period(), "BT037") else { panic!("nothing found") };
     assert!(entries(&kills[0]).contains(&"rabbitmq.memory_watermark"), "{kills:#?}");
 }

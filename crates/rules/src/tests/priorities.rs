@@ -1,4 +1,4 @@
-//! The rule on priorities of processes.
+//! Tests of the rule on process priorities.
 
 use beamtune_model::{Level, Outcome};
 
@@ -33,12 +33,12 @@ fn a_process_at_high_that_is_always_busy_is_named_with_what_waits() {
     assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["code.normal_priority"]));
     assert_eq!(found.title, "ticker at priority high is 100 % busy: 6 processes wait");
     assert_eq!(found.detail, "<0.99.0>; 1 process always busy at high or max on 2 schedulers");
-    // As many as schedulers: nothing else runs.
+    // There are as many such processes as schedulers: nothing else runs.
     let all = vec![ticker("max"), busy("<0.98.0>", "ticker2", Some("high"), 10)];
     assert_eq!(finding(&with(all, 3), "BT062").level, Level::Critical);
     // Nothing waits.
     assert_eq!(finding(&with(vec![ticker("high")], 0), "BT062").level, Level::Notice);
-    // It mostly waits, or takes turns with the others, or belongs to the VM.
+    // In this order: the process mostly waits; it runs at the priority of the others; it belongs to the VM.
     assert_healthy(&with(vec![busy("<0.99.0>", "ticker", Some("high"), 2)], 3), "BT062");
     assert_healthy(&with(vec![busy("<0.99.0>", "worker", Some("normal"), 10)], 3), "BT062");
     assert_healthy(&with(vec![busy("<0.9.0>", "erts_code_purger", Some("high"), 10)], 3), "BT062");
@@ -53,7 +53,7 @@ fn a_process_at_low_that_others_wait_for_explains_its_queue() {
     assert!(found.title.starts_with("writer starves at priority low: "), "{}", found.title);
     let queue = finding(&with(vec![writer(5_000)], 3), "BT006");
     assert_eq!(queue.follows.map(|follows| follows.code.0), Some("BT062"));
-    // Nothing else waits, the schedulers have room, or nothing waits for it.
+    // In this order: nothing else waits; the schedulers have room; nothing waits for the process.
     assert_healthy(&with(vec![writer(5_000)], 0), "BT062");
     let idle = with(vec![writer(5_000)], 3).with(|n| n.uneven = vec![(0.3, 3), (0.3, 3)]);
     assert_healthy(&idle, "BT062");
@@ -77,7 +77,7 @@ fn processes_at_high_that_do_most_of_the_work_in_bursts_are_named_together() {
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("feed_a (<0.99.0>)")));
     assert_eq!(found.title, "feed_a and 1 more at priority high likely take 84 % of the schedulers");
     assert_eq!(entries(&found), ["code.normal_priority"]);
-    // They do little, or nothing waits.
+    // In this order: the processes do little; nothing waits.
     assert_healthy(&feeds(50_000), "BT062");
     assert_healthy(&feeds(400_000).with(|n| n.uneven = vec![(0.95, 0), (0.95, 0)]), "BT062");
 }

@@ -1,4 +1,4 @@
-//! Rules on processes: those that others wait for, and what delays them.
+//! Tests of rules on processes: those that others wait for, and what delays them.
 
 use beamtune_model::{Cost, Level, Outcome, SpawnRow, TableRow, facts, metrics};
 
@@ -11,13 +11,13 @@ fn one_busy_process_with_a_queue_is_the_bottleneck() {
     assert_eq!(found.level, Level::Critical);
     assert_eq!(found.subject_text().as_deref(), Some("router (<0.99.0>)"));
     assert_eq!(entries(&found), ["code.split_process", "code.cheaper_callback"]);
-    // Nothing waits: one long job, worth a notice.
+    // Nothing waits: a single long job is worth a notice.
     assert_eq!(finding(&serial().with(|n| n.busiest[0].queue = (0, 0)), "BT005").level, Level::Notice);
-    // No idle scheduler: short of CPU, not of parallelism.
+    // No scheduler is idle: the node is short of CPU, not of parallelism.
     assert_eq!(finding(&serial().with(|n| n.active = 0.98), "BT005").level, Level::Notice);
-    // "Running" on a dirty scheduler, while the normal ones do nothing.
+    // The process "runs" on a dirty scheduler, while the normal ones are idle.
     assert_eq!(finding(&serial().with(|n| n.active = 0.01), "BT005").level, Level::Notice);
-    // Several that are always busy are not one.
+    // Several processes that are always busy are not a single bottleneck.
     assert_healthy(
         &serial().with(|n| {
             let pids = ["<0.1.0>", "<0.2.0>", "<0.3.0>"];
@@ -25,7 +25,7 @@ fn one_busy_process_with_a_queue_is_the_bottleneck() {
         }),
         "BT005",
     );
-    // Callers wait for its answer, whatever its queue.
+    // Callers wait for its reply, whatever its queue length.
     let called = serial().with(|n| {
         n.busiest[0].queue = (0, 0);
         n.processes = (400, 0);
@@ -38,9 +38,9 @@ fn one_busy_process_with_a_queue_is_the_bottleneck() {
     let found = finding(&called, "BT005");
     assert_eq!(found.level, Level::Critical);
     assert!(found.title.ends_with(", 40 callers waiting"), "{}", found.title);
-    // As well where it waits for a disk on a dirty scheduler.
+    // It is also critical if the process waits for a disk on a dirty scheduler.
     assert_eq!(finding(&called.clone().with(|n| n.active = 0.01), "BT005").level, Level::Critical);
-    // It hands each job to another one: its callers show that it is never idle.
+    // The process hands each job to another one. Its callers show that it is never idle.
     let hands_on = called.with(|n| (n.busiest[0].runnable_of_10, n.busiest[0].reductions) = (3, 50_000));
     assert_eq!(finding(&hands_on, "BT005").level, Level::Notice);
     assert_eq!(super::cpu::unused(&finding(&hands_on, "BT015")), Some(beamtune_model::Use::SerialProcess));
@@ -48,15 +48,15 @@ fn one_busy_process_with_a_queue_is_the_bottleneck() {
     assert_healthy(&waits, "BT005");
     finding(&waits, "BT053");
     assert_healthy(&hands_on.with(|n| n.processes = (40, 0)), "BT005");
-    // Often idle itself.
+    // The process is often idle.
     assert_healthy(&serial().with(|n| n.busiest[0].runnable_of_10 = 5), "BT005");
-    // A small part of the work.
+    // The process does a small part of the work.
     assert_healthy(&serial().with(|n| n.busiest[0].reductions = 50_000), "BT005");
     assert_healthy(&serial().with(|n| n.schedulers = 1), "BT005");
 }
 
 #[test]
-fn processes_that_ask_for_the_memory_of_a_backlog_are_counted() {
+fn callers_that_ask_a_busy_process_for_its_memory_are_counted() {
     let asked = |messages: i64, count: i64| {
         serial().with(|n| {
             n.busiest[0].queue = (messages, 0);
@@ -70,7 +70,7 @@ fn processes_that_ask_for_the_memory_of_a_backlog_are_counted() {
     let found = finding(&asked(300_000, 10), "BT005");
     assert_eq!(value(&found, "processes waiting in process_info/2"), Some(40.0));
     assert_eq!(entries(&found), ["code.ask_from_outside", "code.split_process", "code.cheaper_callback"]);
-    // Few callers, or little to count.
+    // In this order: few callers; few messages to count.
     for node in [asked(300_000, 1), asked(3_000, 10)] {
         assert_eq!(entries(&finding(&node, "BT005"))[0], "code.split_process");
     }
@@ -96,11 +96,11 @@ fn a_queue_that_grows_is_found_and_its_process_named() {
     assert_eq!(found.subject_text().as_deref(), Some("sink (<0.77.0>)"));
     assert_eq!(entries(&found), ["code.back_pressure", "code.split_process", "process.message_queue_data"]);
     assert_eq!(finding(&queue(2_000_000, 100_000), "BT006").level, Level::Critical);
-    // Long but steady: worth knowing, no more.
+    // A long queue of constant length is a notice, and no more.
     let steady = finding(&queue(50_000, 0), "BT006");
     assert_eq!((steady.level, entries(&steady)), (Level::Notice, vec!["code.back_pressure"]));
     assert_eq!(finding(&queue(500_000, 0), "BT006").level, Level::Warning);
-    // In a very long queue significant growth is a small share.
+    // In a very long queue, significant growth is a small share.
     assert!(finding(&queue(2_000_000, 5_000), "BT006").title.contains("grows by 5,000"));
     // Short queues grow and shrink all the time.
     assert_healthy(&queue(10, 20), "BT006");
@@ -110,8 +110,8 @@ fn a_queue_that_grows_is_found_and_its_process_named() {
 }
 
 #[test]
-fn a_queue_that_is_gone_is_not_reported_however_long_it_was() {
-    // A process that died, or has emptied its queue, is in no later scan.
+fn a_queue_that_no_longer_exists_is_not_reported() {
+    // A process that has died, or has emptied its queue, is in no later scan.
     let gone = |until| {
         queue(2_000, 1_000).with(|n| {
             n.seconds = 60;
@@ -120,16 +120,16 @@ fn a_queue_that_is_gone_is_not_reported_however_long_it_was() {
     };
     assert_healthy(&gone(30), "BT006");
     assert_healthy(&gone(30).with(|n| n.busiest[0].queue = (200_000, 0)), "BT006");
-    // A slow scan may miss one for some seconds.
+    // A slow scan may miss a process for some seconds.
     assert_eq!(finding(&gone(50), "BT006").level, Level::Warning);
-    // The node no longer answers: that empties no queue.
+    // The node no longer answers, which does not empty the queue.
     let mut period = gone(60).period();
     period.end += 60 * beamtune_model::units::SECOND_NS;
     assert!(matches!(outcome(&period, "BT006"), Outcome::Found(_)));
-    // Emptied meanwhile, and some messages again since.
+    // The queue was emptied, and has messages again.
     let refilled = period.processes.first_mut().expect("the process");
     refilled.queue_last.1 = 1_500;
-    let Outcome::Found(found) = outcome(&period, "BT006") else { panic!("found") };
+    let Outcome::Found(found) = outcome(&period, "BT006") else { panic!("nothing found") };
     assert_eq!(found[0].title, "Message queue of sink holds 1,500 messages");
     assert!(found[0].detail.contains("does not grow"), "{}", found[0].detail);
 }
@@ -166,19 +166,19 @@ fn happens(kind: &'static str, milliseconds: i64, subject: &'static str) -> Node
 }
 
 #[test]
-fn long_slices_and_collections_are_found_with_their_process() {
+fn long_time_slices_and_gcs_are_found_with_their_process() {
     let slow = finding(&happens("long_schedule", 300, "nif (<0.9.0>)"), "BT016");
     assert_eq!((slow.level, slow.subject_text().as_deref()), (Level::Warning, Some("nif (<0.9.0>)")));
     assert_eq!(entries(&slow), ["code.yielding_work"]);
     assert_eq!(slow.title, "Schedulers blocked for up to 300 ms, mostly by nif");
     assert!(slow.detail.contains("10 time slices of 50 ms or more"), "{}", slow.detail);
     assert_eq!(finding(&happens("long_schedule", 2_000, "nif"), "BT016").level, Level::Critical);
-    // A single one may be the operating system's.
+    // A single long slice may be caused by the operating system.
     let once = happens("long_schedule", 2_000, "nif").with(|n| n.events[0].from = 10);
     let once = finding(&once, "BT016");
     assert_eq!((once.level, once.against.len()), (Level::Notice, 1));
 
-    // One of 700 ms in each second stops the process most of the time; one of 130 ms an eighth of it; a single one hardly.
+    // A GC of 700 ms in each second stops the process most of the time, one of 130 ms an eighth of it. A single one hardly stops it.
     let long = finding(&happens("long_gc", 700, "state (<0.77.0>)"), "BT017");
     assert_eq!((long.level, long.cost()), (Level::Critical, Some(Cost::DelaySeconds(0.7))));
     let once = happens("long_gc", 130, "state (<0.77.0>)").with(|n| n.events[0].from = 10);
@@ -195,7 +195,7 @@ fn long_slices_and_collections_are_found_with_their_process() {
     assert_eq!(entries(&of("on_heap")), ["code.less_garbage", "process.message_queue_data"]);
     assert_eq!(entries(&of("off_heap")), ["code.less_garbage"]);
 
-    // Time that the operating system took away is in the VM's clock, too.
+    // The VM measures wall time, so it includes time that the operating system took away.
     for (kind, code) in [("long_schedule", "BT016"), ("long_gc", "BT017")] {
         let starved = happens(kind, 900, "any").with(|n| n.wait = 0.6);
         let starved = finding(&starved, code);
@@ -208,7 +208,7 @@ fn long_slices_and_collections_are_found_with_their_process() {
 }
 
 #[test]
-fn a_process_that_does_no_reductions_in_long_slices_is_in_native_code() {
+fn a_process_without_reductions_in_long_slices_runs_native_code() {
     let of = |reductions: i64, nifs: &'static str| {
         happens("long_schedule", 300, "photo (<0.77.0>)")
             .with(|n| n.busiest = vec![Busy { reductions, ..Busy::default() }])
@@ -218,18 +218,18 @@ fn a_process_that_does_no_reductions_in_long_slices_is_in_native_code() {
     let native = finding(&with(500), "BT016");
     assert!(native.detail.contains("in native code (NIF, driver or BIF)"), "{}", native.detail);
     assert!(native.evidence.iter().any(|of| of.text.as_deref() == Some("photo:hash_nif/4")), "{native:#?}");
-    // Without a NIF it is copying, or another BIF.
+    // Without a NIF, the process copies terms, or is in another BIF.
     let copies = finding(&of(500, "[]"), "BT016");
     assert!(copies.detail.contains("in BIFs or copying large terms"), "{}", copies.detail);
     assert_eq!(entries(&copies), ["code.smaller_messages", "code.yielding_work"]);
-    // Erlang code that does not yield was stopped by something else.
+    // The process ran Erlang code, which yields, so something else stopped it.
     let erlang = finding(&with(900_000), "BT016");
     assert!(erlang.title.ends_with("mostly by photo") && !erlang.detail.contains("BIF"), "{}", erlang.detail);
 }
 
 #[test]
-fn slices_of_blocking_native_code_are_no_waits_for_locks() {
-    // Awake without a CPU for half of the time.
+fn time_slices_of_blocking_native_code_are_not_lock_waits() {
+    // Schedulers are awake without a CPU for half of the time.
     let blocked = node().with(|n| (n.active, n.cpu) = (0.6, 0.2));
     let found = finding(&blocked, "BT015");
     assert_eq!(super::cpu::unused(&found), Some(beamtune_model::Use::Locks), "{found:#?}");
@@ -252,10 +252,10 @@ fn a_process_suspended_in_sends_to_another_node_explains_its_queue() {
     });
     let diagnosis = diagnose(&rarely.period());
     let found = |code: &str| diagnosis.findings().into_iter().find(|found| found.code.0 == code).cloned();
-    let sends = found("BT018").expect("it");
+    let sends = found("BT018").expect("a finding");
     assert_eq!((sends.level, sends.subject_text().as_deref()), (Level::Warning, Some("copy (<0.77.0>)")));
     assert_eq!(found("BT006").and_then(|queue| queue.follows).map(|of| of.code.0), Some("BT018"));
-    // One that runs in between is judged by its rate of suspensions.
+    // A process that runs in between is judged by its rate of suspensions.
     let runs = rarely.with(|n| n.busiest[0].runnable_of_10 = 8);
     assert_eq!(finding(&runs, "BT018").level, Level::Notice);
 }
@@ -273,26 +273,26 @@ fn a_large_heap_is_a_notice_before_it_delays_a_process() {
     assert!(found.title.starts_with("<0.77.0> has a heap of 600 MB"), "{}", found.title);
     assert_eq!(entries(&found), ["code.less_garbage"]);
     assert_healthy(&state(400, 50_000), "BT017");
-    // BT031 reports idle ones.
+    // BT031 reports idle processes.
     assert_healthy(&state(600, 0), "BT017");
-    // The VM reports smaller ones anyway.
+    // The VM reports smaller heaps by events anyway.
     let told = finding(&happens("large_heap", 0, "cache (<0.9.0>)"), "BT017");
     assert_eq!((told.level, told.subject_text().as_deref()), (Level::Notice, Some("cache (<0.9.0>)")));
-    // A process whose long GC is reported is not reported again; another one is.
+    // A process whose long GC is reported is not reported again; another process is.
     let found = |pid: &'static str| {
         let both = state(600, 50_000).with(|n| {
             n.events = happens("long_gc", 700, "state (<0.77.0>)").events;
             n.busiest[0].pid = pid;
         });
-        let Outcome::Found(found) = outcome(&both.period(), "BT017") else { panic!("found") };
+        let Outcome::Found(found) = outcome(&both.period(), "BT017") else { panic!("nothing found") };
         found.into_iter().map(|found| found.level).collect::<Vec<_>>()
     };
     assert_eq!(found("<0.77.0>"), [Level::Critical]);
     assert_eq!(found("<0.78.0>"), [Level::Critical, Level::Notice]);
-    // It does not follow from a host without CPU.
+    // The large heap is not a consequence of a host without CPU.
     let starved = diagnose(&state(600, 50_000).with(|n| (n.wait, n.foreign) = (0.6, 1.5)).period());
     let findings = starved.findings();
-    let large = findings.iter().find(|found| found.code.0 == "BT017").expect("it");
+    let large = findings.iter().find(|found| found.code.0 == "BT017").expect("the finding");
     assert!(
         findings.iter().any(|found| found.code.0 == "BT004" && found.level > Level::Notice),
         "{findings:#?}"
@@ -310,7 +310,7 @@ fn processes_suspended_by_a_busy_distribution_port_are_found() {
     assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["code.back_pressure", "+zdbbl"]));
     assert!(found.remedies[1].change.starts_with("+zdbbl 8192 (8 MB"), "{}", found.remedies[1].change);
     assert!(found.remedies[0].change.starts_with("send what has changed"), "{}", found.remedies[0].change);
-    // Several that send at the same time do not send too much each.
+    // If several processes send at the same time, each of them need not send too much.
     let several = many.clone().with(|n| {
         for event in n.events.iter_mut().step_by(2) {
             event.subject = "another (<0.10.0>)";
@@ -318,7 +318,7 @@ fn processes_suspended_by_a_busy_distribution_port_are_found() {
     });
     let found = finding(&several, "BT018");
     assert!(found.remedies[0].change.starts_with("send less"), "{}", found.remedies[0].change);
-    // A buffer that is large already is not the cause: RabbitMQ's, or one of more than half the largest advised size.
+    // A buffer that is already large is not the cause: that of RabbitMQ, or one of more than half the largest advised size.
     let limit = |kilobytes: i64| {
         let bytes = (kilobytes << 10).to_string();
         finding(&many.clone().with(|n| n.facts.push((facts::DIST_BUF_BUSY_LIMIT, bytes))), "BT018")
@@ -334,7 +334,7 @@ fn counted<const N: usize>(samples: [(i64, i64); N]) -> Vec<Channel> {
     samples.map(|(queue, output)| Channel { queue, output }).to_vec()
 }
 
-/// The same on VMs that do not: their output is that of the handshake.
+/// The same for a VM that does not count it: the output is that of the handshake only.
 fn uncounted<const N: usize>(queues: [i64; N]) -> Vec<Channel> {
     queues.map(|queue| Channel { queue, output: 101 }).to_vec()
 }
@@ -346,10 +346,10 @@ fn a_stalled_distribution_connection_is_found_without_events() {
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Critical, Some("other@host")));
     assert_eq!(found.title, "Distribution connection to other@host stalled for 10 s");
     assert_eq!(entries(&found), ["kernel.net_ticktime"]);
-    // Also if another system monitor receives the events.
+    // The stall is also found if another system monitor receives the events.
     let unheard = stalled.clone().with(|n| n.without.push(&metrics::EVENT_COUNT));
     assert_eq!(finding(&unheard, "BT018").level, Level::Critical);
-    // Or where others are suspended all the time.
+    // It is also found if other processes are suspended all the time.
     let busy = happens("busy_dist_port", 0, "sender (<0.9.0>)").with(|n| {
         n.events = std::iter::repeat_n(n.events[0].clone(), 10).collect();
         n.channel.clone_from(&stalled.channel);
@@ -371,7 +371,7 @@ fn a_stalled_distribution_connection_is_found_without_events() {
         found.evidence.iter().any(|evidence| evidence.text.as_deref() == Some("relay (<0.77.0>)")),
         "{found:#?}"
     );
-    // Only the end counts: the connection moved before.
+    // Only the end of the period matters: the connection moved before.
     let now = node().with(|n| {
         n.seconds = 30;
         n.channel = counted([(85_342, 400_000), (85_342, 500_000), (9, 600_000), (9, 600_000)]);
@@ -380,9 +380,9 @@ fn a_stalled_distribution_connection_is_found_without_events() {
 }
 
 #[test]
-fn a_distribution_connection_that_moves_is_not_stalled_whatever_its_queue_holds() {
+fn a_distribution_connection_that_sends_is_not_stalled_whatever_its_queue_length() {
     for moves in [
-        // As many bytes were queued as were sent.
+        // As many bytes were queued as were sent, so the queue length is constant.
         counted([(85_342, 4_470_246), (85_342, 4_570_246)]),
         counted([(85_342, 4_470_246), (85_342, 4_470_246), (85_342, 4_470_250)]),
         counted([(85_342, 4_470_246), (21_000, 4_470_246)]),
@@ -399,7 +399,7 @@ fn a_distribution_connection_that_moves_is_not_stalled_whatever_its_queue_holds(
 }
 
 #[test]
-fn a_few_equal_samples_are_no_proof_of_a_stall_if_the_vm_does_not_count_output() {
+fn a_few_equal_samples_do_not_prove_a_stall_if_the_vm_does_not_count_output() {
     let found = finding(&node().with(|n| n.channel = uncounted([85_342; 2])), "BT018");
     assert_eq!((found.level, found.against.len()), (Level::Warning, 2));
     assert!(found.title.contains("possibly stalled"), "{}", found.title);
@@ -432,7 +432,7 @@ fn a_distribution_connection_without_back_pressure_is_not_called_healthy() {
 }
 
 #[test]
-fn garbage_collection_is_blamed_on_the_process_with_the_heap() {
+fn garbage_collection_is_attributed_to_the_process_with_the_heap() {
     let sick = node().with(|n| {
         n.active = 0.8;
         n.cpu = 0.8;
@@ -456,15 +456,15 @@ fn garbage_collection_is_blamed_on_the_process_with_the_heap() {
     let found = finding(&one, "BT011");
     assert_eq!(found.subject_text().as_deref(), Some("hoarder (<0.77.0>)"));
     assert_eq!(entries(&found), ["code.less_garbage", "process.min_heap_size"]);
-    // At priority low it takes what the others leave.
+    // At priority low, the process uses only the time that others leave.
     let low = one.clone().with(|n| n.busiest[0].row.priority = Some("low".to_owned()));
     assert_eq!(finding(&low, "BT011").level, Level::Notice);
     let change = &found.remedies[1].change;
     assert_eq!(change, "set spawn_opt {min_heap_size, 6000000} for hoarder; 48.0 MB");
-    // Such a large heap from the start would exist in addition to the current one.
+    // A heap of this size from the start would exist in addition to the current one.
     let larger = one.clone().with(|n| n.busiest[0].row.total_heap_words = Some(6_000_000));
     assert_eq!(entries(&finding(&larger, "BT011")), ["code.less_garbage"]);
-    // Dirty schedulers that collect at the same time compete for their allocator.
+    // Dirty schedulers that run GC at the same time compete for their allocator.
     let dirty = |schedulers: usize, share: f64| {
         one.clone().with(|n| (n.schedulers, n.cpus, n.dirty_gc) = (schedulers, 8, share))
     };
@@ -476,7 +476,7 @@ fn garbage_collection_is_blamed_on_the_process_with_the_heap() {
     }
     let own = dirty(8, 0.2).with(|n| n.facts.push((facts::EMU_ARGS, r#"["-Mdai","max"]"#.to_owned())));
     assert!(!entries(&finding(&own, "BT011")).contains(&"+Mdai"));
-    // Messages in its heap are copied with it, and a heap of that size from the start would not help.
+    // Messages in the heap are copied with it, and a larger heap from the start would not help.
     let queued = one.clone().with(|n| {
         n.busiest[0].queue = (150_000, 0);
         n.busiest[0].row.message_queue_data = Some("on_heap".to_owned());
@@ -488,7 +488,7 @@ fn garbage_collection_is_blamed_on_the_process_with_the_heap() {
 }
 
 #[test]
-fn garbage_collection_is_blamed_on_the_processes_that_are_alike() {
+fn garbage_collection_is_attributed_to_similar_processes() {
     let of = |call: &'static str| {
         node().with(|n| {
             (n.active, n.cpu, n.gc) = (0.8, 0.8, 0.5);
@@ -519,7 +519,7 @@ fn garbage_collection_is_blamed_on_the_processes_that_are_alike() {
         change,
         "set spawn_opt {min_heap_size, 90000} where shop_session processes are started; 720 MB per 1,000 processes"
     );
-    // With large ones it would be too much for those that stay small.
+    // With large heaps, it would be too much for the processes that stay small.
     let large = sessions
         .clone()
         .with(|n| n.busiest.iter_mut().for_each(|busy| busy.row.total_heap_words = Some(200_000)));
@@ -534,7 +534,7 @@ fn garbage_collection_is_blamed_on_the_processes_that_are_alike() {
         n.busiest[2].row.message_queue_data = Some("on_heap".to_owned());
     });
     assert_eq!(entries(&finding(&queued, "BT011")), ["process.message_queue_data", "code.less_garbage"]);
-    // The initial call of each fun says nothing.
+    // The initial call of a fun shows nothing about the kind of process.
     assert_eq!(entries(&finding(&of("erlang:apply/2"), "BT011")), ["code.less_garbage", "+hms"]);
 }
 
@@ -546,7 +546,7 @@ fn a_process_of_otp_has_its_own_advice() {
     assert!(found.remedies[0].change.contains("raw"), "{:?}", found.remedies[0]);
     assert!(found.evidence.iter().any(|evidence| evidence.what == "what it is"));
     assert_eq!(entries(&finding(&named("router"), "BT005"))[0], "code.split_process");
-    // Operators change neither its code nor where it keeps its messages.
+    // Operators can change neither its code nor where it keeps its messages.
     assert_eq!(entries(&found), ["code.around_the_server"]);
     let grows = queue(2_000, 1_000).with(|n| n.busiest[0].row.name = Some("rex".to_owned()));
     assert_eq!(entries(&finding(&grows, "BT006")), ["code.around_the_server", "code.back_pressure"]);
@@ -567,7 +567,7 @@ fn the_function_to_profile_is_the_programs_own() {
     check(&[], "lists:foldl/3", "lists:foldl/3");
 }
 
-/// A process that does most of the work, and this much more in each second.
+/// A process that does most of the work, and this much more in each further second.
 fn works_more(more: i64) -> Node {
     node().with(|n| {
         (n.total_reductions, n.input) = (4_000_000, Some((100_000, 0)));
@@ -581,24 +581,24 @@ fn works_more(more: i64) -> Node {
 }
 
 #[test]
-fn a_process_that_does_ever_more_work_is_named() {
+fn a_process_that_does_more_and_more_work_is_named() {
     let found = finding(&works_more(80_000), "BT085");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Notice, Some("hub (<0.77.0>)")));
     assert!(found.title.contains("hub grew 24 % in 10 s"), "{}", found.title);
     assert!(found.remedies[0].change.contains("see what hub:publish/2 goes through"), "{:?}", found.remedies);
     assert_eq!(entries(&found), ["code.bounded_state"]);
-    // Little, none, and less.
+    // In this order: a little more work, constant work, less work.
     for more in [20_000, 0, -80_000] {
         assert_healthy(&works_more(more), "BT085");
     }
-    // More messages arrive accordingly, or it is not much of the node's work.
+    // In this order: the number of messages grows equally; the process does little of the work; the node does little work.
     assert_healthy(&works_more(80_000).with(|n| n.input = Some((100_000, 3_000))), "BT085");
     assert_healthy(&works_more(80_000).with(|n| n.total_reductions = 40_000_000), "BT085");
     assert_healthy(&works_more(80_000).with(|n| n.active = 0.05), "BT085");
-    // OTP's own.
+    // A process of OTP.
     let of_otp = works_more(80_000).with(|n| n.busiest[0].row.name = Some("code_server".to_owned()));
     assert_healthy(&of_otp, "BT085");
-    // A list that is searched for each message makes it a bottleneck some day.
+    // A list that is searched for each message makes the process a bottleneck later.
     let full = works_more(80_000)
         .with(|n| (n.busiest[0].queue, n.busiest[0].runnable_of_10, n.active) = ((5, 0), 10, 0.6));
     let diagnosis = diagnose(&full.period());
@@ -670,7 +670,7 @@ fn nodes_with_failing_connection_attempts_are_named() {
     assert!(refuses.detail.contains("refused in the handshake"), "{}", refuses.detail);
     let incoming = finding(&tries(20, 0, 2, 0, &[]), "BT086");
     assert!(incoming.title.contains("connection attempts/s from shop@web2 fail"), "{}", incoming.title);
-    // The last attempt connects; or there were few attempts.
+    // In this order: the last attempt connects; there were few attempts.
     for healthy in [tries(20, 2, 0, 1, &[]), tries(0, 1, 0, 0, &[])] {
         assert_healthy(&healthy, "BT086");
     }
@@ -684,11 +684,11 @@ fn nodes_that_reconnect_are_named() {
             n.series.extend(nodes.iter().map(|(node, count)| (&metrics::CONNECT_AGAIN, *node, *count, 0)));
         })
     };
-    // Series of a synthetic node have a reading each second.
+    // The series of a synthetic node have a reading in each second.
     let found = finding(&again(&[("shop@web2", 2), ("shop@web3", 1)], 1), "BT086");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("shop@web2")));
     assert!(found.title.starts_with("shop@web2 and 1 more lost and reconnected "), "{}", found.title);
     assert_healthy(&again(&[("shop@web2", 0)], 0), "BT086");
-    // All at once: the network was down for a moment.
+    // All reconnected at once: the network was down for a moment.
     assert_healthy(&again(&[("shop@web2", 1), ("shop@web3", 1)], 0), "BT086");
 }

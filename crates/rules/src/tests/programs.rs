@@ -1,4 +1,4 @@
-//! Rules on external programs.
+//! Tests of rules on external programs.
 
 use beamtune_model::{Cost, Finding, Level, Outcome, PortRow, SpawnRow, Subject, metrics};
 
@@ -9,7 +9,7 @@ fn programs(name: &'static str, alive: (i64, i64), orphans: i64) -> Programs {
     Programs { name, alive, orphans, cpu: 0.0, resident: 10 << 20, oldest: 1_200 }
 }
 
-/// A node on which programs have most of the CPUs for which the schedulers wait.
+/// A node on which external programs use most of the CPUs that the schedulers wait for.
 fn converting() -> Node {
     node().with(|n| {
         (n.active, n.cpu, n.wait, n.voluntary_switches) = (0.6, 0.15, 0.4, 1_000);
@@ -50,23 +50,23 @@ fn programs_that_use_the_cpu_are_named_with_their_starter_and_explain_the_wait()
     let starved = finding(&converting(), "BT004");
     assert_eq!((follows(&starved), starved.subject_text().as_deref()), (Some("BT060"), Some("programs")));
     assert_eq!(entries(&starved)[0], "code.limit_programs");
-    // The node's programs are no trouble if no process lacks the CPU.
+    // External programs are no problem if no process lacks CPU.
     let idle = converting().with(|n| (n.wait, n.cpus, n.schedulers) = (0.0, 8, 8));
     let found = finding(&idle, "BT060");
     assert_eq!((found.level, found.against.len()), (Level::Notice, 1));
-    // With a quota, they use it up.
+    // With a quota, the programs use it up.
     let quota =
         converting().with(|n| (n.quota, n.throttled_periods_of_10, n.throttled) = (Some(1_900), 5, 0.8));
     assert_eq!(follows(&finding(&quota, "BT002")), Some("BT060"));
 }
 
 #[test]
-fn programs_of_the_node_are_no_neighbours() {
+fn external_programs_of_the_node_are_not_neighbours() {
     let neighbours = converting().with(|n| (n.programs_cpu, n.foreign) = (0.0, 1.6));
     let found = finding(&neighbours, "BT004");
     assert_eq!((follows(&found), found.subject_text().as_deref()), (None, Some("neighbours")));
     assert_healthy(&neighbours, "BT060");
-    // An older recording has no external programs: then they are other processes, as before.
+    // An older recording has no external programs. They then count as other OS processes, as before.
     let old = converting().with(|n| n.without.push(&metrics::PROGRAMS_CPU));
     assert_eq!(finding(&old, "BT004").subject_text().as_deref(), Some("neighbours"));
     assert!(matches!(outcome(&old.period(), "BT060"), Outcome::NotJudged { .. }));
@@ -77,7 +77,7 @@ fn short_programs_are_reported_by_their_number() {
     let short = converting().with(|n| {
         (n.programs_cpu, n.programs_ended, n.wait) = (0.6, 300, 0.0);
         let helper = programs("inet_gethost", (2, 0), 0);
-        // Its age at the beginning: this one started eight seconds later.
+        // Age of the oldest one at the beginning: here it starts eight seconds later.
         n.programs = vec![Programs { oldest: -8, cpu: 0.001, ..programs("sh", (1, 0), 0) }, helper];
     });
     let found = finding(&short, "BT060");
@@ -88,7 +88,7 @@ fn short_programs_are_reported_by_their_number() {
     assert_eq!(found.title, "300 external programs/s (sh) use 0.60 of 2.0 cores");
     assert_eq!(found.detail, "2.0 ms of CPU each; started by thumbs (<0.99.0>), in thumbs:make/2");
     assert_eq!(value(&found, "CPU per program"), Some(0.6 / 300.0));
-    // No process was sampled starting it: the program is named.
+    // No process was sampled while it started the program, so the program is named.
     let unseen = short.clone().with(|n| n.busiest.clear());
     let found = finding(&unseen, "BT060");
     assert!(matches!(&found.subject, Some(Subject::OsProcess { name, .. }) if name == "sh"), "{found:?}");
@@ -100,10 +100,10 @@ fn short_programs_are_reported_by_their_number() {
         "{:?}",
         found.remedies
     );
-    // If the counter may not be read, only their CPU is known.
+    // If the counter cannot be read, only the CPU use of programs is known.
     let unread = short.clone().with(|n| n.without.push(&metrics::PROGRAMS_ENDED));
     assert_eq!(finding(&unread, "BT060").level, Level::Notice);
-    // Some a second for little is usual.
+    // Some programs per second that use little CPU are normal.
     assert_healthy(&short.clone().with(|n| (n.programs_cpu, n.programs_ended) = (0.01, 3)), "BT060");
     assert_eq!(
         finding(&short.with(|n| (n.programs_cpu, n.programs_ended) = (0.03, 60)), "BT060").level,
@@ -112,7 +112,7 @@ fn short_programs_are_reported_by_their_number() {
 }
 
 #[test]
-fn the_starter_of_programs_is_known_by_its_port_or_by_a_sample_of_its_wait() {
+fn the_starter_of_programs_is_recognized_by_its_port_or_by_a_sample_of_its_wait() {
     let by_port = converting().with(|n| {
         n.busiest.clear();
         n.sockets = vec![PortRow {
@@ -159,10 +159,10 @@ fn programs_without_a_port_are_left_behind() {
     assert_eq!(found.title, "38 external programs outlive their port, mostly sleep");
     assert!(matches!(found.cost(), Some(Cost::MemoryBytes(bytes)) if bytes > 300e6), "{:?}", found.cost());
     assert_eq!(finding(&left(10, 2), "BT061").level, Level::Notice);
-    // A pool in which each program has its port, however large; or a few that are just ending.
+    // In this order: a pool in which each program has its port, however large it is; a few programs that are just ending.
     assert_healthy(&left(64, 64), "BT061");
     assert_healthy(&left(6, 2), "BT061");
-    // Without known ports that is not judged, but the rest is.
+    // Without known ports, this is not judged, but the rest is.
     assert_healthy(&left(40, 2).with(|n| n.program_ports = None), "BT061");
 }
 
@@ -198,12 +198,12 @@ fn growing_programs_are_a_warning_only_after_minutes() {
     let found = finding(&grows(600), "BT061");
     assert_eq!(found.level, Level::Warning);
     assert_eq!(found.subject_text().as_deref(), Some("ping"));
-    // As many end as start.
+    // As many programs end as start.
     assert_healthy(&grows(600).with(|n| n.programs_ended = 5), "BT061");
 }
 
 #[test]
-fn memory_of_programs_counts_near_the_limit() {
+fn memory_of_programs_is_reported_near_the_limit() {
     let large = |used: i64| {
         node().with(|n| {
             n.group_memory = Some((used << 20, 1_000 << 20));

@@ -1,4 +1,4 @@
-//! The rules about the emulator's set-up: carriers, first heaps, persistent terms, binding, versions, memory nodes.
+//! Tests of rules on the setup of the emulator: carriers, first heaps, persistent terms, binding, versions, NUMA nodes.
 
 use beamtune_model::{Level, Outcome, Rank, SpawnRow, facts};
 
@@ -15,7 +15,7 @@ fn evidence<'a>(found: &'a beamtune_model::Finding, what: &str) -> Option<&'a be
     found.evidence.iter().find(|evidence| evidence.what == what)
 }
 
-/// 200 binaries of 600 kB, each in a carrier of its own.
+/// A node with 200 binaries of 600 kB, each in its own carrier.
 fn pictures() -> Node {
     node().with(|n| {
         n.resident = 300 * MB;
@@ -44,10 +44,10 @@ fn blocks_a_little_above_the_singleblock_threshold_are_found() {
         "{}",
         found.remedies[1].change
     );
-    // Mapping them again and again takes CPU, and the kernel limits the number of mappings.
+    // Mapping the carriers again and again takes CPU, and the kernel limits the number of mappings.
     let churn = pictures().with(|n| (n.allocators[1].segments_asked, n.segments) = (2_000, (2_000, 2_000)));
     assert!(finding(&churn, "BT045").level >= Level::Warning);
-    // A large share of a nearly idle VM's work is little.
+    // A large share of the work of a nearly idle VM is little.
     let idle = pictures().with(|n| {
         (n.active, n.cpu) = (0.01, 0.02);
         (n.allocators[1].segments_asked, n.segments) = (20, (20, 20));
@@ -57,18 +57,20 @@ fn blocks_a_little_above_the_singleblock_threshold_are_found() {
     assert!(share.is_some_and(|share| share > 0.1) && found.level == Level::Notice, "{share:?}");
     let many = pictures().with(|n| n.allocators[1].sbcs = [30_000, 18_450 * MB, 30_000, 18_000 * MB]);
     assert_eq!(finding(&many, "BT045").level, Level::Warning);
-    // By default an instance maps 256 of them itself, and the others are malloc's: with two schedulers and one more.
+    // By default, an instance maps 256 of them itself, and the others come from malloc. There is an instance for each of two schedulers,
+    // and one more.
     let many = fact(many, facts::SCHEDULERS, "2");
     let few = finding(&many, "BT045");
     assert_eq!(few.level, Level::Notice);
     assert_eq!(evidence(&few, "mappings made by them, maximum").and_then(|of| of.value), Some(768.0));
     let more = |most: &str| fact(many.clone(), facts::EMU_ARGS, &format!(r#"["-MBmmsbc","{most}"]"#));
     assert_eq!(finding(&more("100000"), "BT045").level, Level::Warning);
-    // And at most as many as the process has, which the kernel counts.
+    // The number is limited by all mappings of the OS process, which the kernel counts.
     let merged = more("100000").with(|n| n.contents = vec![("unknown", 0, None)]);
     assert_eq!(finding(&merged, "BT045").level, Level::Notice);
 
-    // Huge ones are meant to have a carrier of their own; few are not worth a change; and a threshold above them helps.
+    // In this order: huge blocks are meant to have their own carriers; few blocks do not matter; nor does a small share of memory; a
+    // threshold above them is set.
     assert_healthy(&pictures().with(|n| n.allocators[1].sbcs = [20, 123 * MB, 20, 120 * MB]), "BT045");
     assert_healthy(&pictures().with(|n| n.allocators[1].sbcs = [50, 31 * MB, 50, 30 * MB]), "BT045");
     assert_healthy(&pictures().with(|n| n.resident = 9_000 * MB), "BT045");
@@ -95,7 +97,7 @@ fn carriers_hardly_larger_than_their_blocks_are_found() {
     assert_healthy(&small("[]"), "BT045");
 }
 
-/// 40,000 page faults a second for carriers that the segment cache does not keep.
+/// A node with 40,000 page faults per second for carriers that the segment cache does not keep.
 fn churn() -> Node {
     node().with(|n| {
         n.minor_faults = 40_000;
@@ -113,7 +115,7 @@ fn page_faults_for_remapped_memory_are_reported() {
     let more = finding(&churn().with(|n| (n.minor_faults, n.system) = (90_000, 0.6)), "BT046");
     assert_eq!(more.level, Level::Warning);
 
-    // Growth has to be mapped; pages of malloc are not those of carriers; and the kernel may do other work.
+    // In this order: growth has to be mapped; the pages belong to malloc, not to carriers; the kernel does other work.
     assert_healthy(&churn().with(|n| n.resident_growth = 40_000 * 4_096), "BT046");
     assert_healthy(&churn().with(|n| n.segments = (100, 1)), "BT046");
     assert_healthy(&churn().with(|n| n.minor_faults = 2_000), "BT046");
@@ -131,7 +133,7 @@ fn a_super_carrier_is_advised_with_a_size_above_the_peak() {
     let found = finding(&small, "BT046");
     assert_eq!(entries(&found), ["+MMscs"]);
     assert!(found.remedies[0].why.contains("too small"), "{}", found.remedies[0].why);
-    // The host has less memory: the VM would not start.
+    // With less memory of the host, the VM would not start.
     let host = |node: &Node, megabytes: i64| {
         finding(&fact(node.clone(), facts::HOST_MEMORY, &(megabytes << 20).to_string()), "BT046")
     };
@@ -143,7 +145,7 @@ fn spawn(kind: &str, count: i64) -> SpawnRow {
     SpawnRow { what: "process".to_owned(), kind: kind.to_owned(), count, of: 100, ..SpawnRow::default() }
 }
 
-/// 200 new processes a second, each collected nine times.
+/// A node with 200 new processes per second, each of which is collected nine times.
 fn requests() -> Node {
     node().with(|n| {
         n.gc = 0.12;
@@ -158,7 +160,7 @@ fn small_first_heaps_are_found_with_the_heap_to_set() {
     let found = finding(&requests(), "BT047");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("shop:request/2")));
     assert_eq!(entries(&found), ["process.min_heap_size", "+hms"]);
-    // Six steps of 1.618 up from 233 words.
+    // Six growth steps by 1.618 from 233 words on.
     assert!(found.remedies[0].change.contains("{min_heap_size, 4185}"), "{}", found.remedies[0].change);
     let seen = requests().with(|n| {
         n.busiest = vec![Busy {
@@ -171,7 +173,7 @@ fn small_first_heaps_are_found_with_the_heap_to_set() {
         }];
     });
     assert!(finding(&seen, "BT047").remedies[0].change.contains("6772"));
-    // For many kinds, only the default can be set.
+    // If there are many kinds, only the default can be changed.
     let mixed =
         requests().with(|n| n.spawns = vec![spawn("a:b/1", 40), spawn("c:d/0", 35), spawn("e:f/0", 25)]);
     let found = finding(&mixed, "BT047");
@@ -180,10 +182,10 @@ fn small_first_heaps_are_found_with_the_heap_to_set() {
         (None, vec!["process.min_heap_size", "+hms"])
     );
     assert!(found.remedies[0].change.contains("short-lived"), "{}", found.remedies[0].change);
-    // They are most of those with a more specific initial call than a fun, and few of all.
+    // They are most of the processes with a more specific initial call than a fun, but few of all.
     let few = requests().with(|n| n.spawns = vec![spawn("erlang:apply/2", 900), spawn("shop:request/2", 30)]);
     assert_eq!(finding(&few, "BT047").subject, None);
-    // A fun does not show what has started it.
+    // A fun does not show what started the process.
     let funs = requests().with(|n| n.spawns = vec![spawn("erlang:apply/2", 100)]);
     assert_eq!(finding(&funs, "BT047").subject, None);
     let swept = fact(requests(), facts::FULLSWEEP_AFTER, "0");
@@ -192,7 +194,7 @@ fn small_first_heaps_are_found_with_the_heap_to_set() {
 
     assert_healthy(&requests().with(|n| n.collections.0 = 300), "BT047");
     assert_healthy(&requests().with(|n| n.spawned = 2), "BT047");
-    // Skipped slots are no processes: hardly 19 of these 200.
+    // Skipped slots of the process table are no processes: hardly 19 of these 200 are.
     assert_healthy(&requests().with(|n| (n.processes, n.collections.0) = ((238_000, 0), 600)), "BT047");
     let half = finding(&requests().with(|n| n.processes = (131_072, 0)), "BT047");
     assert!(
@@ -226,7 +228,7 @@ fn settings_of_all_heaps_are_reported_by_their_cost() {
     let diagnosis = diagnose(&swept("0").period());
     let gc = diagnosis.findings().into_iter().find(|found| found.code.0 == "BT011").expect("gc").clone();
     assert_eq!(gc.follows.as_ref().map(|of| of.code.0), Some("BT067"));
-    // By default, one process of its own has it; small heaps; hardly any GC.
+    // In this order: the default value; small heaps; hardly any GC.
     assert_healthy(&swept("65535"), "BT067");
     assert_healthy(&swept("0").with(|n| n.busiest[0].row.total_heap_words = Some(2_000)), "BT067");
     assert_healthy(&swept("0").with(|n| n.gc = 0.005), "BT067");
@@ -244,7 +246,7 @@ fn settings_of_all_heaps_are_reported_by_their_cost() {
     assert_healthy(&first("233", 50_000), "BT067");
 }
 
-/// The literal area collector does this many reductions a second.
+/// A node whose literal area collector does this many reductions per second.
 fn collector(reductions: i64) -> Node {
     node().with(|n| {
         n.processes = (2_000, 0);
@@ -272,10 +274,11 @@ fn persistent_terms_that_are_replaced_often_are_reported() {
     assert_healthy(&node(), "BT048");
 }
 
-/// Each purge of a module takes 19 reductions per process on OTP 25: with 33,000 processes beamtune caused 435,000 in ten seconds.
+/// On OTP 25, each purge of a module takes 19 reductions per process. With 33,000 processes, beamtune caused 435,000 reductions in ten
+/// seconds.
 #[test]
 fn purges_of_beamtunes_own_modules_are_not_blamed_on_the_node() {
-    /// Samples of a synthetic node; each has these reductions.
+    /// Number of samples of a synthetic node. Each sample has these reductions.
     const SAMPLES: i64 = 11;
     let quiet = |reductions: i64| collector(reductions / SAMPLES).with(|n| n.processes = (33_000, 0));
     assert_healthy(&quiet(435_000), "BT048");
@@ -283,7 +286,7 @@ fn purges_of_beamtunes_own_modules_are_not_blamed_on_the_node() {
     assert_eq!(finding(&quiet(20_000_000), "BT048").rule, "persistent-term-churn");
 }
 
-/// Both schedulers are bound, and wait as long as they run while a CPU is idle.
+/// A node whose schedulers are both bound, and wait for as long as they run, while a CPU is idle.
 fn bound() -> Node {
     fact(
         fact(node(), facts::SCHEDULER_BIND_TYPE, "thread_no_node_processor_spread"),
@@ -301,25 +304,25 @@ fn bound_schedulers_that_wait_while_a_cpu_is_idle_are_reported() {
     assert!(found.remedies[0].change.starts_with("+sbt u"), "{}", found.remedies[0].change);
     assert_eq!(entries(&finding(&fact(bound(), facts::EMU_ARGS, r#"["-stbt","db"]"#), "BT049"))[0], "+stbt");
     assert!(finding(&bound(), "BT049").remedies[0].change.contains("system_flag"));
-    // Nothing else is free: it would wait anyway. And bound without harm.
+    // In this order: no other CPU is free, so unbound schedulers would wait, too; binding does no harm.
     assert_healthy(&bound().with(|n| n.idle = 0.01), "BT049");
     assert_healthy(&bound().with(|n| n.wait = 0.001), "BT049");
-    // As in RabbitMQ, which binds them by default: little is lost; and the cost of waking up is no wait.
+    // As on RabbitMQ, which binds schedulers by default: little is lost. And the cost of waking up is no delay.
     assert_eq!(
         finding(&bound().with(|n| (n.cpu, n.wait, n.voluntary_switches) = (0.2, 0.1, 20)), "BT049").level,
         Level::Notice
     );
     assert_healthy(&bound().with(|n| n.voluntary_switches = 20_000), "BT049");
-    // A little waiting is reported as such.
+    // A short delay is reported as such.
     let little = finding(&bound().with(|n| (n.cpu, n.wait, n.voluntary_switches) = (1.0, 0.07, 20)), "BT049");
     assert!(little.level == Level::Notice && little.title.contains("beside idle CPUs"), "{}", little.title);
-    // Throttled threads wait, bound or not; and the VM may not be allowed to use the idle CPUs.
+    // In this order: throttled threads wait, bound or not; the VM is not allowed to use the idle CPUs.
     let throttled = bound().with(|n| (n.quota, n.throttled_periods_of_10, n.throttled) = (Some(500), 5, 0.8));
     assert!(finding(&throttled, "BT049").title.contains("not the VM's alone"));
     let set = fact(fact(bound(), facts::HOST_CPUS, "64"), facts::CPUS_ALLOWED, "0-1");
     let found = finding(&set, "BT049");
     assert!(found.level == Level::Notice && found.title.contains("beside idle CPUs"), "{found:#?}");
-    // Not the VM's own CPUs.
+    // The CPUs are shared with others.
     let risk = finding(&bound().with(|n| (n.wait, n.quota) = (0.001, Some(1_000))), "BT049");
     assert_eq!(risk.level, Level::Notice);
     assert!(risk.title.contains("not the VM's alone"), "{}", risk.title);
@@ -339,13 +342,13 @@ fn processes_waiting_for_one_scheduler_are_found() {
     assert_eq!(entries(&found), ["code.unbound_processes"]);
     let fixed = fact(uneven(vec![(0.1, 0), (1.0, 7)]), facts::EMU_ARGS, r#"["-scl","false"]"#);
     assert_eq!(entries(&finding(&fixed, "BT050")), ["code.unbound_processes", "+scl"]);
-    // It implies +scl false.
+    // The flag implies +scl false.
     let by_use =
         finding(&fact(uneven(vec![(0.1, 0), (1.0, 7)]), facts::EMU_ARGS, r#"["-sub","true"]"#), "BT050");
     assert_eq!(entries(&by_use), ["code.unbound_processes", "+sub"]);
     let compaction = evidence(&by_use, "compaction of load").and_then(|of| of.text.as_deref());
     assert_eq!(compaction, Some("switched off (+sub true)"));
-    // The later one of two counts; which that is, is not reported if both are given.
+    // The later of two flags takes effect. Which one is later is not recorded if both are given.
     let both = fact(uneven(vec![(0.1, 0), (1.0, 7)]), facts::EMU_ARGS, r#"["-sub","true","-scl","true"]"#);
     assert_eq!(entries(&finding(&both, "BT050")), ["code.unbound_processes"]);
     assert_healthy(&uneven(vec![(1.0, 5), (1.0, 7)]), "BT050");
@@ -359,16 +362,16 @@ fn erts(version: &str) -> Node {
 }
 
 #[test]
-fn defects_of_the_version_are_reported_if_they_concern_the_node() {
+fn defects_of_the_version_are_reported_if_they_affect_the_node() {
     let off_heap = |version| fact(erts(version), facts::MESSAGE_QUEUE_DATA, "off_heap");
     let found = finding(&off_heap("13.1.5"), "BT051");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Notice, Some("ERTS 13.1.5")));
-    // Nothing shows them at work: they are listed apart, and are no finding.
+    // Nothing shows the effect of the defects: they are listed separately, and are not findings.
     let diagnosis = diagnose(&off_heap("13.1.5").period());
     assert!(found.latent && diagnosis.findings().iter().all(|finding| finding.code.0 != "BT051"));
     assert_eq!(diagnosis.latent().len(), 1);
     assert_eq!(entries(&found), ["build.otp_version"]);
-    // Below that the branch has a worse one.
+    // Earlier versions of the branch have a worse defect.
     assert!(
         found.remedies[0]
             .change
@@ -385,11 +388,11 @@ fn defects_of_the_version_are_reported_if_they_concern_the_node() {
     assert_healthy(&off_heap("15.2.7"), "BT051");
     assert_healthy(&erts("13.1.5"), "BT051");
     assert!(matches!(outcome(&erts("unknown").period(), "BT051"), Outcome::NotJudged { .. }));
-    // Text lacks most of their signs.
+    // Imported text lacks most of the signs of defects.
     let imported = |version| fact(erts(version), facts::IMPORTED_FROM, "text");
     assert!(matches!(outcome(&imported("13.1.5").period(), "BT051"), Outcome::NotJudged { .. }));
 
-    // The effect of the defect is visible: a warning. And the newer release's change of the node's flags is reported.
+    // The effect of the defect is visible: a warning. It also reports how the newer release changes flags of the node.
     let quota = erts("13.1.5").with(|n| n.quota = Some(1_000));
     let found = finding(&quota, "BT051");
     assert_eq!((found.level, found.latent), (Level::Warning, false));
@@ -398,7 +401,7 @@ fn defects_of_the_version_are_reported_if_they_concern_the_node() {
     let of_it = |found: &[&beamtune_model::Finding]| found.iter().filter(|one| one.code.0 == "BT051").count();
     assert_eq!((of_it(&both.findings()), of_it(&both.latent())), (1, 1));
     assert_healthy(&fact(quota.clone(), facts::CPU_QUOTA, "1"), "BT051");
-    // No release reads the quota of a control group above its own.
+    // No release reads the quota of an outer control group.
     let own = |own: &str| fact(fact(quota.clone(), facts::CGROUP_PATH, "/pod"), facts::CGROUP_OWN_PATH, own);
     assert_eq!(finding(&own("/pod"), "BT051").level, Level::Warning);
     assert_healthy(&own("/pod/shop"), "BT051");
@@ -409,7 +412,7 @@ fn defects_of_the_version_are_reported_if_they_concern_the_node() {
             ..Busy::default()
         }];
     };
-    // The first version that fixes one has the other one again.
+    // The first version that fixes one defect has the other one.
     let both = finding(&quota.with(sends), "BT051");
     assert!(
         both.remedies[0].change.starts_with("upgrade ERTS 13.1.5 → 14.2.5.7 (OTP 26) or later"),
@@ -423,7 +426,7 @@ fn defects_of_the_version_are_reported_if_they_concern_the_node() {
     assert!(change.starts_with("upgrade ERTS 13.2.2.16 → 14.2.5.7 (OTP 26) or later"), "{change}");
 }
 
-/// Each defect on a node that shows it.
+/// Tests each defect on a node that shows it.
 #[test]
 fn every_defect_has_a_sign_on_some_node() {
     let seen = |version: &str, change: &dyn Fn(&mut Node)| -> Vec<String> {
@@ -495,7 +498,7 @@ fn every_defect_has_a_sign_on_some_node() {
             vec![beamtune_model::LockRow { collisions: 100_000, ..super::node::lock("proc_msgq", None) }];
     });
     check("12.3", "OTP-16982", &|n| {
-        // Few, and waited for during a fiftieth of the time.
+        // There are few collisions, but their waits take a fiftieth of the time.
         let waits =
             beamtune_model::LockRow { tries: 100, collisions: 20, ..super::node::lock("proc_msgq", None) };
         n.locks_counted = Some(10_000_000_000);
@@ -505,7 +508,7 @@ fn every_defect_has_a_sign_on_some_node() {
         n.locks =
             vec![beamtune_model::LockRow { collisions: 100_000, ..super::node::lock("run_queue", None) }];
     });
-    // Three attempts show nothing.
+    // Three attempts are too few.
     let by_chance = erts("12.3").with(|n| {
         let row = super::node::lock("proc_msgq", None);
         n.locks = vec![beamtune_model::LockRow { tries: 3, collisions: 1, ..row }];
@@ -546,18 +549,18 @@ fn a_vm_on_several_numa_nodes_is_reported() {
 }
 
 #[test]
-fn a_pool_of_threads_that_nothing_uses_is_worth_knowing_and_a_busy_one_a_warning() {
+fn an_unused_thread_pool_is_a_notice_and_a_busy_one_a_warning() {
     let pool = |threads| node().with(|n| n.async_threads = threads);
     let found = finding(&fact(pool(128), facts::EMU_ARGS, r#"["-A","128"]"#), "BT056");
     assert_eq!((found.level, entries(&found)), (Level::Notice, vec!["+A"]));
     assert!(found.remedies[0].change.starts_with("leave out +A 128"), "{}", found.remedies[0].change);
     let found = finding(&pool(64), "BT056");
     assert!(found.remedies[0].change.contains("ERL_THREAD_POOL_SIZE"), "{}", found.remedies[0].change);
-    // It was used, a little; it is small, the default before OTP 21.
+    // In this order: the pool was used a little; it is small, as by default before OTP 21.
     assert_healthy(&pool(128).with(|n| n.async_cpu = 0.01), "BT056");
     assert_healthy(&pool(10), "BT056");
 
-    // A driver computes there, or waits for a disk there.
+    // In this order: a driver computes in the pool; it waits for a disk there.
     for busy in [
         pool(1).with(|n| n.async_cpu = 0.95),
         pool(1).with(|n| n.async_awake = 0.98),
@@ -566,7 +569,7 @@ fn a_pool_of_threads_that_nothing_uses_is_worth_knowing_and_a_busy_one_a_warning
         let found = finding(&busy, "BT056");
         assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["+A"]), "{}", found.title);
     }
-    // More than exist, up to the VM's maximum.
+    // More threads than exist are advised, up to the maximum of the VM.
     let advised = |threads| {
         let found = finding(&pool(threads).with(|n| n.async_awake = 0.99), "BT056");
         found.remedies.first().map(|remedy| remedy.change.clone())
@@ -581,7 +584,7 @@ fn a_pool_of_threads_that_nothing_uses_is_worth_knowing_and_a_busy_one_a_warning
     assert!(matches!(outcome(&untold.period(), "BT056"), Outcome::NotJudged { .. }));
 }
 
-/// Flags as recordings hold them.
+/// A node with these flags, as recordings contain them.
 fn flags(args: &[&str], init: &[&str]) -> Node {
     let list = |words: &[&str]| format!("{words:?}");
     fact(fact(node(), facts::EMU_ARGS, &list(args)), facts::INIT_ARGS, &list(init))
@@ -599,7 +602,7 @@ fn a_flag_in_effect_that_is_a_trap_is_reported_with_its_source() {
     let variable = fact(pool, facts::ENVIRONMENT, r#"{"ERL_FLAGS":"+MBas aobf +sbwt none"}"#);
     assert_eq!(by(&variable).as_deref(), Some("ERL_FLAGS"));
 
-    // A flag without effect harms only those who rely on it.
+    // A flag without effect harms only users who rely on it.
     for args in [&["-e", "5000"][..], &["-P", "4096", "-P", "8192"], &["-A", "64"]] {
         assert_eq!(finding(&flags(args, &[]), "BT064").level, Level::Notice, "{args:?}");
     }
@@ -608,7 +611,7 @@ fn a_flag_in_effect_that_is_a_trap_is_reported_with_its_source() {
 }
 
 #[test]
-fn default_flags_and_those_of_products_are_no_traps() {
+fn default_flags_and_those_of_products_are_not_traps() {
     assert_healthy(&node(), "BT064");
     assert_healthy(
         &flags(&["-sbwt", "none", "-hms", "4096", "-zdbbl", "128000"], &["-kernel net_ticktime 60"]),

@@ -1,4 +1,4 @@
-//! Rules on processes that start and end at a high rate.
+//! Tests of rules on processes that start and end at a high rate.
 
 use beamtune_model::{Level, SpawnRow};
 
@@ -36,12 +36,12 @@ fn a_spawn_storm_is_found() {
         found.evidence.iter().any(|e| e.text.as_ref().is_some_and(|t| t.starts_with("mapper"))),
         "{found:#?}"
     );
-    assert_eq!(found.subject, None, "nobody has seen them");
+    assert_eq!(found.subject, None, "no new process was sampled");
     let many = storm().with(|n| n.spawned = 270_000);
-    assert_eq!(finding(&many, "BT039").level, Level::Warning, "more than that is idle");
+    assert_eq!(finding(&many, "BT039").level, Level::Warning, "most of the CPU is idle");
     let full = many.with(|n| n.foreign = 1.38);
-    assert_eq!(finding(&full, "BT039").level, Level::Critical, "others have the rest");
-    // A few random samples do not represent the others.
+    assert_eq!(finding(&full, "BT039").level, Level::Critical, "other processes use the rest");
+    // A few random samples do not represent the other processes.
     let alive = storm().with(|n| n.seen_alive = 20_000);
     assert_eq!(finding(&alive.clone().with(|n| n.spawns = seen(1, 1)), "BT039").subject, None);
     assert_eq!(finding(&alive.clone().with(|n| n.spawns = seen(15, 40)), "BT039").subject, None);
@@ -49,14 +49,14 @@ fn a_spawn_storm_is_found() {
     let named = finding(&alive.with(|n| n.spawns = seen(30, 40)), "BT039");
     assert_eq!(named.subject_text().as_deref(), Some("shop:item/1 made by shop"));
     assert!(named.detail.contains("started by shop"), "{}", named.detail);
-    // Each of them does much other work.
+    // Each process does much other work.
     let large = finding(&storm().with(|n| n.total_reductions = 200_000_000), "BT039");
     assert!(large.against.iter().any(|against| against.contains("do much work")), "{:?}", large.against);
-    // A nearly idle node.
+    // The node is nearly idle.
     let idle = storm().with(|n| (n.spawned, n.active) = (10_000, 0.02));
     assert_eq!(finding(&idle, "BT039").level, Level::Notice);
     assert_healthy(&storm().with(|n| n.spawned = 5_000), "BT039");
-    // Skipped slots are no processes.
+    // Skipped slots of the process table are no processes.
     let full = storm().with(|n| n.processes = (250_000, 0));
     assert_healthy(&full, "BT039");
 }
@@ -83,7 +83,7 @@ fn new_processes_with_large_arguments_are_found_with_their_starter() {
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("Elixir.Shop.Cart")));
     assert_eq!(found.title, "Elixir.Shop.Cart copies 14.0 MB to each new process");
     assert_eq!(entries(&found), ["code.small_closures"]);
-    // Long slices of the copying process follow.
+    // Long time slices of the copying process are a consequence.
     let slow = with(14_000_000, 30).with(|n| {
         n.events = vec![Happens {
             kind: "long_schedule",
@@ -93,7 +93,7 @@ fn new_processes_with_large_arguments_are_found_with_their_starter() {
         }];
     });
     assert_eq!(finding(&slow, "BT016").follows.map(|of| of.code.0), Some("BT082"));
-    // Small.
+    // The arguments are small.
     assert_healthy(&with(40_000, 30), "BT082");
     assert_healthy(&node(), "BT082");
 }

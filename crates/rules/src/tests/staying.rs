@@ -1,4 +1,4 @@
-//! Why processes increase: new ones that stay, and their current functions.
+//! Tests of why processes increase: new ones that stay, and their current functions.
 
 use beamtune_model::{Level, SpawnRow, StandRow};
 
@@ -7,12 +7,12 @@ use super::{assert_healthy, entries, finding, value};
 
 const KIND: &str = "match:init/1";
 
-/// The status, call stack and number of new processes of that kind some seconds later, of twenty.
+/// Returns a sample of new processes of that kind some seconds later: status, call stack and number, of twenty.
 fn later(status: &str, stack: &[&str], count: i64, on: &[(&str, i64)]) -> StandRow {
     StandRow { kind: Some(KIND.to_owned()), status: status.to_owned(), of: 20, ..stand(count, stack, on) }
 }
 
-/// Sixty matches are spawned per second, of which nine stay and wait for a message.
+/// A node that spawns sixty matches per second, of which nine stay and wait for a message.
 fn matches() -> Node {
     node().with(|n| {
         n.processes = (500, 9);
@@ -34,7 +34,7 @@ fn matches() -> Node {
 }
 
 #[test]
-fn processes_that_are_left_behind_are_reported_with_their_current_function() {
+fn leaked_processes_are_reported_with_their_current_function() {
     let found = finding(&matches(), "BT007");
     assert_eq!(found.level, Level::Warning);
     assert!(found.title.starts_with("Likely process leak: match +9"), "{}", found.title);
@@ -54,7 +54,7 @@ fn processes_that_are_left_behind_are_reported_with_their_current_function() {
         monitors.and_then(|evidence| evidence.text.as_deref()).is_some_and(|text| text.starts_with("none"))
     );
     assert!(found.against.iter().any(|but| but.contains("see whether it goes on")), "{found:#?}");
-    // Also if the limit is too far to matter.
+    // The leak is also reported if the limit is too far away to matter.
     let far = matches().with(|n| (n.processes, n.spawned, n.seen_alive) = ((50, 1), 9, 1));
     assert_eq!(finding(&far, "BT007").level, Level::Warning);
 }
@@ -66,28 +66,28 @@ fn a_node_that_fills_up_is_a_notice() {
         change(&mut node);
         finding(&node, "BT007").level
     };
-    // None of the spawned processes ends: sessions, devices, rows of a cache.
+    // None of the spawned processes ends: they may be sessions, devices or cache entries.
     assert_eq!(level(&|n| n.spawned = 10), Level::Notice);
-    // Each ends after its time, as sessions do: scans found them alive.
+    // Each process ends after some time, as sessions do: scans found them alive.
     assert_eq!(level(&|n| n.seen_alive = 60), Level::Notice);
-    // Ports and files of users grow with them.
+    // The number of ports or files of users grows together with them.
     assert_eq!(level(&|n| n.ports = (100, 9)), Level::Notice);
     assert_eq!(level(&|n| n.open_files = (100, 9)), Level::Notice);
-    // They are busy, end after a while, or wait for an answer.
+    // In this order: they wait for a reply; some end after a while; they have queued messages.
     let at_work = |n: &mut Node| {
         n.stands[1] = later("waiting", &["gen:do_call/4", "match:score/1"], 19, &[("<0.9.0>", 19)]);
     };
     assert_eq!(level(&at_work), Level::Notice);
     assert_eq!(level(&|n| (n.stands[1].count, n.stands[2].count) = (5, 15)), Level::Notice);
     assert_eq!(level(&|n| n.stands[1].queued = 10), Level::Notice);
-    // They were not sampled again: an older recording.
+    // They were not sampled again, as in an older recording.
     assert_eq!(level(&|n| n.stands.truncate(1)), Level::Notice);
     assert_healthy(&matches().with(|n| n.processes = (500, 0)), "BT007");
 }
 
 #[test]
 fn children_that_a_supervisor_restarts_should_be_temporary() {
-    // The exit rate equals the growth, and scans find all of them: these may be sessions too.
+    // The exit rate equals the growth, and scans find all of them: they may be sessions, too.
     let found = finding(&matches().with(|n| (n.spawned, n.seen_alive) = (18, 18)), "BT007");
     assert_eq!(found.level, Level::Notice);
     assert_eq!(entries(&found), ["code.temporary_children", "code.bounded_processes"]);
@@ -125,7 +125,8 @@ fn the_process_that_they_wait_for_is_named() {
     );
 }
 
-/// Each of twenty sampled `round:init/1`, which start the matches, has ended seconds later, and its match has not. Both are equally frequent.
+/// A node on which `round:init/1` processes start the matches. Each of twenty sampled ones has ended seconds later, but its match has not.
+/// Both kinds are equally frequent.
 fn orphans() -> Node {
     let spawn = |kind: &str, maker: &str| SpawnRow {
         what: "process".to_owned(),
@@ -144,20 +145,20 @@ fn orphans() -> Node {
 }
 
 #[test]
-fn the_kind_that_stays_is_what_grows_and_outlives_what_started_it() {
+fn the_growing_kind_is_the_one_that_outlives_its_creators() {
     let found = finding(&orphans(), "BT007");
     assert_eq!(found.level, Level::Warning);
     assert!(found.title.starts_with("Likely process leak: match +9"), "{}", found.title);
     let ended = "spawned by round:init/1, of which 40 of 40 ended within seconds";
     assert!(found.detail.contains(ended), "{}", found.detail);
-    // What starts them lives as long as they do.
+    // Their creators live as long as they do.
     let together =
         orphans().with(|n| n.stands[2] = StandRow { status: "waiting".to_owned(), ..n.stands[2].clone() });
     assert_eq!(finding(&together, "BT007").level, Level::Notice);
 }
 
 #[test]
-fn processes_that_stay_explain_process_memory_that_grows_with_them() {
+fn processes_that_stay_explain_growing_process_memory() {
     let follows = |each: i64| {
         let node = orphans().with(|n| n.kinds = vec![("processes", 500 * 100_000, 9 * each)]);
         let found = super::diagnose(&node.with(|n| n.memory_available = 2_000_000_000).period());
@@ -165,7 +166,7 @@ fn processes_that_stay_explain_process_memory_that_grows_with_them() {
             found.findings().into_iter().find(|found| found.code.0 == "BT027").expect("growth").clone();
         growth.follows.map(|cause| cause.code.0)
     };
-    // Of average size, and a hundred times as large: something else grows.
+    // In this order: they have the mean size; growth is a hundred times as large, so something else grows.
     assert_eq!(follows(200_000), Some("BT007"));
     assert_eq!(follows(10_000_000), None);
 }

@@ -1,4 +1,4 @@
-//! Rules on the cost of tables: searches of whole ones, large objects, bags.
+//! Tests of rules on the cost of tables: searches of whole tables, large objects, bags.
 
 use beamtune_model::{
     Confidence, Cost, Finding, Level, Metric, Outcome, Period, SpawnRow, TableRow, WorkSample, facts, metrics,
@@ -7,7 +7,7 @@ use beamtune_model::{
 use super::node::{Busy, Node, node};
 use super::{Read, assert_healthy, diagnose, entries, finding, outcome, row, value};
 
-/// A node that does a million reductions a second, this many of them in a process with this stack in each sample.
+/// A process with this stack in each sample, and this many of the million reductions per second of the node.
 fn seen_at(pid: &'static str, reductions: i64, stack: &[&str]) -> Busy {
     let row = row(|row| {
         row.name = Some("sessions".to_owned());
@@ -26,7 +26,7 @@ fn searching(reductions: i64) -> Node {
     })
 }
 
-/// A table with this many objects, and a worker with a heap of this size that makes garbage.
+/// A node with a table of this many objects of this size, and with a worker that has a heap of this size and makes garbage.
 fn copying(each: i64, objects: i64, heap_bytes: i64) -> Node {
     node().with(|n| {
         n.ets = vec![TableRow {
@@ -58,7 +58,7 @@ fn large_objects_that_are_copied_out_of_a_table_are_named_before_what_follows() 
     let diagnosis = diagnose(&sick.period());
     let gc = diagnosis.findings().into_iter().find(|found| found.code.0 == "BT011").expect("gc").clone();
     assert_eq!(gc.follows.map(|of| of.code.0), Some("BT068"));
-    // Small objects; heaps that never held such an object; hardly any garbage; a product's table.
+    // In this order: small objects; heaps that never held such an object; hardly any garbage; a table of a product.
     assert_healthy(&copying(2_000, 100, 1_500_000), "BT068");
     assert_healthy(&copying(200_000, 1, 20_000), "BT068");
     assert_healthy(&copying(200_000, 1, 1_500_000).with(|n| n.reclaimed_words = 100_000), "BT068");
@@ -70,7 +70,7 @@ fn large_objects_that_are_copied_out_of_a_table_are_named_before_what_follows() 
 }
 
 #[test]
-fn a_bag_with_many_objects_is_named_where_schedulers_wait_for_locks() {
+fn a_bag_with_many_objects_is_named_if_schedulers_wait_for_locks() {
     let locked = |kind: &str, objects: i64| {
         copying(70, objects, 20_000).with(|n| {
             n.ets[0].kind = kind.to_owned();
@@ -97,16 +97,16 @@ fn a_process_that_searches_a_table_is_found_with_its_caller() {
     assert_eq!(finding(&searching(900_000), "BT058").level, Level::Critical);
     assert_eq!(finding(&searching(80_000), "BT058").level, Level::Notice);
     assert_healthy(&searching(20_000), "BT058");
-    // Hardly any work at all.
+    // The node does hardly any work.
     assert_eq!(finding(&searching(900_000).with(|n| n.active = 0.02), "BT058").level, Level::Notice);
-    // Several.
+    // Several processes search.
     let two = searching(300_000).with(|n| n.busiest.push(seen_at("<0.78.0>", 200_000, SEARCH)));
     let found = finding(&two, "BT058");
     assert_eq!(found.title, "sessions and 1 more search whole ETS tables: about 0.55 cores");
 }
 
 #[test]
-fn large_tables_are_named_those_of_the_process_first() {
+fn large_tables_are_named_with_those_of_the_process_first() {
     let table = |name: &str, owner: &str, objects| TableRow {
         id: name.to_owned(),
         name: name.to_owned(),
@@ -169,7 +169,7 @@ fn a_search_with_a_small_share_of_a_large_host_is_a_notice() {
         other => panic!("{other:?}"),
     };
     let (small, large) = (on(2, 0.16), on(64, 0.005));
-    // The same work.
+    // The searches do the same work on both hosts.
     let ratio = cores(&small) / cores(&large);
     assert!((0.99..1.01).contains(&ratio), "{ratio}");
     assert!(small.level > Level::Notice);
@@ -177,7 +177,7 @@ fn a_search_with_a_small_share_of_a_large_host_is_a_notice() {
 }
 
 #[test]
-fn lookups_and_own_functions_are_no_searches() {
+fn lookups_and_functions_of_the_program_are_not_searches() {
     let at =
         |stack: &[&str]| searching(600_000).with(|n| n.busiest = vec![seen_at("<0.77.0>", 600_000, stack)]);
     assert_healthy(&at(&["ets:lookup/2", "shop:of_user/1"]), "BT058");
@@ -195,7 +195,7 @@ fn sample(kind: &str, looks: i64, stack: &str) -> WorkSample {
     }
 }
 
-/// A node that uses one core and a half, none of whose processes does much.
+/// A node that uses one and a half cores, but none of whose processes does much.
 fn spread(samples: &[WorkSample], tables: &[TableRow]) -> Period {
     let node = node().with(|n| {
         (n.active, n.cpu, n.total_reductions) = (1.5, 1.5, 1_000_000);
@@ -226,7 +226,7 @@ fn a_huge_table_with_more_objects_in_each_reading_grows() {
     };
     assert_eq!(finding(&huge(350), "BT084").level, Level::Notice);
     assert_healthy(&huge(0), "BT084");
-    // Rows are short-lived, and some more come.
+    // The objects are short-lived, and some more arrive.
     let wave = huge(350).with(|n| n.series[0] = (&metrics::TABLE_ROWS, "other", 400_000, 0));
     assert_healthy(&wave, "BT084");
 }
@@ -257,13 +257,13 @@ fn searches_by_many_processes_are_found_and_hot_code_follows() {
     );
     let code = found(&period, "BT073").expect("code");
     assert_eq!(code.follows.map(|of| of.code.0), Some("BT058"));
-    // In ETS.
+    // The same in ETS tables.
     let of_ets = "ets:select_trap/1 desk:find/1 desk:serve/1";
     let scans = found(&spread(&[search(of_ets), other.clone()], &tables), "BT058").expect("searches");
     assert_eq!(entries(&scans), ["code.table_index"]);
     let told = scans.evidence.iter().find(|evidence| evidence.what == "most of them in").expect("where");
     assert_eq!(told.text.as_deref(), Some("ets:select or ets:match"));
-    // One process that does most of them is named itself.
+    // A single process that does most of them is named itself.
     let one = searching(600_000).with(|n| n.ets = tables.to_vec());
     let mut one = one.period();
     one.work_samples = vec![sample("sessions", 30, "ets:select_trap/1 shop:of_user/1 shop:loop/1")];
@@ -273,13 +273,14 @@ fn searches_by_many_processes_are_found_and_hot_code_follows() {
 }
 
 #[test]
-fn short_or_rarely_sampled_searches_do_not_count() {
+fn short_or_rarely_sampled_searches_are_ignored() {
     let tables = [table("loans", "shop", 50_000)];
     let level = |samples: &[WorkSample], tables: &[TableRow]| {
         found(&spread(samples, tables), "BT058").map(|found| (found.level, found.confidence))
     };
     let work = sample("desk:serve/1", 60, "desk:print/1 desk:serve/1");
-    // The key may be bound: only most of all samples, or an interrupted search of the same caller, shows that it is not.
+    // The key may be bound. That it is not, is shown only if searches are most of the samples, or if a search of the same caller was
+    // interrupted.
     let call = |looks| sample("desk:serve/1", looks, "ets:match_object/2 desk:find/1 desk:serve/1");
     assert_eq!(level(&[call(25), work.clone()], &tables), None);
     let long = sample("desk:serve/1", 3, "ets:select_trap/1 desk:find/1 desk:serve/1");
@@ -289,16 +290,16 @@ fn short_or_rarely_sampled_searches_do_not_count() {
     );
     assert_eq!(level(&[call(90), work.clone()], &tables), Some((Level::Warning, Confidence::Inferred)));
     assert_eq!(level(&[call(90), work.clone()], &[table("settings", "shop", 90)]), None);
-    // A fold visits all objects; on a small table it takes next to no time.
+    // A fold visits all objects. On a small table, it takes almost no time.
     let fold = sample("desk:serve/1", 25, "desk:-sum/1-fun-0-/2 ets:do_foldl/4 desk:sum/1 desk:serve/1");
     assert!(level(&[fold.clone(), work.clone()], &tables).is_some());
     assert_eq!(level(&[fold, work.clone()], &[table("settings", "shop", 90)]), None);
-    // Two of sixty are chance; three of sixty may be one of a hundred.
+    // Two of sixty samples are chance; three of sixty may be a true share of 1 %.
     assert_eq!(level(&[long, work], &tables), None);
 }
 
-/// A table of 10,000 rows and 60 MB with this many more of both in each second, and what was sampled of its rows: position of the pid, rows
-/// with a pid, rows of ended processes.
+/// A node with a table of 10,000 objects and 60 MB, which gains this much of both in each second. `sampled` has the results of its sampled
+/// objects: position of the pid, objects with a pid, objects of ended processes.
 fn growing_table(rows_per_s: i64, bytes_per_s: i64, sampled: Option<(i64, i64, i64)>) -> Node {
     node().with(|n| {
         let mut series: Vec<(&'static Metric, &'static str, i64, i64)> = vec![
@@ -341,19 +342,19 @@ fn objects_of_ended_processes_are_a_leak_at_any_rate() {
     assert_eq!(entries(&found), ["code.delete_rows_of_ended", "code.bounded_table"]);
     assert!(found.against.iter().any(|but| but.contains("sweep")), "{found:#?}");
     assert_eq!(finding(&leaks(30), "BT084").level, Level::Notice);
-    // 0.1 % in ten seconds: only what is certain counts.
+    // The table grows by 0.1 % in ten seconds: only certain growth is reported.
     let large = |ended| {
         growing_table(90, 600_000, Some((metrics::PID_IN_KEY, 100, ended)))
             .with(|n| n.series[0].2 = 1_000_000)
     };
     assert_eq!(finding(&large(98), "BT084").level, Level::Warning);
     assert_healthy(&large(2).with(|n| n.processes = (400_000, 0)), "BT084");
-    // These few processes do not need all of the rows.
+    // So few processes do not need all of the objects.
     assert_eq!(finding(&large(2), "BT084").level, Level::Notice);
-    // Slow, without any growth of memory that matters.
+    // The growth is slow, and its memory does not matter.
     let slow = |place| finding(&growing_table(10, 1_000, Some((place, 100, 98))), "BT084");
     assert_eq!(slow(metrics::PID_IN_KEY).level, Level::Warning);
-    // The rows of a cache hold the pid of their writer.
+    // The objects of a cache contain the pid of their writer.
     let written = slow(metrics::PID_IN_ROW);
     assert_eq!(written.level, Level::Notice);
     assert_eq!(entries(&written), ["code.bounded_table", "code.delete_rows_of_ended"]);
@@ -370,30 +371,30 @@ fn unexplained_growth_is_a_notice_until_memory_runs_out() {
     assert_eq!(entries(&found), ["code.bounded_table"]);
     assert!(found.against.iter().any(|but| but.contains("cache")), "{found:#?}");
     assert!(found.against.iter().any(|but| but.contains("not sampled")), "{found:#?}");
-    // Its processes live; or few rows have a pid at all.
+    // In this order: the processes of the objects are alive; few objects have a pid.
     let with_key = grows(Some((metrics::PID_IS_KEY, 100, 1))).with(|n| n.processes = (16_000, 0));
     let lives = finding(&with_key, "BT084");
     assert_eq!(lives.level, Level::Notice);
     assert!(lives.against.iter().any(|but| but.contains("alive")), "{lives:#?}");
     assert_eq!(finding(&grows(Some((metrics::PID_IN_ROW, 10, 10))), "BT084").level, Level::Notice);
-    // Users come.
+    // New users arrive.
     let come = finding(&grows(None).with(|n| n.processes.1 = 400), "BT084");
     assert!(come.against.iter().any(|but| but.contains("users")), "{come:#?}");
-    // Memory ends within minutes; and in a long recording within hours.
+    // In this order: memory is used up within minutes; in a long recording, within hours.
     let ends = grows(None).with(|n| n.memory_available = 240_000_000);
     assert_eq!(finding(&ends, "BT084").level, Level::Critical);
     let hours = grows(None).with(|n| (n.seconds, n.memory_available) = (400, 60_000_000_000));
     let found = finding(&hours, "BT084");
     assert_eq!(found.level, Level::Warning);
     assert!(matches!(found.cost(), Some(Cost::EndSeconds(_))), "{found:#?}");
-    // A table that grows by next to nothing, or has stopped growing.
+    // In this order: a table that hardly grows; a table of constant size.
     assert_healthy(&growing_table(500, 5_000, None), "BT084");
     assert_healthy(&growing_table(0, 0, None), "BT084");
     assert_healthy(&node(), "BT084");
 }
 
 #[test]
-fn the_growth_of_memory_follows_from_the_table_that_is_most_of_it() {
+fn growing_memory_follows_from_the_table_that_is_most_of_it() {
     let sick = growing_table(500, 3_000_000, None).with(|n| n.memory_available = 240_000_000);
     let follows = |node: &Node| {
         let diagnosis = diagnose(&node.period());
@@ -402,7 +403,7 @@ fn the_growth_of_memory_follows_from_the_table_that_is_most_of_it() {
         found.follows.map(|of| of.code.0)
     };
     assert_eq!(follows(&sick), Some("BT084"));
-    // Others grow more.
+    // Other tables grow more.
     assert_eq!(follows(&sick.with(|n| n.kinds = vec![("ets", 80_000_000, 9_000_000)])), None);
 }
 
@@ -418,7 +419,7 @@ fn the_remedy_of_a_growing_table_depends_on_its_type() {
     let (advice, found) = change(|row| row.owner_name = Some("mnesia_monitor".to_owned()));
     assert!(advice.contains("mnesia:dirty_delete/2"), "{advice}");
     assert_eq!(value(&found, "objects now"), Some(15_000.0));
-    // Tables of Mnesia, OTP, and a product.
+    // Tables of Mnesia, of OTP, and of a product.
     let own = growing_table(500, 3_000_000, None);
     assert_healthy(&own.clone().with(|n| n.ets[0].name = "mnesia_held_locks".to_owned()), "BT084");
     assert_healthy(&own.clone().with(|n| n.ets[0].owner_name = Some("code_server".to_owned())), "BT084");
@@ -432,7 +433,7 @@ fn tables_that_were_not_watched_are_not_judged() {
 }
 
 #[test]
-fn tables_of_a_product_itself_do_not_count() {
+fn tables_of_a_product_itself_are_ignored() {
     let ejabberd = |module: Option<&str>, application: Option<&str>| {
         growing_table(90, 600_000, Some((metrics::PID_IS_KEY, 100, 98))).with(|n| {
             n.facts.push((facts::PRODUCT, "ejabberd 23.1".to_owned()));
@@ -455,6 +456,6 @@ fn tables_of_a_product_itself_do_not_count() {
     assert!(module.starts_with("mod_visits, of no application"), "{found:#?}");
     assert_eq!(finding(&ejabberd(Some("ejabberd_sup"), Some("ejabberd")), "BT084").level, Level::Notice);
     assert_healthy(&ejabberd(Some("mod_muc"), Some("ejabberd")), "BT084");
-    // Of an older version.
+    // A recording of an older version.
     assert_healthy(&ejabberd(None, None).with(|n| n.spawns.clear()), "BT084");
 }

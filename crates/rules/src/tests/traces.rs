@@ -1,11 +1,11 @@
-//! Rules on active traces.
+//! Tests of the rule on active traces.
 
 use beamtune_model::{Level, metrics};
 
 use super::node::{Busy, Node, node};
 use super::{Read, assert_healthy, entries, finding, outcome, row};
 
-/// A node on which 5 of 25 processes are traced, and the tracer.
+/// A node with this tracer, on which 5 of 25 processes are traced.
 fn traced(tracer: Busy, session: &'static str, new: i64) -> Node {
     let entity: &'static str = match session {
         "dbg" => "<0.77.0>\u{1f}dbg",
@@ -46,7 +46,7 @@ fn severity_follows_from_share_and_queue_of_the_tracer() {
     let behind = dbg(10, (100_000, 20_000));
     let queue = finding(&behind, "BT006");
     assert_eq!(queue.follows.map(|of| of.code.0), Some("BT076"));
-    // No trace; and a recording of an earlier version.
+    // In this order: no trace; a recording of an earlier version.
     let quiet = node().with(|n| n.series = vec![(&metrics::TRACE_SAMPLED, "", 25, 0)]);
     assert_healthy(&quiet, "BT076");
     let outcome = outcome(&node().with(|n| n.series = Vec::new()).period(), "BT076");
@@ -65,7 +65,7 @@ fn the_end_of_a_trace_depends_on_tool_and_release() {
     assert_eq!(change("recon_trace:count_tracer/1", "", "25"), "recon_trace:clear()");
     assert!(change("shop:watch/0", "my_debug", "28").starts_with("[trace:session_destroy(S)"));
     assert!(change("shop:watch/0", "", "28").starts_with("erlang:trace(all, false, [all])"));
-    // A module whose name only begins like a tool's.
+    // The name of the module only starts like that of a tool.
     assert!(change("dbgate:loop/0", "", "25").starts_with("erlang:trace("));
     let profiler = finding(&traced(tracer(10, (0, 0), "shop:watch/0"), "tprof", 0), "BT076");
     assert_eq!(profiler.level, Level::Notice);

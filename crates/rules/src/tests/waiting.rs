@@ -1,4 +1,4 @@
-//! Rules on processes that wait for others.
+//! Tests of rules on processes that wait for others.
 
 use beamtune_model::{Cost, Level, StandRow, Use, metrics};
 
@@ -8,7 +8,7 @@ use crate::signals::known_processes;
 
 const POOL: &str = "<0.77.0>";
 
-/// Thirty of a hundred sampled processes wait for a pool, which waits for messages and has none.
+/// A node on which thirty of a hundred sampled processes wait for a pool, which itself waits with an empty queue.
 fn pool(stack: &[&str]) -> Node {
     node().with(|n| {
         n.processes = (400, 0);
@@ -47,7 +47,7 @@ fn an_exhausted_pool_is_named() {
 fn processes_that_may_wait_for_work_are_a_notice() {
     let node = pool(&["gen:do_call/4", "gen_server:call/3", "shop:next_job/1"]);
     assert_eq!(finding(&node, "BT053").level, Level::Notice);
-    // Their own queued messages show that they have other work.
+    // Messages in their own queues show that the waiters have other work.
     let wanted = node.with(|n| n.stands[1].queued = 20);
     assert_eq!(finding(&wanted, "BT053").level, Level::Warning);
 }
@@ -79,11 +79,11 @@ fn processes_of_one_kind_are_one_finding() {
         n.stands.push(held("<0.78.0>", "waiting", &["prim_inet:recv0/3"]));
     });
     let found = finding(&node, "BT053");
-    // With a name the title would be too long.
+    // With a name, the title would be too long.
     assert_eq!(found.title, "120 callers wait for 2 processes, themselves waiting");
     assert!(found.detail.starts_with("shop_pool (<0.77.0>) and shop_pool (<0.78.0>); "), "{}", found.detail);
     assert!(found.detail.ends_with("they wait in prim_inet:recv0/3"), "{}", found.detail);
-    // Connections to different replicas of a service do not separate them.
+    // Connections to different replicas of a service do not make them different.
     let connected = node.with(|n| {
         n.stands[2].on = vec![("10.0.0.7:5432".to_owned(), 1)];
         n.stands[3].on = vec![("10.0.0.8:5432".to_owned(), 1)];
@@ -98,7 +98,7 @@ fn processes_of_one_kind_are_one_finding() {
 
 #[test]
 fn the_peer_of_the_blocking_process_is_named() {
-    // A database client in its receive loop: it has sent its request, and its callers wait.
+    // The process is a database client in its receive loop: it has sent its request, and its callers wait.
     let client = pool(&["gen:do_call/4", "poolboy:checkout/3"])
         .with(|n| n.stands[2].on = vec![("[::1]:5432".to_owned(), 1)]);
     let found = finding(&client, "BT053");
@@ -123,7 +123,7 @@ fn the_peer_of_the_blocking_process_is_named() {
 }
 
 #[test]
-fn pairs_of_caller_and_callee_are_no_pool() {
+fn pairs_of_caller_and_callee_are_not_a_pool() {
     let node = pool(&["gen:do_call/4", "shop:buy/2"]).with(|n| {
         let pids = ["<0.81.0>", "<0.82.0>", "<0.83.0>", "<0.84.0>"];
         n.busiest = pids.map(|pid| Busy { pid, ..n.busiest[0].clone() }).to_vec();
@@ -133,12 +133,12 @@ fn pairs_of_caller_and_callee_are_no_pool() {
     assert_healthy(&node, "BT053");
     // Acceptors do not wait for the supervisor that they monitor.
     assert_healthy(&pool(&["prim_inet:accept0/3", "inet6_tcp:accept/2", "ranch_acceptor:loop/5"]), "BT053");
-    // Nor is a process that waits for any message.
+    // A process that waits for any message does not wait for a pool either.
     assert_healthy(&pool(&["shop_socket:ws_loop/5", "shop_socket:init/1"]), "BT053");
 }
 
 #[test]
-fn a_busy_server_is_left_to_other_rules() {
+fn a_busy_server_is_reported_by_other_rules() {
     let stack = ["gen:do_call/4", "shop:buy/2"];
     assert_healthy(&pool(&stack).with(|n| n.stands[2].status = "running".to_owned()), "BT053");
     assert_healthy(&pool(&stack).with(|n| n.stands[2].queued = 7), "BT053");
@@ -156,7 +156,7 @@ fn erpc_calls_are_reported_without_monitors() {
         (Level::Notice, "120 callers wait for an answer by erpc")
     );
     assert!(found.remedies[0].change.starts_with("check that node"), "{:?}", found.remedies);
-    // With a monitor the node is known.
+    // If the caller has a monitor, the node is known.
     let told = node.with(|n| n.stands[1].on = vec![("other@host".to_owned(), 30)]);
     assert!(finding(&told, "BT053").title.ends_with("wait for node other@host"));
 }
@@ -169,10 +169,10 @@ fn a_process_that_was_never_inspected_is_named_by_its_table() {
         n.large_tables = vec![("carts", 1 << 20, 0)];
     });
     let mut period = node.period();
-    let process = period.processes.iter_mut().find(|process| process.pid == POOL).expect("it");
+    let process = period.processes.iter_mut().find(|process| process.pid == POOL).expect("the process");
     (process.row, process.name_as_owner) = (None, Some("Elixir.Shop.PIDPartition0".to_owned()));
     assert_eq!(period.title_of(POOL), "Elixir.Shop.PIDPartition0 (<0.77.0>)");
-    assert!(known_processes::knows(period.process(POOL).expect("it")));
+    assert!(known_processes::knows(period.process(POOL).expect("the process")));
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn requests_of_callers_that_gave_up_are_counted() {
         let first = entries(&found)[0].to_owned();
         (value(&found, "requests without a waiting caller"), first)
     };
-    // 120 processes wait.
+    // 120 processes wait: queued requests beyond these were given up.
     assert_eq!(first(300, "gen:do_call/4"), (Some(180.0), "code.back_pressure".to_owned()));
     assert_eq!(first(130, "gen:do_call/4"), (None, "code.more_in_flight".to_owned()));
     // If it waits for a peer, the peer comes first.
@@ -218,7 +218,7 @@ fn waiters_for_a_pool_explain_unused_cpu() {
 }
 
 #[test]
-fn a_process_that_may_let_waiters_continue_one_at_a_time_is_named() {
+fn a_process_that_may_serialize_its_callers_is_named() {
     let node = pool(&["gen:do_call/4", "gen_server:call/3", "shop:sell/1"])
         .with(|n| (n.active, n.cpu, n.active_tasks) = (0.5, 0.5, 2));
     let idle = finding(&node, "BT015");
@@ -229,22 +229,22 @@ fn a_process_that_may_let_waiters_continue_one_at_a_time_is_named() {
     let turns = idle.evidence.iter().find(|evidence| evidence.what == "possibly take turns for");
     assert_eq!(turns.and_then(|evidence| evidence.text.as_deref()), Some("shop_pool (<0.77.0>)"));
     let shares = diagnose(&node.period()).cpu.expect("an account").shares;
-    let turns = shares.into_iter().find(|share| share.what == Use::Turns).expect("not used");
+    let turns = shares.into_iter().find(|share| share.what == Use::Turns).expect("a share");
     assert!(turns.how.ends_with("and about 120 processes wait for shop_pool (<0.77.0>)"), "{}", turns.how);
-    // The wait for it is no more than a notice, and is listed below what it may explain.
+    // The finding about its callers is only a notice, and is listed below what it may explain.
     let waits = finding(&node, "BT053");
     assert_eq!(
         (waits.level, waits.follows.as_ref().map(|cause| cause.code.0)),
         (Level::Notice, Some("BT015"))
     );
-    // A working process is not covered here.
+    // A process that works is not meant here.
     let works = node.with(|n| n.stands[2].queued = 7);
     let idle = finding(&works, "BT015");
     assert!(!idle.evidence.iter().any(|evidence| evidence.what == "possibly take turns for"), "{idle:#?}");
 }
 
 #[test]
-fn processes_that_take_turns_are_named_the_busiest_first() {
+fn processes_that_run_in_turn_are_named_with_the_busiest_first() {
     let worker = |pid, name: &str, reductions| Busy {
         pid,
         reductions,
@@ -267,7 +267,7 @@ fn processes_that_take_turns_are_named_the_busiest_first() {
 }
 
 #[test]
-fn a_weak_load_is_distinguished_from_work_that_waits() {
+fn a_low_load_is_distinguished_from_waiting_work() {
     let idle = node().with(|n| {
         (n.active, n.cpu) = (0.1, 0.1);
         n.stands = vec![
@@ -277,7 +277,7 @@ fn a_weak_load_is_distinguished_from_work_that_waits() {
     });
     let told = |node: &Node| {
         let shares = diagnose(&node.period()).cpu.expect("an account").shares;
-        let share = shares.into_iter().find(|share| share.what == Use::Nothing).expect("not used");
+        let share = shares.into_iter().find(|share| share.what == Use::Nothing).expect("a share");
         let found = finding(node, "BT015");
         assert!(found.title.ends_with(": no runnable process"), "{}", found.title);
         (found.detail, share.how)
@@ -286,10 +286,10 @@ fn a_weak_load_is_distinguished_from_work_that_waits() {
     let expect = "of 200 sampled processes, none waited for a reply, a socket or a timer";
     assert_eq!(detail, expect);
     assert!(how.ends_with("none waited for an answer, a socket or a timer"), "{how}");
-    // Some ran, were in a send, or waited where hardly any other process does: their functions are unknown.
+    // Some processes ran, were in a send, or waited where hardly any other process does: their functions are unknown.
     let more = idle.clone().with(|n| n.stands[0].count = 77);
     assert_ne!(told(&more).0, expect);
-    // One waits for a socket: that may be the reason.
+    // One process waits for a socket, which may be the reason.
     let waits = idle.with(|n| n.stands.push(stand(1, &["prim_inet:recv0/3", "shop:buy/2"], &[])));
     let (detail, how) = told(&waits);
     assert_ne!(detail, expect);
@@ -298,7 +298,7 @@ fn a_weak_load_is_distinguished_from_work_that_waits() {
 
 #[test]
 fn holders_of_what_others_wait_for_are_reported() {
-    // A pool of the program's own, whose name says nothing: 30 wait in it, and 5 are past it.
+    // The pool is the program's own, and its name does not show that. 30 processes wait in it, and 5 are past it.
     let waits = ["gen:do_call/4", "shop_things:with/1", "shop:order/1", "shop:client/0"];
     let has = [
         "prim_inet:recv0/3",
@@ -318,7 +318,7 @@ fn holders_of_what_others_wait_for_are_reported() {
         found.detail
     );
     assert_eq!(entries(&found), ["code.shorter_hold", "code.more_in_flight", "code.back_pressure"]);
-    // A single one is too few.
+    // A single holder is too few.
     let one = pool(&waits).with(|n| n.stands.push(stand(1, &has, &[])));
     assert_eq!(finding(&one, "BT053").level, Level::Notice);
     // Workers that ask for work in their outermost function hold nothing.
@@ -338,7 +338,7 @@ fn a_receive_within_a_callback_counts_as_waiting() {
     assert!(found.detail.ends_with("it waits in shop_auth:handle_call/3"), "{}", found.detail);
 }
 
-/// Thirty of a hundred have this stack.
+/// A node on which thirty of a hundred sampled processes have this stack.
 fn thirty(stack: &[&str]) -> Node {
     node().with(|n| {
         n.processes = (400, 0);
@@ -372,10 +372,10 @@ fn waiters_for_global_or_mnesia_locks_are_reported_with_the_holder() {
     assert_eq!(found.subject_text().as_deref(), Some("report (<0.99.0>)"));
     assert_eq!(found.title, "report locks a whole Mnesia table: 120 processes wait");
     assert_eq!(found.detail, "<0.99.0>; by mnesia:foldl/6; requested by bills:pay/1");
-    // Two processes that hold locks by turns: neither alone is the cause.
+    // Two processes hold locks in turn, so neither alone is the cause.
     let two = holder.clone().with(|n| n.busiest.push(Busy { pid: "<0.98.0>", ..n.busiest[0].clone() }));
     assert_eq!(finding(&two, "BT066").subject_text().as_deref(), Some("transactions of Mnesia"));
-    // A busy locker is the bottleneck itself.
+    // If mnesia_locker is busy, it is the bottleneck itself.
     let behind = thirty(&restarts).with(|n| {
         n.busiest = vec![Busy {
             pid: "<0.97.0>",
@@ -411,7 +411,7 @@ fn a_deadlock_is_critical() {
     assert_eq!(found.title, "Deadlock: shop_pool and prices wait for each other");
     assert!(found.detail.contains("shop_pool (<0.77.0>), prices (<0.78.0>)"), "{}", found.detail);
     assert_eq!(entries(&found), ["code.no_circular_calls"]);
-    // A chain that ends at a process that works, or that monitors several, is no deadlock.
+    // In this order: a chain that ends at a process that works; a process that monitors several. Neither is a deadlock.
     let chain = circle.clone().with(|n| n.stands[3] = held(prices, "running", &[]));
     assert_eq!(finding(&chain, "BT053").level, Level::Warning);
     let several = circle.with(|n| n.stands[3].on.push(("<0.9.0>".to_owned(), 1)));
