@@ -80,9 +80,7 @@ pub fn trap_cost() -> Result<Nanos, ProfileError> {
 pub fn sample_cost() -> Option<Nanos> {
     let options = Options {
         period: SAMPLE_PERIOD_NS,
-        includes_kernel: false,
-        records_switches: false,
-        ring_bytes: MIN_RING_BYTES,
+        ..Options::default()
     };
     let mut clock = Count::open(Event::Clock, 0).ok()?;
     let mut work = || time_of(&mut clock, rounds);
