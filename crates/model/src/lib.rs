@@ -43,8 +43,10 @@ pub use files::{Board, FileAsk, FileTold, FileTrouble, FilesTold, ThreadFiles};
 pub use finding::{Account, Claim, Confidence, Cost, HostPart, Limit, MemoryKind, Signal, Subject};
 pub use locks::{LockRow, LockSession, WaitRow};
 pub use messages::{MessageRow, Messages, Weighed};
-pub use profile::{CallStack, CpuState, Frame, FrameKind, FunctionTime, Profile, ProfileBuilder, ProfiledThread, StackSample};
 pub use period::{Mail, Missing, Period, PeriodBuilder, ProcessUse, Readings, Seen, SeriesStat, WorkSample};
+pub use profile::{
+    CallStack, CpuState, Frame, FrameKind, FunctionTime, Profile, ProfileBuilder, ProfiledThread, StackSample,
+};
 pub use rows::{
     AllocationRow, BlockSum, CarrierRow, CodeRow, CollectRow, CollectionRow, ExitRow, HolderRow, PortRow,
     ProcessRow, ProcessTick, RanRow, Rank, SizeCount, SpawnRow, TableRow,

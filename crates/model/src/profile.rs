@@ -274,7 +274,8 @@ mod tests {
     /// Two seconds of one thread: `main -> a` three times, `main -> a -> a` once.
     fn profile() -> Profile {
         let mut builder = ProfileBuilder::default();
-        let thread = builder.thread(ProfiledThread { tid: 7, kind: "scheduler".to_owned(), name: String::new() });
+        let thread =
+            builder.thread(ProfiledThread { tid: 7, kind: "scheduler".to_owned(), name: String::new() });
         let (main, a) = (builder.frame(erlang("m:main/0")), builder.frame(erlang("m:a/1")));
         assert_eq!(builder.frame(erlang("m:main/0")), main);
         let once = builder.stack(CallStack { frames: vec![main, a], is_complete: true });
@@ -289,7 +290,8 @@ mod tests {
     #[test]
     fn equal_samples_of_a_second_are_summed_up() {
         let profile = profile();
-        let samples: Vec<_> = profile.samples.iter().map(|sample| (sample.t, sample.stack, sample.count)).collect();
+        let samples: Vec<_> =
+            profile.samples.iter().map(|sample| (sample.t, sample.stack, sample.count)).collect();
         assert_eq!(samples, [(0, 0, 2), (INTERVAL - 1, 1, 1), (INTERVAL, 0, 1)]);
         assert_eq!((profile.total(), profile.by_state()), (40, vec![(CpuState::Process, 40)]));
     }

@@ -105,7 +105,8 @@ pub struct Frame {
 
 /// All mappings of a process, by address.
 pub fn mappings(tree: &impl FileTree, pid: u32) -> Result<Vec<Mapping>, ProfileError> {
-    let maps = tree.read(&format!("/proc/{pid}/maps"), MAX_MAPS_BYTES).map_err(|error| of_process(error, pid))?;
+    let maps =
+        tree.read(&format!("/proc/{pid}/maps"), MAX_MAPS_BYTES).map_err(|error| of_process(error, pid))?;
     Ok(String::from_utf8_lossy(&maps).lines().filter_map(Mapping::parse).collect())
 }
 
@@ -124,8 +125,7 @@ impl Image {
     /// Reads the code of a process. A library that cannot be read is not an error ([`Self::unread`]).
     pub fn read(tree: &impl FileTree, pid: u32) -> Result<Image, ProfileError> {
         let own = |error| of_process(error, pid);
-        let mappings: Vec<Mapping> =
-            mappings(tree, pid)?.into_iter().filter(Mapping::is_of_a_file).collect();
+        let mappings: Vec<Mapping> = mappings(tree, pid)?.into_iter().filter(Mapping::is_of_a_file).collect();
         let program = tree.read_link(&format!("/proc/{pid}/exe")).map_err(own)?;
         let mut image = Image { pid, modules: Vec::new(), program: 0, unread: Vec::new() };
         let mut left = MAX_LIBRARIES_BYTES;
@@ -196,6 +196,13 @@ impl Image {
     /// The program.
     pub fn program(&self) -> Option<&Module> {
         self.modules.get(self.program)
+    }
+
+    /// The addresses of one of the program's functions.
+    pub fn range_of(&self, function: &str) -> Option<Range<u64>> {
+        let program = self.program()?;
+        let range = program.elf.range_of(function)?;
+        Some(range.start.wrapping_add(program.bias)..range.end.wrapping_add(program.bias))
     }
 
     /// Offsets of functions in the program's file; an error lists those without symbols.

@@ -28,7 +28,8 @@ impl KernelNames {
         let mut out = KernelNames::default();
         for line in text.lines() {
             let mut fields = line.split_ascii_whitespace();
-            let (Some(address), Some("t" | "T" | "w" | "W"), Some(name)) = (fields.next(), fields.next(), fields.next())
+            let (Some(address), Some("t" | "T" | "w" | "W"), Some(name)) =
+                (fields.next(), fields.next(), fields.next())
             else {
                 continue;
             };
@@ -69,7 +70,8 @@ mod tests {
         let text = "ffffffff81000200 t do_epoll_wait\nffffffff81000100 T schedule\nffffffff81000100 T __schedule\n\
                     ffffffff81000300 d data\nffffffffc0000000 t kvm_run\t[kvm]\nx y\n";
         let names = KernelNames::parse(text);
-        let check = |address: u64, expect: Option<&str>| assert_eq!(names.name_at(address), expect, "{address:x}");
+        let check =
+            |address: u64, expect: Option<&str>| assert_eq!(names.name_at(address), expect, "{address:x}");
         check(0xffff_ffff_8100_0000, None);
         check(0xffff_ffff_8100_0100, Some("schedule"));
         check(0xffff_ffff_8100_0250, Some("do_epoll_wait"));

@@ -41,7 +41,7 @@ const ADDRESS_BITS: u32 = 48;
 
 /// Whether a word can be the address of a word of the process.
 pub fn is_pointer(word: u64) -> bool {
-    word >= MIN_POINTER && word % WORD_BYTES as u64 == 0 && word >> ADDRESS_BITS == 0
+    word >= MIN_POINTER && word.is_multiple_of(WORD_BYTES as u64) && word >> ADDRESS_BITS == 0
 }
 
 /// The words in some bytes; an incomplete one at the end is left out.

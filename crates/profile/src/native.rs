@@ -8,8 +8,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use gimli::{
-    BaseAddresses, CfaRule, EhFrame, EhFrameHdr, EndianSlice, EvaluationResult, NativeEndian, Register, RegisterRule,
-    UnwindContext, UnwindExpression, UnwindSection, Value,
+    BaseAddresses, CfaRule, EhFrame, EhFrameHdr, EndianSlice, EvaluationResult, NativeEndian, Register,
+    RegisterRule, UnwindContext, UnwindExpression, UnwindSection, Value,
 };
 
 use crate::elf::{Elf, Section};
@@ -24,27 +24,42 @@ const MAX_EXPRESSION_STEPS: usize = 64;
 /// Numbers of registers (System V ABI for x86-64, figure 3.36).
 #[cfg(target_arch = "x86_64")]
 mod dwarf {
+    /// Number of registers.
     pub const COUNT: usize = 17;
+    /// The stack pointer, rsp.
     pub const SP: usize = 7;
+    /// The return address.
     pub const RETURN_ADDRESS: usize = 16;
-    /// rbx, rbp, r12 to r15.
+    /// Registers that a function preserves for its caller: rbx, rbp, r12 to r15.
     pub const PRESERVED: &[usize] = &[3, 6, 12, 13, 14, 15];
+    /// The frame pointer, rbp.
     pub const FP: usize = 6;
+    /// There is no link register.
     pub const LR: Option<usize> = None;
+    /// In generated code: the registers of the scheduler.
     pub const RBX: usize = 3;
+    /// In generated code that calls C: sometimes the stack of the process.
     pub const RBP: usize = 6;
+    /// In generated code: the process.
     pub const R13: usize = 13;
+    /// Registers in which the interpreter has its instruction: r8, rbx or rbp, depending on the place (measured, OTP 23).
+    pub const INSTRUCTION_CANDIDATES: [usize; 3] = [8, 3, 6];
 }
 
 /// Numbers of registers (DWARF for the Arm 64-bit architecture).
 #[cfg(target_arch = "aarch64")]
 mod dwarf {
+    /// Number of registers.
     pub const COUNT: usize = 32;
+    /// The stack pointer.
     pub const SP: usize = 31;
+    /// The frame pointer.
     pub const FP: usize = 29;
+    /// The link register.
     pub const LR: Option<usize> = Some(30);
+    /// The return address.
     pub const RETURN_ADDRESS: usize = 30;
-    /// x19 to x29.
+    /// Registers that a function preserves for its caller: x19 to x29.
     pub const PRESERVED: &[usize] = &[19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29];
 }
 
@@ -64,9 +79,11 @@ pub struct RegisterSet {
 pub struct NativeStack {
     /// An address within each function, innermost first. For return addresses: the address of the call.
     pub frames: Vec<u64>,
+    /// The registers of each frame, as far as they are known.
+    pub callers: Vec<RegisterSet>,
     /// Why there are no more frames.
     pub end: StackEnd,
-    /// The registers as the caller of the last frame had them; of generated code if the stack ends with [`StackEnd::Generated`].
+    /// The registers of the function in which the stack ends: with [`StackEnd::Generated`] those of generated code or of the interpreter.
     pub registers: RegisterSet,
 }
 
@@ -96,7 +113,8 @@ impl NativeUnwinder {
     /// With the unwind tables of a process's program and libraries.
     pub fn new(image: &Image) -> NativeUnwinder {
         let modules = image.modules().iter();
-        let tables = modules.filter_map(|module| Tables::of(&module.elf, module.range.clone(), module.bias)).collect();
+        let tables =
+            modules.filter_map(|module| Tables::of(&module.elf, module.range.clone(), module.bias)).collect();
         NativeUnwinder { tables, context: Box::default() }
     }
 
@@ -106,9 +124,15 @@ impl NativeUnwinder {
         self.tables.sort_by_key(|tables| tables.range.start);
     }
 
-    /// The C frames of a thread. `read` returns a word of its stack.
-    pub fn unwind(&mut self, registers: RegisterSet, read: impl Fn(u64) -> Option<u64>) -> NativeStack {
-        let mut stack = NativeStack { frames: Vec::new(), end: StackEnd::Lost, registers };
+    /// The C frames of a thread, up to the first one in `until`. `read` returns a word of its stack.
+    pub fn unwind(
+        &mut self,
+        registers: RegisterSet,
+        until: Option<&Range<u64>>,
+        read: impl Fn(u64) -> Option<u64>,
+    ) -> NativeStack {
+        let mut stack =
+            NativeStack { frames: Vec::new(), callers: Vec::new(), end: StackEnd::Lost, registers };
         let mut is_call = false;
         loop {
             let ip = stack.registers.ip;
@@ -124,6 +148,11 @@ impl NativeUnwinder {
                 return stack;
             }
             stack.frames.push(lookup);
+            stack.callers.push(stack.registers);
+            if until.is_some_and(|until| until.contains(&lookup)) {
+                stack.end = StackEnd::Generated;
+                return stack;
+            }
             match tables.step(&mut self.context, &stack.registers, lookup, &read) {
                 Step::Caller(caller, is_signal) => {
                     // A stack that does not get shorter would never end.
@@ -148,6 +177,7 @@ impl NativeUnwinder {
 }
 
 /// The result of unwinding one frame.
+#[allow(clippy::large_enum_variant, reason = "it lives for one step, on the stack")]
 enum Step {
     /// The registers of the caller, and whether it was interrupted by a signal.
     Caller(RegisterSet, bool),

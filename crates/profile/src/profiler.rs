@@ -19,7 +19,7 @@ use crate::error::{self, ProfileError};
 use crate::record::Record;
 use crate::stream::{self, Event, MIN_RING_BYTES, Options, Refusal, Stream};
 use crate::threads::Thread;
-use crate::vm::VmStacks;
+use crate::vm::{ThreadKind, VmStacks};
 
 /// Size of the copy of a thread's stack: 1,000 words of a process. What is deeper is read from memory.
 const STACK_BYTES: u32 = 8 * 1024;
@@ -47,7 +47,7 @@ struct Sampled {
     stream: Stream,
     /// Its index in the profile.
     index: u32,
-    is_scheduler: bool,
+    kind: ThreadKind,
 }
 
 /// A profile that is being made.
@@ -109,7 +109,8 @@ impl Profiler {
             return Err(ProfileError::NoThreads { pid });
         }
         if !includes_kernel {
-            let remark = "the kernel's part of stacks is missing: run beamtune as root, or give it CAP_PERFMON";
+            let remark =
+                "the kernel's part of stacks is missing: run beamtune as root, or give it CAP_PERFMON";
             profiler.remarks.push(remark.to_owned());
         }
         Ok(profiler)
@@ -139,9 +140,13 @@ impl Profiler {
             }
         };
         stream.register(self.poll.registry(), Token(self.threads.len())).map_err(Refusal::Failed)?;
-        let is_scheduler = thread.kind.ends_with("scheduler");
+        let kind = match thread.kind.as_str() {
+            "scheduler" => ThreadKind::Scheduler,
+            dirty if dirty.starts_with("dirty") => ThreadKind::DirtyScheduler,
+            _ => ThreadKind::Other,
+        };
         let index = self.builder.thread(ProfiledThread { tid: thread.tid, kind: thread.kind.clone(), name });
-        self.threads.push(Sampled { stream, index, is_scheduler });
+        self.threads.push(Sampled { stream, index, kind });
         Ok(())
     }
 
@@ -185,13 +190,13 @@ impl Profiler {
 
     /// Adds the new samples of a thread.
     fn read(&mut self, thread: usize, begin: Instant) {
-        let Some(Sampled { stream, index, is_scheduler }) = self.threads.get_mut(thread) else { return };
+        let Some(Sampled { stream, index, kind }) = self.threads.get_mut(thread) else { return };
         let weight = Nanos::try_from(stream.period).unwrap_or(Nanos::MAX);
         let (stacks, builder) = (&mut self.stacks, &mut self.builder);
         let (lost, without_frames) = (&mut self.lost, &mut self.without_frames);
         stream.drain(|record| match record {
             Record::Sample(sample) => {
-                let found = stacks.stack(&sample, *is_scheduler);
+                let found = stacks.stack(&sample, *kind);
                 *without_frames += u64::from(found.lacks_frames);
                 let frames = found.frames.into_iter().map(|frame| builder.frame(frame)).collect();
                 let stack = builder.stack(CallStack { frames, is_complete: found.is_complete });

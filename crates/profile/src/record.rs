@@ -75,6 +75,7 @@ pub struct Sample<'a> {
 
 /// A record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant, reason = "records are handled one by one, on the stack")]
 pub enum Record<'a> {
     /// A sample.
     Sample(Sample<'a>),
@@ -201,7 +202,8 @@ mod tests {
     fn a_sample_has_registers_and_the_valid_part_of_the_stack() {
         let body = sample(2, &[16, 0x11, 0x22, 8]);
         let mut registers = RegisterSet { ip: 4, ..RegisterSet::default() };
-        for (number, value) in [(3, 1), (6, 2), (7, 3), (8, 5), (10, 6), (12, 7), (13, 8), (14, 9), (15, 10)] {
+        for (number, value) in [(3, 1), (6, 2), (7, 3), (8, 5), (10, 6), (12, 7), (13, 8), (14, 9), (15, 10)]
+        {
             registers.values[number] = Some(value);
         }
         let expect =
@@ -240,7 +242,8 @@ mod tests {
     #[test]
     fn a_switch_says_whether_it_was_voluntary() {
         let body = words(&[0x0000_0002_0000_0001, 5_000]);
-        let check = |misc, expect| assert_eq!(Record::parse(14, misc, &body, false), Some(expect), "{misc:x}");
+        let check =
+            |misc, expect| assert_eq!(Record::parse(14, misc, &body, false), Some(expect), "{misc:x}");
         check(1 << 13, Record::Out { t: 5_000, is_voluntary: true });
         check(1 << 13 | 1 << 14, Record::Out { t: 5_000, is_voluntary: false });
         check(0, Record::In { t: 5_000 });

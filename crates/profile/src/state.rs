@@ -10,15 +10,18 @@ use beamtune_model::CpuState;
 use crate::names::without_underscores;
 
 /// Shared code in which no process runs: the loop of a scheduler.
-const SCHEDULER_LOOP: &[&str] = &["process_main", "context_switch", "context_switch_simplified", "do_schedule"];
+const SCHEDULER_LOOP: &[&str] =
+    &["process_main", "context_switch", "context_switch_simplified", "do_schedule"];
 /// Shared code that calls the garbage collector.
 const COLLECTING_FRAGMENT: &str = "garbage_collect";
 
 /// Functions of the emulator, by the beginning of their names.
-const COLLECTING: &[&str] = &["erts_garbage_collect", "erts_gc_", "garbage_collect", "minor_collection", "major_collection"];
+const COLLECTING: &[&str] =
+    &["erts_garbage_collect", "erts_gc_", "garbage_collect", "minor_collection", "major_collection"];
 const POLLING: &[&str] = &["erts_check_io", "erts_poll_wait", "check_fd_events", "poll_thread"];
 const PORTS: &[&str] = &["erts_port_task_execute", "erts_port_output", "erts_port_control"];
-const SLEEPING: &[&str] = &["ethr_event_wait", "ethr_event_swait", "ethr_event_twait", "ethr_event_stwait", "ethr_event_set"];
+const SLEEPING: &[&str] =
+    &["ethr_event_wait", "ethr_event_swait", "ethr_event_twait", "ethr_event_stwait", "ethr_event_set"];
 /// Functions of the kernel, by a part of their names.
 const KERNEL_POLLING: &[&str] = &["epoll_wait", "ep_poll", "do_poll", "do_select"];
 const KERNEL_SLEEPING: &[&str] = &["futex"];
@@ -51,7 +54,8 @@ pub fn of(names: &Names<'_>) -> CpuState {
         let mut names = names.native.iter().map(|name| without_underscores(name));
         names.any(|name| prefixes.iter().any(|prefix| name.starts_with(prefix)))
     };
-    let kernel = |parts: &[&str]| names.kernel.iter().any(|name| parts.iter().any(|part| name.contains(part)));
+    let kernel =
+        |parts: &[&str]| names.kernel.iter().any(|name| parts.iter().any(|part| name.contains(part)));
     if names.fragment == Some(COLLECTING_FRAGMENT) || native(COLLECTING) {
         return CpuState::GarbageCollection;
     }
@@ -95,7 +99,10 @@ mod tests {
         // A lock that is spun for is work of the process.
         check(Names { is_spinning: true, ..process }, CpuState::Process);
         check(Names { fragment: Some("garbage_collect"), ..process }, CpuState::GarbageCollection);
-        check(Names { native: &["memcpy", "erts_garbage_collect_nobump"], ..process }, CpuState::GarbageCollection);
+        check(
+            Names { native: &["memcpy", "erts_garbage_collect_nobump"], ..process },
+            CpuState::GarbageCollection,
+        );
         check(Names { native: &["__erts_port_task_execute"], ..scheduler }, CpuState::Port);
         check(Names::default(), CpuState::Other);
     }

@@ -47,15 +47,22 @@ enum Format {
     Text,
     /// One line for each stack, for flamegraph.pl and others
     Collapsed,
+    /// For go tool pprof
+    Pprof,
     /// For https://www.speedscope.app
     Speedscope,
     /// Flame graph: one page that works offline
     Html,
+    /// All samples
+    Json,
 }
 
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let live = LiveTarget::find(args.target.as_deref(), &args.access)?;
+    if args.format == Format::Pprof && args.output.is_none() {
+        bail!("pprof files are binary: name a file with -o");
+    }
     let Some(vm) = &live.vm else {
         bail!("{} runs on another host: run beamtune profile there", live.label);
     };
@@ -75,15 +82,19 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     bar.clear();
     let profile = profile?;
     let page = Page { node: &live.label, rate: args.rate, profile: &profile };
-    let text = match args.format {
-        Format::Text => profile::render(&page, terminal::style()),
-        Format::Collapsed => profile::collapsed(&profile),
-        Format::Html => profile::html(&page),
-        Format::Speedscope => profile::speedscope(&profile, &live.label),
+    let content = match args.format {
+        Format::Text => profile::render(&page, terminal::style()).into_bytes(),
+        Format::Collapsed => profile::collapsed(&profile).into_bytes(),
+        Format::Html => profile::html(&page).into_bytes(),
+        Format::Json => profile::json(&page).into_bytes(),
+        Format::Pprof => profile::pprof(&profile, args.rate),
+        Format::Speedscope => profile::speedscope(&profile, &live.label).into_bytes(),
     };
     match &args.output {
-        Some(file) => std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?,
-        None => terminal::print(&text),
+        Some(file) => {
+            std::fs::write(file, content).with_context(|| format!("cannot write {}", file.display()))?;
+        }
+        None => terminal::print(&String::from_utf8_lossy(&content)),
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -65,7 +65,8 @@ impl Atoms {
             let first = memory.word(*segments).filter(|first| is_pointer(*first))?;
             let atoms = memory.words(first, CHECKED_ATOMS)?;
             let has_index = |(index, atom): (usize, &u64)| {
-                is_pointer(*atom) && memory.word(atom + INDEX_OFFSET).is_some_and(|word| word as u32 as usize == index)
+                is_pointer(*atom)
+                    && memory.word(atom + INDEX_OFFSET).is_some_and(|word| word as u32 as usize == index)
             };
             if !atoms.iter().enumerate().all(has_index) {
                 return None;
@@ -81,7 +82,8 @@ impl Atoms {
         if let Some(name) = self.known.borrow().get(&index) {
             return Some(Arc::clone(name));
         }
-        let segment = memory.word(self.segments + 8 * (index / SEGMENT_ATOMS)).filter(|found| is_pointer(*found))?;
+        let segment =
+            memory.word(self.segments + 8 * (index / SEGMENT_ATOMS)).filter(|found| is_pointer(*found))?;
         let atom = memory.word(segment + 8 * (index % SEGMENT_ATOMS)).filter(|found| is_pointer(*found))?;
         let found = memory.word(atom + INDEX_OFFSET)? as u32;
         let bytes = self.layout.name(memory, atom).filter(|_| u64::from(found) == index)?;
@@ -108,7 +110,10 @@ impl Layout {
             })
         });
         let is_right = |layout: &Layout| {
-            atoms.iter().zip(FIRST_NAMES).all(|(atom, name)| layout.name(memory, *atom).as_deref() == Some(name))
+            atoms
+                .iter()
+                .zip(FIRST_NAMES)
+                .all(|(atom, name)| layout.name(memory, *atom).as_deref() == Some(name))
         };
         layouts.into_iter().find(is_right)
     }

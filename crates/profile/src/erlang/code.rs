@@ -138,10 +138,16 @@ impl Code {
             match self.layout.module(memory, range, room) {
                 Some((module, starts)) => {
                     let names = self.layout.names(memory, &starts);
-                    let named = starts.windows(2).zip(names).enumerate().filter_map(|(place, (bounds, words))| {
-                        let id = self.id_of(function_name(memory, atoms, words?)?);
-                        Some(Function { start: bounds[0], end: bounds[1], id, place: (index, place as u32) })
-                    });
+                    let named =
+                        starts.windows(2).zip(names).enumerate().filter_map(|(place, (bounds, words))| {
+                            let id = self.id_of(function_name(memory, atoms, words?)?);
+                            Some(Function {
+                                start: bounds[0],
+                                end: bounds[1],
+                                id,
+                                place: (index, place as u32),
+                            })
+                        });
                     let named: Vec<Function> = named.collect();
                     let before = functions.len();
                     functions.extend(named);
@@ -197,11 +203,13 @@ impl Code {
 fn may_be_ranges(words: &[u64]) -> bool {
     let is_set = |words: &[u64]| {
         let [modules, n, allocated, mid] = words else { return false };
-        let is_inside = *mid >= *modules && mid - modules <= 16 * n && (mid - modules) % 16 == 0;
+        let is_inside =
+            *mid >= *modules && mid - modules <= n.saturating_mul(16) && (mid - modules) % 16 == 0;
         is_pointer(*modules) && (1..=*allocated).contains(n) && *allocated <= MAX_MODULES && is_inside
     };
     let mut arrays = words.chunks(RANGES_WORDS);
-    arrays.next().is_some_and(is_set) && arrays.all(|words| is_set(words) || words.iter().all(|word| *word == 0))
+    arrays.next().is_some_and(is_set)
+        && arrays.all(|words| is_set(words) || words.iter().all(|word| *word == 0))
 }
 
 /// The ranges of all arrays, each once, sorted; `None` if one is not in ascending order.
@@ -213,10 +221,12 @@ fn ranges_of(memory: &impl Memory, words: &[u64]) -> Option<Vec<(u64, u64)>> {
     for array in words.chunks(RANGES_WORDS).filter(|array| array[1] > 0) {
         let bounds = memory.words(array[0], 2 * usize::try_from(array[1]).ok()?)?;
         let is_ascending = bounds.windows(2).all(|pair| pair[0] <= pair[1]);
-        if !is_ascending || bounds.iter().any(|bound| bound % 8 != 0) {
+        if !is_ascending || bounds.iter().step_by(2).any(|start| start % 8 != 0) {
             return None;
         }
-        all.extend(bounds.as_chunks().0.iter().map(|[start, end]| (*start, *end)).filter(|(start, end)| start < end));
+        all.extend(
+            bounds.as_chunks().0.iter().map(|[start, end]| (*start, *end)).filter(|(start, end)| start < end),
+        );
     }
     let mut all: Vec<_> = all.into_iter().collect();
     all.sort_unstable();
@@ -239,8 +249,9 @@ impl Layout {
         let step = (ranges.len() / CHECKED_MODULES).max(1);
         let some: Vec<_> = ranges.iter().step_by(step).take(CHECKED_MODULES).collect();
         let is_layout = |layout: &Layout| {
-            let readable = some.iter().filter(|range| layout.module(memory, ***range, MAX_FUNCTIONS).is_some());
-            2 * readable.count() > some.len()
+            let readable =
+                some.iter().filter(|range| layout.module(memory, ***range, MAX_FUNCTIONS).is_some());
+            2 * readable.count() >= some.len()
         };
         let layouts = (1..MAX_HEADER_WORDS)
             .flat_map(|functions| (0..MAX_INFO_WORDS).map(move |name| Layout { functions, name }));
@@ -248,14 +259,20 @@ impl Layout {
     }
 
     /// The module with this range, and the addresses of its functions with the end of the last one.
-    fn module(self, memory: &impl Memory, (start, end): (u64, u64), room: usize) -> Option<(ModuleCode, Vec<u64>)> {
+    fn module(
+        self,
+        memory: &impl Memory,
+        (start, end): (u64, u64),
+        room: usize,
+    ) -> Option<(ModuleCode, Vec<u64>)> {
         let functions = usize::try_from(memory.word(start)?).ok()?;
         if functions == 0 || functions > room {
             return None;
         }
         let mut header = memory.words(start, self.functions + functions + 1)?;
         let starts = header.split_off(self.functions);
-        let is_inside = starts.first() >= Some(&start) && starts.first() < Some(&end) && starts.last() <= Some(&end);
+        let is_inside =
+            starts.first() >= Some(&start) && starts.first() < Some(&end) && starts.last() <= Some(&end);
         let is_ascending = starts.windows(2).all(|pair| pair[0] <= pair[1]);
         let words = memory.words(*starts.first()? + (self.name * WORD_BYTES) as u64, NAME_WORDS)?;
         let is_named = is_atom(words[0]) && is_atom(words[1]) && words[2] <= MAX_ARITY;
@@ -266,7 +283,9 @@ impl Layout {
     /// The words that name each function.
     fn names(self, memory: &impl Memory, starts: &[u64]) -> Vec<Option<[u64; NAME_WORDS]>> {
         let offset = (self.name * WORD_BYTES) as u64;
-        let (Some(first), Some((_, starts))) = (starts.first(), starts.split_last()) else { return Vec::new() };
+        let (Some(first), Some((_, starts))) = (starts.first(), starts.split_last()) else {
+            return Vec::new();
+        };
         let last = starts.last().map_or(*first, |last| *last);
         let length = last - first + offset + (NAME_WORDS * WORD_BYTES) as u64;
         // One read for the whole module; its code is between the names.
@@ -290,7 +309,12 @@ pub(crate) mod tests {
     const HEADER_WORDS: u64 = 17;
 
     /// Writes a module with functions of 64 bytes: its name and theirs as indices of atoms; returns its range.
-    pub(crate) fn put_module(memory: &mut Pieces, start: u64, module: u64, functions: &[(u64, u64)]) -> (u64, u64) {
+    pub(crate) fn put_module(
+        memory: &mut Pieces,
+        start: u64,
+        module: u64,
+        functions: &[(u64, u64)],
+    ) -> (u64, u64) {
         let count = functions.len() as u64;
         let first = start + 8 * (HEADER_WORDS + count + 1);
         let mut header = vec![0; HEADER_WORDS as usize];

@@ -60,17 +60,17 @@ impl Fragments {
     }
 }
 
-/// Reads the list of entries; `None` if it is none.
+/// Reads the list of entries; `None` for anything else, which lacks the entry with the end of processes.
 fn read(memory: &impl Memory, first: u64) -> Option<Fragments> {
     let (mut found, mut next, mut before) = (Fragments::default(), first, 0);
     let mut room = MAX_BYTES;
-    let mut is_known = false;
     for _ in 0..MAX_ENTRIES {
         if next == 0 {
             break;
         }
         let entry = memory.words(next, 4).filter(|_| is_pointer(next));
-        let Some([after, previous, content, length]) = entry.and_then(|words| words.try_into().ok()) else { break };
+        let entry = entry.and_then(|words| <[u64; 4]>::try_from(words).ok());
+        let Some([after, previous, content, length]) = entry else { break };
         if previous != before || length > MAX_ENTRY_BYTES.min(room) {
             break;
         }
@@ -82,16 +82,16 @@ fn read(memory: &impl Memory, first: u64) -> Option<Fragments> {
             let mut fields = Fields(start);
             match fields.u32() {
                 Some(KIND_INFO) => {
-                    is_known = true;
                     fields.skip(4);
                     fields.skip(8);
                     found.normal_exit = fields.u64().filter(|address| is_pointer(*address));
                 }
                 Some(KIND_CODE) => {
-                    is_known = true;
                     // Modules are named by their own tables, which are also valid while code is loaded.
                     if entry_name(start).is_some_and(|name| FRAGMENT_ENTRIES.contains(&name)) {
-                        found.all.extend(memory.bytes(content, length).map(|bytes| fragments(&bytes)).unwrap_or_default());
+                        found.all.extend(
+                            memory.bytes(content, length).map(|bytes| fragments(&bytes)).unwrap_or_default(),
+                        );
                     }
                 }
                 _ => break,
@@ -101,7 +101,7 @@ fn read(memory: &impl Memory, first: u64) -> Option<Fragments> {
     }
     found.all.truncate(MAX_FRAGMENTS);
     found.all.sort_by_key(|fragment| fragment.start);
-    is_known.then_some(found)
+    found.normal_exit.is_some().then_some(found)
 }
 
 /// The name of an entry of code, without the zero at its end.
@@ -131,7 +131,10 @@ fn fragments(content: &[u8]) -> Vec<Fragment> {
         };
         let Some(name) = fields.bytes(usize::from(length)) else { break };
         let name = name.strip_suffix(&[0]).unwrap_or(name);
-        let (Some(start), Some(end)) = (base.checked_add(start.into()), base.checked_add(end.into())) else { break };
+        let name = name.strip_prefix(b"global::").unwrap_or(name);
+        let (Some(start), Some(end)) = (base.checked_add(start.into()), base.checked_add(end.into())) else {
+            break;
+        };
         out.push(Fragment { start, end, name: String::from_utf8_lossy(name).into_owned() });
         fields.skip(2);
         for _ in 0..lines {
@@ -143,7 +146,7 @@ fn fragments(content: &[u8]) -> Vec<Fragment> {
     out
 }
 
-/// Reads fields from the front; after the end there are none.
+/// Reads fields from the front.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -201,7 +204,8 @@ mod tests {
         let mut memory = Pieces::default();
         let info = [[0, 0, 0, 0], [0; 4], [1, 0, 0, 0], [0; 4]].concat();
         memory.0.insert(0x3_0000, [info, 0x7000_0100_u64.to_ne_bytes().to_vec(), vec![0; 8]].concat());
-        let global = code_entry("global", 0x7000_0000, &[(0x40, 0x80, "call_bif_shared"), (0x10, 0x20, "gc")]);
+        let global =
+            code_entry("global", 0x7000_0000, &[(0x40, 0x80, "global::call_bif_shared"), (0x10, 0x20, "gc")]);
         let module = code_entry("lists", 0x7100_0000, &[(0, 0x80, "lists:map/2")]);
         memory.put(0x1_0000, &[0x1_1000, 0, 0x3_0000, 32]);
         memory.put(0x1_1000, &[0x1_2000, 0x1_0000, 0x4_0000, global.len() as u64]);
@@ -211,7 +215,8 @@ mod tests {
         let data = StaticData { address: 0x9000, words: vec![1, 0, 0x8_0000, 1, 0, 0x1_0000, 0] };
         let found = Fragments::find(&memory, &[data]).unwrap();
         assert_eq!(found.normal_exit, Some(0x7000_0100));
-        let check = |address: u64, name: Option<&str>| assert_eq!(found.name_at(address), name, "{address:x}");
+        let check =
+            |address: u64, name: Option<&str>| assert_eq!(found.name_at(address), name, "{address:x}");
         check(0x7000_0040, Some("call_bif_shared"));
         check(0x7000_007f, Some("call_bif_shared"));
         check(0x7000_0010, Some("gc"));
@@ -223,8 +228,12 @@ mod tests {
     fn a_list_that_leads_back_ends() {
         let mut memory = Pieces::default();
         memory.put(0x1_0000, &[0x1_0000, 0, 0x3_0000, 32]);
+        memory.put(0x3_0000, &[0, 0, 0x7000_0100, 0]);
+        let expect = Fragments { all: Vec::new(), normal_exit: Some(0x7000_0100) };
+        assert_eq!(read(&memory, 0x1_0000), Some(expect));
+        // Another list may begin alike.
         memory.put(0x3_0000, &[0, 0, 0, 0]);
-        assert_eq!(read(&memory, 0x1_0000), Some(Fragments::default()));
+        assert_eq!(read(&memory, 0x1_0000), None);
         assert_eq!(read(&memory, 0x7_0000), None);
     }
 }

@@ -23,16 +23,25 @@ pub struct LineTable {
 
 impl LineTable {
     /// Finds the table of a module: `header` is the beginning of its code header, `code` its range.
-    pub fn find(memory: &impl Memory, header: &[u64], functions: usize, code: Range<u64>) -> Option<LineTable> {
+    pub fn find(
+        memory: &impl Memory,
+        header: &[u64],
+        functions: usize,
+        code: Range<u64>,
+    ) -> Option<LineTable> {
         header.iter().skip(1).filter(|word| is_pointer(**word)).find_map(|address| {
             let words = memory.words(*address, 3 + functions.checked_add(1)?)?;
             let (head, functions) = words.split_at_checked(3)?;
             let location_bytes = head[1] & 0xffff_ffff;
             let is_ascending = functions.windows(2).all(|pair| pair[0] <= pair[1]);
             let first = functions.first().filter(|first| is_pointer(**first))?;
-            let is_code = memory.word(*first).is_some_and(|address| code.contains(&address) || address == code.end);
-            ([2, 4].contains(&location_bytes) && is_ascending && is_code)
-                .then(|| LineTable { location_bytes, locations: head[2], functions: functions.to_vec() })
+            let is_code =
+                memory.word(*first).is_some_and(|address| code.contains(&address) || address == code.end);
+            ([2, 4].contains(&location_bytes) && is_ascending && is_code).then(|| LineTable {
+                location_bytes,
+                locations: head[2],
+                functions: functions.to_vec(),
+            })
         })
     }
 
@@ -63,7 +72,8 @@ mod tests {
         let begins = 0x50_0000;
         memory.put(begins, &[0x7000_0010, 0x7000_0020, 0x7000_0040, 0x7000_0060]);
         memory.put(0x51_0000, &[0x99, 4, 0x52_0000, begins, begins + 16, begins + 24]);
-        let locations: Vec<u8> = [12_u32, 1 << 24 | 15, 40].iter().flat_map(|line| line.to_le_bytes()).collect();
+        let locations: Vec<u8> =
+            [12_u32, 1 << 24 | 15, 40].iter().flat_map(|line| line.to_le_bytes()).collect();
         memory.0.insert(0x52_0000, locations);
         let header = [2, 0, 0x4_0000, 0x51_0000];
         let table = LineTable::find(&memory, &header, 2, 0x7000_0000..0x7000_0060).unwrap();

@@ -42,7 +42,8 @@ pub fn static_data(memory: &impl Memory, mappings: &[Mapping], program: &str) ->
     let mut end = None;
     for mapping in mappings.iter().filter(|mapping| mapping.is_writable) {
         let is_own = mapping.path == program;
-        if !is_own && !(mapping.path.is_empty() && end == Some(mapping.range.start)) {
+        let is_bss = mapping.path.is_empty() && end == Some(mapping.range.start);
+        if !(is_own || is_bss) {
             continue;
         }
         end = is_own.then_some(mapping.range.end);
@@ -55,7 +56,8 @@ pub fn static_data(memory: &impl Memory, mappings: &[Mapping], program: &str) ->
 
 /// Where generated code is: executable memory of no file.
 pub fn generated_code(mappings: &[Mapping]) -> Vec<Range<u64>> {
-    let is_generated = |mapping: &&Mapping| mapping.is_code && !mapping.is_of_a_file() && !mapping.path.starts_with('[');
+    let is_generated =
+        |mapping: &&Mapping| mapping.is_code && !mapping.is_of_a_file() && !mapping.path.starts_with('[');
     mappings.iter().filter(is_generated).map(|mapping| mapping.range.clone()).collect()
 }
 

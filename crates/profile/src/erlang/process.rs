@@ -2,7 +2,7 @@
 //!
 //! The structure of a process (`Process`, erl_process.h) begins with its identifier. Its stack grows down from the end of its heap (`hend`). While
 //! generated code runs on x86-64, the stack pointer is that of the process (rsp); before it calls C it saves this pointer in the process (`stop`)
-//! or in rbp, and continues on the stack of the scheduler, at a fixed distance from rbx. Both offsets stand in the code of the JIT.
+//! or in rbp, and continues on the stack of the scheduler, at a fixed distance from rbx. The code of the JIT contains both offsets.
 
 use std::collections::HashMap;
 
@@ -48,6 +48,9 @@ pub enum SavedIn {
 }
 
 impl Convention {
+    /// Of a VM without JIT, whose code does not tell. `stop` is at the same place in OTP 23 to 29 (measured, x86-64).
+    pub const INTERPRETER: Convention = Convention { stop: 0x58, scheduler_stack: 0 };
+
     /// Finds it in generated code.
     pub fn find(code: &[u8]) -> Option<Convention> {
         let stop = most_common(code, STACK_FROM_PROCESS)?;
@@ -101,8 +104,13 @@ pub struct HeapOffset {
 }
 
 impl HeapOffset {
-    /// Reads the process at an address; `None` if it is none, or while the place of its heap is not certain.
-    pub fn read(&mut self, memory: &impl Memory, convention: &Convention, process: u64) -> Option<ProcessStack> {
+    /// Reads the process at an address; `None` for anything else, and while the place of its heap is not certain.
+    pub fn read(
+        &mut self,
+        memory: &impl Memory,
+        convention: &Convention,
+        process: u64,
+    ) -> Option<ProcessStack> {
         let words = memory.words(process, PROCESS_WORDS)?;
         let id = *words.first()?;
         let at = usize::try_from(convention.stop).ok()? / WORD_BYTES;

@@ -42,7 +42,9 @@ impl ProcessNames {
             atoms.name(memory, registration[REGISTRATION.1]).filter(|_| is_own)
         });
         let is_function = |index: &usize| {
-            words.get(*index..*index + 3).is_some_and(|words| is_atom(words[0]) && is_atom(words[1]) && words[2] <= MAX_ARITY)
+            words
+                .get(*index..*index + 3)
+                .is_some_and(|words| is_atom(words[0]) && is_atom(words[1]) && words[2] <= MAX_ARITY)
         };
         let known = self.candidates.clone().unwrap_or_else(|| (1..PROCESS_WORDS - 3).collect());
         let left: Vec<usize> = known.into_iter().filter(is_function).collect();

@@ -2,10 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use beamtune_model::{Frame, FrameKind, Profile};
+use beamtune_model::{CallStack, Frame, FrameKind, Profile};
 use serde_json::json;
 
+use super::Page;
 use crate::text;
+
+/// Version of [`json`]; raised if the meaning of a key changes.
+const JSON_VERSION: u32 = 1;
 
 /// One line for each stack: the frames, outermost first, separated by semicolons, and the number of samples. flamegraph.pl, inferno and speedscope
 /// read it.
@@ -38,6 +42,63 @@ fn safe(name: &str, suffix: &str) -> String {
     format!("{name}{suffix}")
 }
 
+/// beamtune's own JSON: everything of the profile. Times are in nanoseconds; `frames` of a stack are indices, outermost first.
+pub fn json(page: &Page<'_>) -> String {
+    let profile = page.profile;
+    let of_processes = |is_counted: &dyn Fn(&CallStack) -> bool| -> u32 {
+        let in_process = profile.samples.iter().filter(|sample| sample.process.is_some());
+        let counted =
+            in_process.filter(|sample| profile.stacks.get(sample.stack as usize).is_some_and(is_counted));
+        counted.map(|sample| sample.count).sum()
+    };
+    let frames: Vec<_> = profile
+        .frames
+        .iter()
+        .map(|frame| json!({"kind": frame.kind.text(), "name": frame.name, "line": frame.line}))
+        .collect();
+    let stacks: Vec<_> = profile
+        .stacks
+        .iter()
+        .map(|stack| json!({"frames": stack.frames, "is_complete": stack.is_complete}))
+        .collect();
+    let threads: Vec<_> = profile
+        .threads
+        .iter()
+        .map(|thread| json!({"tid": thread.tid, "kind": thread.kind, "name": thread.name}))
+        .collect();
+    let samples: Vec<_> = profile
+        .samples
+        .iter()
+        .map(|sample| {
+            json!({
+                "t": sample.t, "thread": sample.thread, "process": sample.process, "state": sample.state.text(),
+                "stack": sample.stack, "count": sample.count, "cpu": sample.weight,
+            })
+        })
+        .collect();
+    let states: BTreeMap<_, _> =
+        profile.by_state().into_iter().map(|(state, time)| (state.text(), time)).collect();
+    let document = json!({
+        "version": JSON_VERSION,
+        "node": page.node,
+        "rate_hz": page.rate,
+        "length": profile.length,
+        "cpu": profile.total(),
+        "samples_of_processes": of_processes(&|_| true),
+        "complete_samples_of_processes": of_processes(&|stack| stack.is_complete),
+        "samples_without_frames": profile.without_frames,
+        "lost_samples": profile.lost,
+        "states": states,
+        "frames": frames,
+        "stacks": stacks,
+        "threads": threads,
+        "processes": profile.processes,
+        "samples": samples,
+        "remarks": profile.remarks,
+    });
+    format!("{document:#}\n")
+}
+
 /// JSON for https://www.speedscope.app: one profile for each thread that was sampled, by CPU time.
 pub fn speedscope(profile: &Profile, name: &str) -> String {
     let frames: Vec<_> = profile
@@ -56,7 +117,8 @@ pub fn speedscope(profile: &Profile, name: &str) -> String {
             let own = profile.samples.iter().filter(|sample| sample.thread as usize == index);
             let (mut samples, mut weights) = (Vec::new(), Vec::new());
             for sample in own {
-                samples.push(profile.stacks.get(sample.stack as usize).map_or(&[][..], |stack| &stack.frames));
+                samples
+                    .push(profile.stacks.get(sample.stack as usize).map_or(&[][..], |stack| &stack.frames));
                 weights.push(sample.weight);
             }
             (!samples.is_empty()).then(|| {

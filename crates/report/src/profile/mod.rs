@@ -2,6 +2,7 @@
 
 mod formats;
 mod html;
+mod pprof;
 mod tree;
 
 use std::collections::HashMap;
@@ -10,8 +11,9 @@ use beamtune_model::{CpuState, Frame, FrameKind, FunctionTime, Profile};
 
 use crate::text::{self, Style};
 
-pub use formats::{collapsed, speedscope};
+pub use formats::{collapsed, json, speedscope};
 pub use html::html;
+pub use pprof::pprof;
 
 /// Rows of the table of functions.
 const MAX_FUNCTIONS: usize = 12;
@@ -65,11 +67,15 @@ fn states(profile: &Profile, style: Style) -> String {
         .map(|(state, time)| format!("{:.0} % {}", 100.0 * *time as f64 / total, state_name(*state)))
         .collect();
     if !small.is_empty() {
-        parts.push(format!("{:.1} % other states", small.iter().map(|(_, time)| 100.0 * *time as f64 / total).sum::<f64>()));
+        parts.push(format!(
+            "{:.1} % other states",
+            small.iter().map(|(_, time)| 100.0 * *time as f64 / total).sum::<f64>()
+        ));
     }
     let line = format!("{:.2} cores: {}", cores(profile.total()), parts.join(", "));
     let lines = text::lines(&line, style.width.saturating_sub(5).max(40), usize::MAX);
-    let line = |(index, line): (usize, &String)| format!("{:<5}{line}\n", if index == 0 { "CPU" } else { "" });
+    let line =
+        |(index, line): (usize, &String)| format!("{:<5}{line}\n", if index == 0 { "CPU" } else { "" });
     lines.iter().enumerate().map(line).collect::<String>() + "\n"
 }
 
@@ -172,7 +178,15 @@ pub(crate) mod tests {
             let frames = names.split(';').map(|name| builder.frame(frame(name))).collect();
             let stack = builder.stack(CallStack { frames, is_complete: true });
             let weight = i64::from(*count) * 10_000_000;
-            builder.add(StackSample { t: 0, thread, process: Some(80), state: *state, stack, count: *count, weight });
+            builder.add(StackSample {
+                t: 0,
+                thread,
+                process: Some(80),
+                state: *state,
+                stack,
+                count: *count,
+                weight,
+            });
         }
         builder.profile().length = 2_000_000_000;
         builder.finish()
@@ -187,7 +201,7 @@ pub(crate) mod tests {
         ]);
         let page = render(&Page { node: "shop@web1", rate: 99, profile: &profile }, Style::PLAIN);
         let expect = "\
-shop@web1 · 2 s · 100 samples at 99 Hz of CPU time
+shop@web1 · 2.0 s · 100 samples at 99 Hz of CPU time
 
 CPU  0.50 cores: 90 % processes, 10 % sleep and wake-up
 
@@ -210,7 +224,7 @@ CPU  0.50 cores: 90 % processes, 10 % sleep and wake-up
         let mut profile = Profile { length: 1_000_000_000, lost: 3, ..Profile::default() };
         profile.remarks.push("no kernel".to_owned());
         let page = render(&Page { node: "a", rate: 99, profile: &profile }, Style::PLAIN);
-        let expect = "a · 1 s · 0 samples at 99 Hz of CPU time\n\nNo thread used the CPU.\nnote: no kernel\n\
+        let expect = "a · 1.0 s · 0 samples at 99 Hz of CPU time\n\nNo thread used the CPU.\nnote: no kernel\n\
                       note: 3 samples were lost: beamtune was too slow\n";
         assert_eq!(page, expect);
     }
