@@ -97,7 +97,7 @@ impl FileTree for Loaded<'_> {
 pub fn perf_record(bytes: &[u8]) {
     let [kind, low, high, body @ ..] = bytes else { return };
     if let Some(Record::Sample(sample)) =
-        Record::parse(u32::from(*kind), u16::from_le_bytes([*low, *high]), body)
+        Record::parse(u32::from(*kind), u16::from_le_bytes([*low, *high]), body, low % 2 == 0)
     {
         let words = if sample.registers.is_some() { REGISTERS.count_ones() as usize } else { 0 };
         assert!(sample.stack.len() + (words + 4) * 8 <= body.len());

@@ -17,6 +17,7 @@ pub mod locks;
 pub mod man;
 pub mod memory;
 pub mod nodes;
+pub mod profile;
 pub mod record;
 pub mod redact;
 pub mod show;

@@ -22,6 +22,7 @@ pub mod memory;
 pub mod messages;
 pub mod metrics;
 pub mod period;
+pub mod profile;
 pub mod rows;
 pub mod sample;
 pub mod series;
@@ -43,6 +44,9 @@ pub use finding::{Account, Claim, Confidence, Cost, HostPart, Limit, MemoryKind,
 pub use locks::{LockRow, LockSession, WaitRow};
 pub use messages::{MessageRow, Messages, Weighed};
 pub use period::{Mail, Missing, Period, PeriodBuilder, ProcessUse, Readings, Seen, SeriesStat, WorkSample};
+pub use profile::{
+    CallStack, CpuState, Frame, FrameKind, FunctionTime, Profile, ProfileBuilder, ProfiledThread, StackSample,
+};
 pub use rows::{
     AllocationRow, BlockSum, CarrierRow, CodeRow, CollectRow, CollectionRow, ExitRow, HolderRow, PortRow,
     ProcessRow, ProcessTick, RanRow, Rank, SizeCount, SpawnRow, TableRow,

@@ -151,6 +151,12 @@ impl Elf {
         Some(name).filter(|name| !name.is_empty())
     }
 
+    /// Returns the addresses of a function.
+    pub fn range_of(&self, name: &str) -> Option<Range<u64>> {
+        let function = self.functions.iter().find(|function| *function.name == *name)?;
+        Some(function.start..function.end)
+    }
+
     /// Returns the file offset of a function's code.
     pub fn offset_of(&self, name: &str) -> Option<u64> {
         self.offset_at(self.functions.iter().find(|function| *function.name == *name)?.start)

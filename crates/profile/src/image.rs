@@ -30,11 +30,17 @@ const MAX_MODULES: usize = 256;
 
 /// A line of `/proc/PID/maps`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Mapping {
-    range: Range<u64>,
-    is_code: bool,
-    offset: u64,
-    path: String,
+pub struct Mapping {
+    /// Addresses.
+    pub range: Range<u64>,
+    /// Whether it is executable.
+    pub is_code: bool,
+    /// Whether it is writable.
+    pub is_writable: bool,
+    /// Offset in the file.
+    pub offset: u64,
+    /// Path of the file; empty for anonymous memory.
+    pub path: String,
 }
 
 impl Mapping {
@@ -49,6 +55,7 @@ impl Mapping {
         (range.start < range.end).then_some(Mapping {
             range,
             is_code: rights.as_bytes().get(2) == Some(&b'x'),
+            is_writable: rights.as_bytes().get(1) == Some(&b'w'),
             offset: number(offset)?,
             path: path.to_owned(),
         })
@@ -60,7 +67,7 @@ impl Mapping {
     }
 
     /// Whether the mapping belongs to the file of a program or library. The JIT maps anonymous memory, or a memfd.
-    fn is_of_a_file(&self) -> bool {
+    pub fn is_of_a_file(&self) -> bool {
         self.path.starts_with('/') && !self.path.starts_with("/memfd:") && !self.path.starts_with("/dev/")
     }
 }
@@ -96,6 +103,13 @@ pub struct Frame {
     pub is_program: bool,
 }
 
+/// All mappings of a process, by address.
+pub fn mappings(tree: &impl FileTree, pid: u32) -> Result<Vec<Mapping>, ProfileError> {
+    let maps =
+        tree.read(&format!("/proc/{pid}/maps"), MAX_MAPS_BYTES).map_err(|error| of_process(error, pid))?;
+    Ok(String::from_utf8_lossy(&maps).lines().filter_map(Mapping::parse).collect())
+}
+
 /// The code of a process.
 #[derive(Debug, Clone)]
 pub struct Image {
@@ -111,10 +125,7 @@ impl Image {
     /// Reads the code of a process. A library that cannot be read is not an error ([`Self::unread`]).
     pub fn read(tree: &impl FileTree, pid: u32) -> Result<Image, ProfileError> {
         let own = |error| of_process(error, pid);
-        let maps = tree.read(&format!("/proc/{pid}/maps"), MAX_MAPS_BYTES).map_err(own)?;
-        let maps = String::from_utf8_lossy(&maps);
-        let mappings: Vec<Mapping> =
-            maps.lines().filter_map(Mapping::parse).filter(Mapping::is_of_a_file).collect();
+        let mappings: Vec<Mapping> = mappings(tree, pid)?.into_iter().filter(Mapping::is_of_a_file).collect();
         let program = tree.read_link(&format!("/proc/{pid}/exe")).map_err(own)?;
         let mut image = Image { pid, modules: Vec::new(), program: 0, unread: Vec::new() };
         let mut left = MAX_LIBRARIES_BYTES;
@@ -187,6 +198,13 @@ impl Image {
         self.modules.get(self.program)
     }
 
+    /// Returns the addresses of one of the program's functions.
+    pub fn range_of(&self, function: &str) -> Option<Range<u64>> {
+        let program = self.program()?;
+        let range = program.elf.range_of(function)?;
+        Some(range.start.wrapping_add(program.bias)..range.end.wrapping_add(program.bias))
+    }
+
     /// Returns the offsets of functions in the program's file. The error lists the functions that have no symbol.
     pub fn offsets_of(&self, functions: &[&str]) -> Result<Vec<u64>, ProfileError> {
         let program = self.program().ok_or(ProfileError::NoProgram { pid: self.pid })?;
@@ -235,7 +253,7 @@ impl Image {
 
 /// Converts an error that concerns a file of the process itself. A missing file means that the process has ended. If access is denied, the
 /// usual advice (run as the process's user) does not help, since that user may not watch all threads.
-fn of_process(error: HostError, pid: u32) -> ProfileError {
+pub(crate) fn of_process(error: HostError, pid: u32) -> ProfileError {
     match error {
         HostError::Missing { .. } => ProfileError::Host(HostError::Ended { pid }),
         HostError::Denied { path, .. } => ProfileError::Closed { path },
@@ -278,18 +296,19 @@ mod tests {
 
     #[test]
     fn a_mapping_is_parsed_with_any_path() {
-        let mapping = |range, is_code, offset, path: &str| {
-            Some(Mapping { range, is_code, offset, path: path.to_owned() })
+        let mapping = |range, rights: &str, offset, path: &str| {
+            let (is_code, is_writable) = (rights.contains('x'), rights.contains('w'));
+            Some(Mapping { range, is_code, is_writable, offset, path: path.to_owned() })
         };
         let check = |line: &str, expect: Option<Mapping>| assert_eq!(Mapping::parse(line), expect, "{line}");
         check(
             "55d0a000-55d0c000 r-xp 00066000 fe:00 4711                       /usr/lib/a b.so (deleted)",
-            mapping(0x55d0_a000..0x55d0_c000, true, 0x66000, "/usr/lib/a b.so (deleted)"),
+            mapping(0x55d0_a000..0x55d0_c000, "x", 0x66000, "/usr/lib/a b.so (deleted)"),
         );
-        check("1000-2000 rw-p 00000000 00:00 0 ", mapping(0x1000..0x2000, false, 0, ""));
+        check("1000-2000 rw-p 00000000 00:00 0 ", mapping(0x1000..0x2000, "w", 0, ""));
         check(
             "1000-2000 rwxs 00000000 00:01 2  /memfd:vmem (deleted)",
-            mapping(0x1000..0x2000, true, 0, "/memfd:vmem (deleted)"),
+            mapping(0x1000..0x2000, "wx", 0, "/memfd:vmem (deleted)"),
         );
         check("2000-1000 rw-p 00000000 00:00 0", None);
         check("1000 rw-p", None);
@@ -299,7 +318,8 @@ mod tests {
     #[test]
     fn jit_memory_is_not_a_file() {
         let is = |path: &str| {
-            Mapping { range: 1..2, is_code: true, offset: 0, path: path.to_owned() }.is_of_a_file()
+            let path = path.to_owned();
+            Mapping { range: 1..2, is_code: true, is_writable: false, offset: 0, path }.is_of_a_file()
         };
         assert!(is("/usr/lib/erlang/erts-13.1.5/bin/beam.smp"));
         assert!(!is("/memfd:vmem (deleted)") && !is("[vdso]") && !is("") && !is("/dev/zero (deleted)"));

@@ -15,22 +15,30 @@
 //! Everything that belongs to the VM is untrusted: its files and its stacks may hold any bytes. All reads are bounded.
 
 pub mod elf;
+pub mod erlang;
 pub mod error;
 pub mod image;
+pub mod kernel;
+pub mod memory;
 pub mod names;
+pub mod native;
 pub mod probe;
+pub mod profiler;
 pub mod record;
 pub mod sample;
 pub mod stack;
+pub mod state;
 pub mod stream;
 pub mod tail_calls;
 pub mod threads;
 pub mod timeline;
 pub mod unwind;
+pub mod vm;
 pub mod waits;
 pub mod watch;
 
 pub use error::ProfileError;
 pub use image::Image;
+pub use profiler::Profiler;
 pub use stack::{Registers, Stack, StackEnd};
 pub use watch::{Cost, Seen, Sleeps, Watch};

@@ -18,7 +18,7 @@ use beamtune_model::Nanos;
 
 use crate::error::ProfileError;
 use crate::image::Image;
-use crate::stream::{Count, Event, MIN_RING_BYTES, Options, ProbePoint, Refusal, Stream};
+use crate::stream::{Count, Event, Options, ProbePoint, Refusal, Stream};
 
 /// The probed functions.
 pub const FUNCTIONS: &[&str] = &["ethr_event_wait", "ethr_event_swait"];
@@ -79,12 +79,7 @@ pub fn trap_cost() -> Result<Nanos, ProfileError> {
 
 /// Measures the CPU time that a sample costs a thread: an interrupt, and the copy of the stack. `None` if it is not measurable.
 pub fn sample_cost() -> Option<Nanos> {
-    let options = Options {
-        period: SAMPLE_PERIOD_NS,
-        includes_kernel: false,
-        records_switches: false,
-        ring_bytes: MIN_RING_BYTES,
-    };
+    let options = Options { period: SAMPLE_PERIOD_NS, ..Options::default() };
     let mut clock = Count::open(Event::Clock, 0).ok()?;
     let mut work = || time_of(&mut clock, rounds);
     let (mut plain, mut sampled) = (Nanos::MAX, Nanos::MAX);

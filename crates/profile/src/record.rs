@@ -1,9 +1,9 @@
 //! Parses the binary records in an event's ring buffer. See perf_event_open(2).
 //!
-//! The fields of a record depend on the event's attributes; here they are always the same: thread, time, registers, stack. We parse them
-//! ourselves for two reasons: we need the time of context switches, and a sample may lack registers and stack, which makes it shorter.
+//! The fields of a record depend on the event's attributes; here they are: thread, time, kernel stack if requested, registers, stack. We parse
+//! them ourselves for two reasons: we need the time of context switches, and a sample may lack registers and stack, which makes it shorter.
 
-use crate::stack::Registers;
+use crate::native::RegisterSet;
 
 /// Constants of perf_event.h.
 mod kernel {
@@ -15,26 +15,67 @@ mod kernel {
     pub const RECORD_MISC_SWITCH_OUT_PREEMPT: u16 = 1 << 14;
 }
 
-/// The sampled registers, as bits of the kernel's numbers (asm/perf_regs.h): BP 6, SP 7, IP 8.
+/// The sampled registers, in the order of the kernel's numbers (asm/perf_regs.h): the number there, and that of DWARF. The last ones are those that a
+/// function preserves for its caller, and in which the interpreter and the JIT keep their state.
 #[cfg(target_arch = "x86_64")]
-pub const REGISTERS: u64 = 1 << 6 | 1 << 7 | 1 << 8;
-/// The sampled registers, as bits of the kernel's numbers (asm/perf_regs.h): X29 29, LR 30, SP 31, PC 32.
+const SAMPLED: [(u32, Option<usize>); 10] = [
+    (1, Some(3)),
+    (6, Some(6)),
+    (7, Some(7)),
+    (8, None),
+    (16, Some(8)),
+    (18, Some(10)),
+    (20, Some(12)),
+    (21, Some(13)),
+    (22, Some(14)),
+    (23, Some(15)),
+];
+/// The sampled registers, in the order of the kernel's numbers (asm/perf_regs.h): the number there, and that of DWARF.
 #[cfg(target_arch = "aarch64")]
-pub const REGISTERS: u64 = 1 << 29 | 1 << 30 | 1 << 31 | 1 << 32;
+const SAMPLED: [(u32, Option<usize>); 14] = [
+    (19, Some(19)),
+    (20, Some(20)),
+    (21, Some(21)),
+    (22, Some(22)),
+    (23, Some(23)),
+    (24, Some(24)),
+    (25, Some(25)),
+    (26, Some(26)),
+    (27, Some(27)),
+    (28, Some(28)),
+    (29, Some(29)),
+    (30, Some(30)),
+    (31, Some(31)),
+    (32, None),
+];
+
+/// The sampled registers as bits of the kernel's numbers.
+pub const REGISTERS: u64 = {
+    let mut mask = 0;
+    let mut index = 0;
+    while index < SAMPLED.len() {
+        mask |= 1 << SAMPLED[index].0;
+        index += 1;
+    }
+    mask
+};
 
 /// A thread at the time of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sample<'a> {
     /// Time, in nanoseconds of the perf clock.
     pub t: u64,
+    /// The kernel's return addresses, innermost first, as bytes; empty in user mode, and if they were not wanted.
+    pub kernel: &'a [u8],
     /// User-mode registers; `None` if the thread no longer has any.
-    pub registers: Option<Registers>,
+    pub registers: Option<RegisterSet>,
     /// The copied part of the stack, from the stack pointer on.
     pub stack: &'a [u8],
 }
 
 /// A record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant, reason = "records are handled one by one, on the stack")]
 pub enum Record<'a> {
     /// A sample.
     Sample(Sample<'a>),
@@ -73,16 +114,18 @@ impl<'a> Fields<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// Parses a record's body; `None` for other kinds of records, and for invalid ones.
-    pub fn parse(kind: u32, misc: u16, body: &'a [u8]) -> Option<Record<'a>> {
+    /// Parses a record's body; `None` for other kinds of records, and for invalid ones. `has_kernel_stack`: the event has
+    /// [`crate::stream::Options::kernel_stack`].
+    pub fn parse(kind: u32, misc: u16, body: &'a [u8], has_kernel_stack: bool) -> Option<Record<'a>> {
         let mut fields = Fields(body);
         match kind {
             kernel::RECORD_SAMPLE => {
                 let _thread = fields.word()?;
                 let t = fields.word()?;
+                let kernel = if has_kernel_stack { kernel_stack(&mut fields)? } else { &[] };
                 let registers = registers(&mut fields)?;
                 let stack = stack(&mut fields)?;
-                Some(Record::Sample(Sample { t, registers, stack }))
+                Some(Record::Sample(Sample { t, kernel, registers, stack }))
             }
             kernel::RECORD_SWITCH => {
                 let _thread = fields.word()?;
@@ -101,22 +144,26 @@ impl<'a> Record<'a> {
     }
 }
 
+/// Parses the kernel stack: the number of addresses, and the addresses.
+fn kernel_stack<'a>(fields: &mut Fields<'a>) -> Option<&'a [u8]> {
+    let count = usize::try_from(fields.word()?).ok()?;
+    fields.bytes(count.checked_mul(8)?)
+}
+
 /// Parses the registers: the ABI and, unless it is 0 ("none"), one word for each register.
-fn registers(fields: &mut Fields<'_>) -> Option<Option<Registers>> {
+fn registers(fields: &mut Fields<'_>) -> Option<Option<RegisterSet>> {
     if fields.word()? == 0 {
         return Some(None);
     }
-    let mut words = [0; REGISTERS.count_ones() as usize];
-    for word in &mut words {
-        *word = fields.word()?;
+    let mut registers = RegisterSet::default();
+    for (_, number) in SAMPLED {
+        let value = fields.word()?;
+        match number {
+            Some(number) => registers.values[number] = Some(value),
+            None => registers.ip = value,
+        }
     }
-    #[cfg(target_arch = "x86_64")]
-    let [fp, sp, ip] = words;
-    #[cfg(target_arch = "x86_64")]
-    let lr = 0;
-    #[cfg(target_arch = "aarch64")]
-    let [fp, lr, sp, ip] = words;
-    Some(Some(Registers { ip, sp, fp, lr }))
+    Some(Some(registers))
 }
 
 /// Parses the stack: the size of the copy, the copy, and its number of valid bytes, which is missing if the size is 0.
@@ -154,36 +201,49 @@ mod tests {
     #[cfg(target_arch = "x86_64")]
     fn a_sample_has_registers_and_the_valid_part_of_the_stack() {
         let body = sample(2, &[16, 0x11, 0x22, 8]);
-        let expect = Sample {
-            t: 1_000,
-            registers: Some(Registers { ip: 3, sp: 2, fp: 1, lr: 0 }),
-            stack: &0x11_u64.to_ne_bytes(),
-        };
-        assert_eq!(Record::parse(9, 2, &body), Some(Record::Sample(expect)));
+        let mut registers = RegisterSet { ip: 4, ..RegisterSet::default() };
+        for (number, value) in [(3, 1), (6, 2), (7, 3), (8, 5), (10, 6), (12, 7), (13, 8), (14, 9), (15, 10)]
+        {
+            registers.values[number] = Some(value);
+        }
+        let expect =
+            Sample { t: 1_000, kernel: &[], registers: Some(registers), stack: &0x11_u64.to_ne_bytes() };
+        assert_eq!(Record::parse(9, 2, &body, false), Some(Record::Sample(expect)));
     }
 
     #[test]
     fn a_sample_of_an_exiting_thread_has_no_registers_and_no_stack() {
         let body = sample(0, &[0]);
-        let expect = Sample { t: 1_000, registers: None, stack: &[] };
-        assert_eq!(Record::parse(9, 1, &body), Some(Record::Sample(expect)));
+        let expect = Sample { t: 1_000, kernel: &[], registers: None, stack: &[] };
+        assert_eq!(Record::parse(9, 1, &body, false), Some(Record::Sample(expect)));
+    }
+
+    #[test]
+    fn the_kernel_stack_comes_before_the_registers() {
+        let body = words(&[0x0000_0002_0000_0001, 1_000, 2, 0xff80, 0xff90, 0, 0]);
+        let kernel: Vec<u8> = words(&[0xff80, 0xff90]);
+        let expect = Sample { t: 1_000, kernel: &kernel, registers: None, stack: &[] };
+        assert_eq!(Record::parse(9, 1, &body, true), Some(Record::Sample(expect)));
+        let forged = words(&[0x0000_0002_0000_0001, 1_000, u64::MAX, 0, 0]);
+        assert_eq!(Record::parse(9, 1, &forged, true), None);
     }
 
     #[test]
     fn invalid_records_are_ignored() {
-        let check = |body: &[u8]| assert_eq!(Record::parse(9, 2, body), None, "{body:?}");
+        let check = |body: &[u8]| assert_eq!(Record::parse(9, 2, body, false), None, "{body:?}");
         check(&[]);
         check(&sample(2, &[]));
         // More valid bytes than copied ones, and a copy larger than the record.
         check(&sample(2, &[8, 0x11, 9]));
         check(&sample(2, &[u64::MAX, 0x11, 8]));
-        assert_eq!(Record::parse(4, 0, &sample(2, &[0])), None);
+        assert_eq!(Record::parse(4, 0, &sample(2, &[0]), false), None);
     }
 
     #[test]
     fn a_switch_says_whether_it_was_voluntary() {
         let body = words(&[0x0000_0002_0000_0001, 5_000]);
-        let check = |misc, expect| assert_eq!(Record::parse(14, misc, &body), Some(expect), "{misc:x}");
+        let check =
+            |misc, expect| assert_eq!(Record::parse(14, misc, &body, false), Some(expect), "{misc:x}");
         check(1 << 13, Record::Out { t: 5_000, is_voluntary: true });
         check(1 << 13 | 1 << 14, Record::Out { t: 5_000, is_voluntary: false });
         check(0, Record::In { t: 5_000 });
@@ -191,14 +251,16 @@ mod tests {
 
     #[test]
     fn lost_records_are_counted() {
-        assert_eq!(Record::parse(2, 0, &words(&[77, 12, 0, 0])), Some(Record::Lost { count: 12 }));
-        assert_eq!(Record::parse(13, 0, &words(&[3, 0, 0])), Some(Record::Lost { count: 3 }));
+        assert_eq!(Record::parse(2, 0, &words(&[77, 12, 0, 0]), false), Some(Record::Lost { count: 12 }));
+        assert_eq!(Record::parse(13, 0, &words(&[3, 0, 0]), false), Some(Record::Lost { count: 3 }));
     }
 
     proptest! {
         #[test]
-        fn arbitrary_bytes_do_not_panic(kind in 0_u32..16, misc: u16, body in proptest::collection::vec(any::<u8>(), 0..200)) {
-            Record::parse(kind, misc, &body);
+        fn arbitrary_bytes_do_not_panic(
+            kind in 0_u32..16, misc: u16, kernel: bool, body in proptest::collection::vec(any::<u8>(), 0..200),
+        ) {
+            Record::parse(kind, misc, &body, kernel);
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Call stacks: registers and stack memory of a sample, and the frames derived from them.
 
+use crate::native::{self, RegisterSet};
+
 /// The registers with which unwinding starts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Registers {
@@ -11,6 +13,19 @@ pub struct Registers {
     pub fp: u64,
     /// Link register of ARM64; 0 elsewhere.
     pub lr: u64,
+}
+
+impl Registers {
+    /// Those of a sample.
+    pub fn of(sampled: &RegisterSet) -> Registers {
+        let value = |number: Option<usize>| number.and_then(|number| sampled.values[number]).unwrap_or(0);
+        Registers {
+            ip: sampled.ip,
+            sp: value(Some(native::SP)),
+            fp: value(Some(native::FP)),
+            lr: value(native::LR),
+        }
+    }
 }
 
 /// Why a stack ends.

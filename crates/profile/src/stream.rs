@@ -11,20 +11,33 @@
 
 use std::ffi::CString;
 use std::io;
+use std::os::fd::AsRawFd;
 
+use beamtune_host::tree::FileTree;
+use mio::unix::SourceFd;
+use mio::{Interest, Registry, Token};
 use perf_event::events::{Raw, Software};
 use perf_event::{Builder, Counter, SampleFlag, Sampler};
 
 use crate::error::ProfileError;
 use crate::record::{REGISTERS, Record};
 
-/// Size of the stack copy. The C code below a BIF needs a few hundred to a few thousand bytes.
+/// Size of the stack copy for finding lock waits. The C code below a BIF needs a few hundred to a few thousand bytes.
 pub const STACK_BYTES: u32 = 16 * 1024;
 /// The smallest ring: room for three samples, or for 1,600 switches.
 pub const MIN_RING_BYTES: usize = 64 * 1024;
 /// Maximum number of records that one call reads. A thread that fills its ring as fast as it is read thus cannot occupy the reader
 /// indefinitely.
 const MAX_RECORDS: usize = 20_000;
+
+/// The kernel's setting for unprivileged use of perf events.
+const PARANOID: &str = "/proc/sys/kernel/perf_event_paranoid";
+
+/// `kernel.perf_event_paranoid`; `None` if it cannot be read.
+pub fn paranoid(tree: &impl FileTree) -> Option<i64> {
+    let text = tree.read(PARANOID, 64).ok()?;
+    String::from_utf8_lossy(&text).trim().parse().ok()
+}
 
 /// Position of a uprobe in a program's file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,6 +100,26 @@ pub struct Options {
     pub records_switches: bool,
     /// Size of the ring, a power of two. The kernel locks that much memory.
     pub ring_bytes: usize,
+    /// Size of the stack copy, in bytes.
+    pub stack_bytes: u32,
+    /// Whether to record the kernel's call stack.
+    pub kernel_stack: bool,
+    /// Whether each sample makes the event readable for poll(2).
+    pub wakes: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            period: 1,
+            includes_kernel: false,
+            records_switches: false,
+            ring_bytes: MIN_RING_BYTES,
+            stack_bytes: STACK_BYTES,
+            kernel_stack: false,
+            wakes: false,
+        }
+    }
 }
 
 /// Why an event could not be opened.
@@ -148,6 +181,7 @@ pub struct Stream {
     sampler: Sampler,
     /// Count per sample.
     pub period: u64,
+    kernel_stack: bool,
 }
 
 impl Stream {
@@ -156,7 +190,10 @@ impl Stream {
         let mut builder = event.builder();
         // PERIOD is left out: with it, the kernel samples every software event, whatever the period (perf_swevent_event,
         // kernel/events/core.c). The period never changes here anyway.
-        let fields = SampleFlag::TID | SampleFlag::TIME | SampleFlag::REGS_USER | SampleFlag::STACK_USER;
+        let mut fields = SampleFlag::TID | SampleFlag::TIME | SampleFlag::REGS_USER | SampleFlag::STACK_USER;
+        if options.kernel_stack {
+            fields |= SampleFlag::CALLCHAIN;
+        }
         let period = options.period.max(1);
         observe(&mut builder, tid)
             .enabled(false)
@@ -166,13 +203,17 @@ impl Stream {
             .sample(fields)
             .sample_id_all(true)
             .sample_regs_user(REGISTERS)
-            .sample_stack_user(STACK_BYTES)
-            // No wake-ups: the ring is polled.
-            .wakeup_watermark(options.ring_bytes);
+            .sample_stack_user(options.stack_bytes)
+            .exclude_callchain_user(true);
+        match options.wakes {
+            true => builder.wakeup_events(1),
+            // The ring is read from time to time.
+            false => builder.wakeup_watermark(options.ring_bytes),
+        };
         let counter = builder.build().map_err(Refusal::of)?;
         // Here the kernel returns EPERM if the limit on locked memory is reached.
         let sampler = counter.sampled(options.ring_bytes).map_err(Refusal::NoRoom)?;
-        Ok(Stream { sampler, period })
+        Ok(Stream { sampler, period, kernel_stack: options.kernel_stack })
     }
 
     /// Returns the number of events so far, sampled or not.
@@ -185,10 +226,18 @@ impl Stream {
         for _ in 0..MAX_RECORDS {
             let Some(record) = self.sampler.next_record() else { return };
             let body = record.to_contiguous();
-            if let Some(record) = Record::parse(record.ty(), record.misc(), &body) {
+            if let Some(record) = Record::parse(record.ty(), record.misc(), &body, self.kernel_stack) {
                 take(record);
             }
         }
+    }
+
+    /// Makes events of `poll` when there are samples ([`Options::wakes`]).
+    ///
+    /// # Errors
+    /// Those of epoll_ctl(2).
+    pub fn register(&self, poll: &Registry, token: Token) -> io::Result<()> {
+        poll.register(&mut SourceFd(&self.sampler.as_raw_fd()), token, Interest::READABLE)
     }
 
     /// Enables the event.

@@ -31,8 +31,8 @@ use crate::image::Image;
 use crate::probe;
 use crate::record::{Record, Sample};
 use crate::sample;
-use crate::stack::{Stack, StackEnd};
-use crate::stream::{Event, MIN_RING_BYTES, Options, Refusal, Stream};
+use crate::stack::{Registers, Stack, StackEnd};
+use crate::stream::{self, Event, MIN_RING_BYTES, Options, Refusal, Stream};
 use crate::threads::Change;
 use crate::timeline::{EndedWait, ThreadEvent, Timeline};
 use crate::unwind::Unwinder;
@@ -54,8 +54,6 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 const MAX_SWITCH_INCREASE: f64 = 2.0;
 /// Minimum CPU use that is assumed for the share of traps: for threads that hardly run, a few traps would be a large share.
 const MIN_CORES: f64 = 0.1;
-/// The kernel's setting for unprivileged use of perf events.
-const PARANOID: &str = "/proc/sys/kernel/perf_event_paranoid";
 
 /// How the start of sleeps is detected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -144,8 +142,7 @@ impl Watch {
         let image = Image::read(tree, pid)?;
         // Stacks cannot be interpreted without these symbols.
         image.offsets_of(probe::FUNCTIONS)?;
-        let paranoid = tree.read(PARANOID, 64).ok();
-        let paranoid = paranoid.and_then(|text| String::from_utf8_lossy(&text).trim().parse::<i64>().ok());
+        let paranoid = stream::paranoid(tree);
         let chosen = choose(before);
         let mut remarks = Vec::new();
         if chosen.left_out > 0 {
@@ -256,6 +253,7 @@ impl Watch {
                     includes_kernel: self.includes_kernel,
                     records_switches: true,
                     ring_bytes: self.ring_bytes,
+                    ..Options::default()
                 },
             );
             match opened {
@@ -337,7 +335,7 @@ impl Watch {
     fn add_streams(&mut self, events: &[Event<'_>], includes_kernel: bool) -> Result<(), Refusal> {
         let period = probe::period(self.switches, self.rate);
         let ring_bytes = self.ring_bytes;
-        let options = Options { period, includes_kernel, records_switches: false, ring_bytes };
+        let options = Options { period, includes_kernel, ring_bytes, ..Options::default() };
         let mut all = Vec::new();
         for watched in &self.threads {
             let mut streams = Vec::new();
@@ -504,7 +502,7 @@ fn wakeup_delay(queued: Option<Nanos>, preempted: Nanos, woken: u64) -> Nanos {
 
 fn unwound(unwinder: &mut Unwinder, sample: &Sample<'_>) -> Stack {
     match &sample.registers {
-        Some(registers) => unwinder.unwind(registers, sample.stack),
+        Some(registers) => unwinder.unwind(&Registers::of(registers), sample.stack),
         None => Stack { frames: Vec::new(), end: StackEnd::Lost },
     }
 }

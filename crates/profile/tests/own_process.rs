@@ -8,7 +8,7 @@ use beamtune_host::LocalTree;
 use beamtune_profile::record::Record;
 use beamtune_profile::stream::{Event, Options, Refusal, Stream};
 use beamtune_profile::unwind::Unwinder;
-use beamtune_profile::{Image, Stack, StackEnd};
+use beamtune_profile::{Image, Registers, Stack, StackEnd};
 
 /// Timeout for operations that take milliseconds on a quiet host.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -49,12 +49,7 @@ fn open(event: Event<'_>, options: &Options) -> Option<Stream> {
 
 #[test]
 fn a_sample_of_a_running_thread_is_unwound_and_named() {
-    let options = Options {
-        period: 1_000_000,
-        includes_kernel: false,
-        records_switches: false,
-        ring_bytes: RING_BYTES,
-    };
+    let options = Options { period: 1_000_000, ring_bytes: RING_BYTES, ..Options::default() };
     let Some(mut stream) = open(Event::Clock, &options) else { return };
     let image = Image::read(&LocalTree::default(), std::process::id()).expect("our own image");
     let mut unwinder = Unwinder::new(&image);
@@ -67,7 +62,7 @@ fn a_sample_of_a_running_thread_is_unwound_and_named() {
             if let Record::Sample(sample) = record {
                 assert!(sample.t > 0);
                 let registers = sample.registers.expect("a running thread has registers");
-                stacks.push(unwinder.unwind(&registers, sample.stack));
+                stacks.push(unwinder.unwind(&Registers::of(&registers), sample.stack));
             }
         });
         for stack in stacks {
@@ -92,8 +87,12 @@ fn a_sample_of_a_running_thread_is_unwound_and_named() {
 
 #[test]
 fn a_sleeping_thread_is_switched_out_and_in() {
-    let options =
-        Options { period: 1, includes_kernel: true, records_switches: true, ring_bytes: RING_BYTES };
+    let options = Options {
+        includes_kernel: true,
+        records_switches: true,
+        ring_bytes: RING_BYTES,
+        ..Options::default()
+    };
     let Some(mut stream) = open(Event::Switches, &options) else { return };
     let slept = Duration::from_millis(20);
     std::thread::sleep(slept);

@@ -16,6 +16,7 @@ pub mod locks;
 pub mod memory;
 pub mod overlay;
 pub mod page;
+pub mod profile;
 pub mod show;
 pub mod study;
 pub mod table;

@@ -1,0 +1,100 @@
+//! `beamtune profile`: where the CPU time of a VM goes, as call stacks from Erlang to the kernel.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use beamtune_host::tree::LocalTree;
+use beamtune_profile::{Profiler, threads};
+use beamtune_recording::{Stop, SystemClock};
+use beamtune_report::profile::{self, Page};
+
+use crate::access::AccessArgs;
+use crate::recorder::stop_on_signals;
+use crate::target::LiveTarget;
+use crate::terminal;
+
+/// Show where the CPU time goes: Erlang, native code and kernel
+///
+/// Samples the threads of a VM on this host from outside. The VM needs no flag and no restart, and is neither stopped nor written to. A sample costs
+/// 5 µs of a thread's time.
+///
+/// Needs the right to read the VM's memory and to sample its threads: the same user, or root; for the kernel's part CAP_PERFMON.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Node name or process id [default: the only VM]
+    target: Option<String>,
+    /// Time to sample
+    #[arg(long = "for", value_name = "TIME", value_parser = terminal::parse_duration, default_value = "10s")]
+    length: Duration,
+    /// Samples per second of CPU time of each thread
+    #[arg(long, value_name = "N", default_value_t = 99, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    rate: u32,
+    /// Output format
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
+    format: Format,
+    /// Write to this file instead of the terminal
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    access: AccessArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    /// Functions and call tree
+    Text,
+    /// One line for each stack, for flamegraph.pl and others
+    Collapsed,
+    /// For go tool pprof
+    Pprof,
+    /// For https://www.speedscope.app
+    Speedscope,
+    /// Flame graph: one page that works offline
+    Html,
+    /// All samples
+    Json,
+}
+
+/// Runs the subcommand.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let live = LiveTarget::find(args.target.as_deref(), &args.access)?;
+    if args.format == Format::Pprof && args.output.is_none() {
+        bail!("pprof files are binary: name a file with -o");
+    }
+    let Some(vm) = &live.vm else {
+        bail!("{} runs on another host: run beamtune profile there", live.label);
+    };
+    let pid = vm.identity.pid;
+    let stop = Stop::default();
+    let clock = SystemClock::from(SystemClock::wall_now(), stop.clone());
+    let snapshot = threads::look(&LocalTree::default(), pid, &clock)?;
+    let profiler = Profiler::open(pid, &snapshot.threads, args.rate)?;
+    stop_on_signals(&stop)?;
+    let bar = terminal::Progress::new(&format!("sampling {}", live.label), Some(args.length));
+    let begin = std::time::Instant::now();
+    let profile = profiler.run(args.length, || {
+        let elapsed = begin.elapsed();
+        bar.set(elapsed, Some(args.length.saturating_sub(elapsed)), 0, None);
+        stop.is_requested()
+    });
+    bar.clear();
+    let profile = profile?;
+    let page = Page { node: &live.label, rate: args.rate, profile: &profile };
+    let content = match args.format {
+        Format::Text => profile::render(&page, terminal::style()).into_bytes(),
+        Format::Collapsed => profile::collapsed(&profile).into_bytes(),
+        Format::Html => profile::html(&page).into_bytes(),
+        Format::Json => profile::json(&page).into_bytes(),
+        Format::Pprof => profile::pprof(&profile, args.rate),
+        Format::Speedscope => profile::speedscope(&profile, &live.label).into_bytes(),
+    };
+    match &args.output {
+        Some(file) => {
+            std::fs::write(file, content).with_context(|| format!("cannot write {}", file.display()))?;
+        }
+        None => terminal::print(&String::from_utf8_lossy(&content)),
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,101 @@
+//! `beamtune profile` on real VMs: shares that are known by construction, and complete call chains.
+#![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "these are tests")]
+
+mod common;
+
+use std::path::Path;
+
+use common::{Otp, TIMEOUT, TestNode, all_otps, beamtune, is_root, run_for};
+use serde_json::Value;
+
+/// The workload: phases a and b, which measure themselves.
+const WORKLOAD: &str = include_str!("../../../lab/profile/known_shares.erl");
+
+/// Releases from this one on have a JIT.
+const FIRST_JIT: u32 = 24;
+/// Largest difference between the share of phase a in the samples and as it measured itself.
+const MAX_DIFFERENCE: f64 = 0.03;
+/// The same for the interpreter.
+const MAX_INTERPRETER_DIFFERENCE: f64 = 0.05;
+/// Smallest share of samples in processes whose chain reaches the first function.
+const MIN_COMPLETE: f64 = 0.97;
+/// The same for the interpreter.
+const MIN_INTERPRETER_COMPLETE: f64 = 0.90;
+
+/// A node that works for eight seconds, and its profile over five of them. Returns the share of phase a as it measured itself.
+fn profile(otp: &Otp, kind: &str, rate: &str) -> (f64, Value) {
+    let root = otp.root.as_deref().unwrap_or(Path::new("/"));
+    let folder = tempfile::tempdir_in(root.join("tmp")).expect("a folder");
+    std::fs::write(folder.path().join("known_shares.erl"), WORKLOAD).expect("written");
+    let inside = Path::new("/").join(folder.path().strip_prefix(root).expect("below"));
+    let eval = format!(
+        "{{ok, M, B}} = compile:file(\"{}/known_shares\", [binary]), {{module, M}} = code:load_binary(M, \"known_shares.erl\", B), \
+         spawn(M, start, [{kind}, 8])",
+        inside.display()
+    );
+    let mut node = TestNode::start(otp, &["+S", "1:1"], &eval);
+    let mut command = beamtune();
+    command.args(["profile", &node.pid().to_string(), "--for", "5s", "--format", "json", "--rate", rate]);
+    let output = run_for(&mut command, 2 * TIMEOUT);
+    assert_eq!(output.status, Some(0), "{}", output.stderr);
+    let share = node.process.expect_line("share ").parse().expect("a number");
+    (share, output.json())
+}
+
+/// The functions of a stack, outermost first.
+fn functions(page: &Value, stack: &Value) -> Vec<String> {
+    let frames =
+        page["stacks"][stack.as_u64().expect("an index") as usize]["frames"].as_array().expect("frames");
+    let name = |frame: &Value| page["frames"][frame.as_u64().expect("an index") as usize]["name"].as_str();
+    frames.iter().filter_map(name).map(str::to_owned).collect()
+}
+
+/// CPU time of phase a and of phase b.
+fn phases(page: &Value) -> (f64, f64) {
+    let (mut a, mut b) = (0.0, 0.0);
+    for sample in page["samples"].as_array().expect("samples") {
+        let functions = functions(page, &sample["stack"]);
+        let time = sample["cpu"].as_f64().expect("a time");
+        if functions.iter().any(|name| name.starts_with("known_shares:a_")) {
+            a += time;
+        } else if functions.iter().any(|name| name.starts_with("known_shares:b_")) {
+            b += time;
+        }
+    }
+    (a, b)
+}
+
+#[test]
+fn shares_are_those_that_the_workload_measures() {
+    if !is_root() {
+        eprintln!("skipped: not root");
+        return;
+    }
+    for otp in all_otps() {
+        let is_jit = otp.release >= FIRST_JIT;
+        let (max_difference, min_complete) = match is_jit {
+            true => (MAX_DIFFERENCE, MIN_COMPLETE),
+            false => (MAX_INTERPRETER_DIFFERENCE, MIN_INTERPRETER_COMPLETE),
+        };
+        for kind in ["loop", "deep", "short", "bif", "ets", "gc"] {
+            let (share, page) = profile(&otp, kind, "499");
+            let (a, b) = phases(&page);
+            let measured = a / (a + b);
+            let count = |key: &str| page[key].as_f64().expect("a number");
+            let complete = count("complete_samples_of_processes") / count("samples_of_processes");
+            eprintln!(
+                "OTP {} {kind}: a {measured:.3} (truth {share:.3}), {:.3} of all CPU time, complete {complete:.3}, without frames {}",
+                otp.release,
+                (a + b) / count("cpu"),
+                page["samples_without_frames"]
+            );
+            assert!(
+                (measured - share).abs() <= max_difference,
+                "OTP {} {kind}: {measured} of {share}",
+                otp.release
+            );
+            // On a busy machine, processes that live for less than a millisecond have ended before their stacks are read.
+            assert!(kind == "short" || complete >= min_complete, "OTP {} {kind}: {complete}", otp.release);
+        }
+    }
+}

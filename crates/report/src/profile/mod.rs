@@ -1,0 +1,231 @@
+//! A CPU profile: on a terminal, and in the formats of other tools.
+
+mod formats;
+mod html;
+mod pprof;
+mod tree;
+
+use std::collections::HashMap;
+
+use beamtune_model::{CpuState, Frame, FrameKind, FunctionTime, Profile};
+
+use crate::text::{self, Style};
+
+pub use formats::{collapsed, json, speedscope};
+pub use html::html;
+pub use pprof::pprof;
+
+/// Rows of the table of functions.
+const MAX_FUNCTIONS: usize = 12;
+/// States that are named; smaller ones are summed up.
+const MIN_STATE_SHARE: f64 = 0.01;
+/// Cells of a bar.
+const BAR_CELLS: usize = 20;
+
+/// What the page is about.
+#[derive(Debug, Clone, Copy)]
+pub struct Page<'a> {
+    /// The node's name.
+    pub node: &'a str,
+    /// Samples per second of CPU time.
+    pub rate: u32,
+    /// The profile.
+    pub profile: &'a Profile,
+}
+
+/// The page: where the CPU time went by state, the functions that took most of it, and the call tree.
+pub fn render(page: &Page<'_>, style: Style) -> String {
+    let profile = page.profile;
+    let mut out = format!("{} · {}\n\n", style.bold(&text::clean(page.node)), subtitle(page));
+    if profile.total() == 0 {
+        out.push_str("No thread used the CPU.\n");
+        return out + &remarks(profile, style);
+    }
+    out.push_str(&states(profile, style));
+    out.push_str(&functions(profile, style));
+    out.push_str(&tree::render(profile, style));
+    out + &remarks(profile, style)
+}
+
+/// Length and number of samples.
+fn subtitle(page: &Page<'_>) -> String {
+    let length = page.profile.length as f64 / 1e9;
+    let samples = text::decimal(f64::from(page.profile.sample_count()));
+    format!("{} · {samples} samples at {} Hz of CPU time", text::seconds(length), page.rate)
+}
+
+/// The CPU time by state, in cores.
+fn states(profile: &Profile, style: Style) -> String {
+    let total = profile.total() as f64;
+    let cores = |time: i64| time as f64 / profile.length.max(1) as f64;
+    let mut by_state = profile.by_state();
+    by_state.sort_by_key(|(_, time)| -time);
+    let (large, small): (Vec<_>, Vec<_>) =
+        by_state.into_iter().partition(|(_, time)| *time as f64 / total >= MIN_STATE_SHARE);
+    let mut parts: Vec<String> = large
+        .iter()
+        .map(|(state, time)| format!("{:.0} % {}", 100.0 * *time as f64 / total, state_name(*state)))
+        .collect();
+    if !small.is_empty() {
+        parts.push(format!(
+            "{:.1} % other states",
+            small.iter().map(|(_, time)| 100.0 * *time as f64 / total).sum::<f64>()
+        ));
+    }
+    let line = format!("{:.2} cores: {}", cores(profile.total()), parts.join(", "));
+    let lines = text::lines(&line, style.width.saturating_sub(5).max(40), usize::MAX);
+    let line =
+        |(index, line): (usize, &String)| format!("{:<5}{line}\n", if index == 0 { "CPU" } else { "" });
+    lines.iter().enumerate().map(line).collect::<String>() + "\n"
+}
+
+fn state_name(state: CpuState) -> &'static str {
+    match state {
+        CpuState::Process => "processes",
+        CpuState::GarbageCollection => "garbage collection",
+        CpuState::Scheduling => "scheduling",
+        CpuState::BusyWait => "busy wait",
+        CpuState::Polling => "polling for I/O",
+        CpuState::Port => "ports",
+        CpuState::SleepAndWake => "sleep and wake-up",
+        CpuState::Other => "other",
+    }
+}
+
+/// The functions with most CPU time of their own.
+fn functions(profile: &Profile, style: Style) -> String {
+    let total = profile.total() as f64;
+    // Lines of one function are one row.
+    let mut times = HashMap::<(FrameKind, &str), FunctionTime>::new();
+    for sample in &profile.samples {
+        let mut names: Vec<(FrameKind, &str)> =
+            profile.frames_of(sample.stack).map(|frame| (frame.kind, frame.name.as_str())).collect();
+        if let Some(last) = names.last() {
+            times.entry(*last).or_default().own += sample.weight;
+        }
+        names.sort_unstable();
+        names.dedup();
+        for name in names {
+            times.entry(name).or_default().total += sample.weight;
+        }
+    }
+    let mut rows: Vec<_> = times.into_iter().filter(|(_, time)| time.own > 0).collect();
+    rows.sort_by(|(a, x), (b, y)| y.own.cmp(&x.own).then_with(|| a.cmp(b)));
+    let mut out = format!("{}\n", style.dim("   own   total  function"));
+    for ((kind, name), time) in rows.iter().take(MAX_FUNCTIONS) {
+        let share = |time: i64| format!("{:>4.1} %", 100.0 * time as f64 / total);
+        out.push_str(&format!("{}  {}  {}\n", share(time.own), share(time.total), shown(*kind, name)));
+    }
+    out + "\n"
+}
+
+/// The name of a frame for people.
+fn shown(kind: FrameKind, name: &str) -> String {
+    match kind {
+        FrameKind::Erlang => text::sentence(name),
+        FrameKind::Fragment => format!("{} (JIT)", text::clean(name)),
+        FrameKind::Emulator | FrameKind::Library => text::clean(name),
+        FrameKind::Kernel => format!("{} (kernel)", text::clean(name)),
+    }
+}
+
+fn shown_frame(frame: &Frame) -> String {
+    shown(frame.kind, &frame.name)
+}
+
+/// A bar of this share.
+fn bar(share: f64) -> String {
+    let filled = ((share * BAR_CELLS as f64).round() as usize).min(BAR_CELLS);
+    format!("{}{}", "█".repeat(filled), "░".repeat(BAR_CELLS - filled))
+}
+
+/// What is missing from the profile, in sentences.
+fn missing(profile: &Profile) -> Vec<String> {
+    let mut remarks = profile.remarks.clone();
+    if profile.without_frames > 0 {
+        remarks.push(format!(
+            "{:.1} % of samples lack their Erlang functions: the process had gone on before they were read",
+            100.0 * profile.without_frames as f64 / f64::from(profile.sample_count().max(1))
+        ));
+    }
+    if profile.lost > 0 {
+        remarks.push(format!("{} samples were lost: beamtune was too slow", profile.lost));
+    }
+    remarks
+}
+
+fn remarks(profile: &Profile, style: Style) -> String {
+    let lines = |remark: &String| text::lines(&format!("note: {remark}"), style.width, usize::MAX);
+    missing(profile).iter().flat_map(lines).map(|line| format!("{line}\n")).collect()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use beamtune_model::{CallStack, ProfileBuilder, ProfiledThread, StackSample};
+
+    use super::*;
+
+    /// A profile of stacks, outermost first, with their number of samples; frames beginning with `k:` are of the kernel.
+    pub(crate) fn profile(stacks: &[(&str, u32, CpuState)]) -> Profile {
+        let mut builder = ProfileBuilder::default();
+        let thread = ProfiledThread { tid: 7, kind: "scheduler".to_owned(), name: "erts_sched_1".to_owned() };
+        let thread = builder.thread(thread);
+        for (names, count, state) in stacks {
+            let frame = |name: &str| match name.strip_prefix("k:") {
+                Some(name) => Frame { kind: FrameKind::Kernel, name: name.to_owned(), line: None },
+                None => Frame { kind: FrameKind::Erlang, name: name.to_owned(), line: None },
+            };
+            let frames = names.split(';').map(|name| builder.frame(frame(name))).collect();
+            let stack = builder.stack(CallStack { frames, is_complete: true });
+            let weight = i64::from(*count) * 10_000_000;
+            builder.add(StackSample {
+                t: 0,
+                thread,
+                process: Some(80),
+                state: *state,
+                stack,
+                count: *count,
+                weight,
+            });
+        }
+        builder.profile().length = 2_000_000_000;
+        builder.finish()
+    }
+
+    #[test]
+    fn a_page_names_states_functions_and_the_call_tree() {
+        let profile = profile(&[
+            ("shop:loop/1;jsx:encode/2", 60, CpuState::Process),
+            ("shop:loop/1;lists:map/2", 30, CpuState::Process),
+            ("k:futex_wait", 10, CpuState::SleepAndWake),
+        ]);
+        let page = render(&Page { node: "shop@web1", rate: 99, profile: &profile }, Style::PLAIN);
+        let expect = "\
+shop@web1 · 2.0 s · 100 samples at 99 Hz of CPU time
+
+CPU  0.50 cores: 90 % processes, 10 % sleep and wake-up
+
+   own   total  function
+60.0 %  60.0 %  jsx:encode/2
+30.0 %  30.0 %  lists:map/2
+10.0 %  10.0 %  futex_wait (kernel)
+
+  total  call tree, from 2 %
+ 90.0 %  ██████████████████░░  shop:loop/1
+ 60.0 %  ████████████░░░░░░░░    jsx:encode/2
+ 30.0 %  ██████░░░░░░░░░░░░░░    lists:map/2
+ 10.0 %  ██░░░░░░░░░░░░░░░░░░  futex_wait (kernel)
+";
+        assert_eq!(page, expect);
+    }
+
+    #[test]
+    fn nothing_sampled_is_said_and_what_is_missing_too() {
+        let mut profile = Profile { length: 1_000_000_000, lost: 3, ..Profile::default() };
+        profile.remarks.push("no kernel".to_owned());
+        let page = render(&Page { node: "a", rate: 99, profile: &profile }, Style::PLAIN);
+        let expect = "a · 1.0 s · 0 samples at 99 Hz of CPU time\n\nNo thread used the CPU.\nnote: no kernel\n\
+                      note: 3 samples were lost: beamtune was too slow\n";
+        assert_eq!(page, expect);
+    }
+}
