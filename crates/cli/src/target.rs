@@ -128,7 +128,9 @@ fn by_process_id(local: &LocalVms, pid: u32) -> Result<LiveTarget> {
 fn only(local: &LocalVms) -> Result<LiveTarget> {
     match local.discovery.vms.as_slice() {
         [] if local.discovery.others_hidden => {
-            bail!("no BEAM VM of this user runs on this host; run beamtune as root to see those of other users")
+            bail!(
+                "no BEAM VM of this user runs on this host; run beamtune as root to see those of other users"
+            )
         }
         [] => bail!("no BEAM VM runs on this host; name one on another host: beamtune doctor NAME@HOST"),
         [vm] => Ok(LiveTarget::of(local, vm)),

@@ -357,7 +357,7 @@ fn await_ready(setup: &Setup, target: &mut GuardedCommand, stop: &Stop) -> Resul
     }
 }
 
-/// Returns the last output of a target, or a placeholder if there is none.
+/// Returns the last output of a target, or a placeholder if absent.
 fn or_nothing(output: &str) -> &str {
     if output.is_empty() { "(nothing)" } else { output }
 }

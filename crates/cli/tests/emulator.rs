@@ -231,7 +231,7 @@ fn build(cache: &Path) {
     assert_eq!(fs::read_dir(cache.join("beamtune/emulators")).expect("the cache").count(), 1);
 }
 
-/// Links an emulator that the user has built into the cache. Returns false if there is none.
+/// Links an emulator that the user has built into the cache. Returns false if absent.
 fn link_users_build(cache: &Path, erlang: &Path) -> bool {
     let list = succeed(beamtune().args(["emulator", "list", "--json"])).json();
     let erts = versions(erlang).0;

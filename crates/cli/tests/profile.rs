@@ -9,7 +9,7 @@ use common::{Otp, TIMEOUT, TestNode, all_otps, beamtune, is_root, run_for};
 use serde_json::Value;
 
 /// The workload: phases a and b, which measure themselves.
-const WORKLOAD: &str = include_str!("../../../lab/profile/known_shares.erl");
+const WORKLOAD: &str = include_str!("known_shares.erl");
 
 /// Releases from this one on have a JIT.
 const FIRST_JIT: u32 = 24;

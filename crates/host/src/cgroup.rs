@@ -120,7 +120,7 @@ pub struct CpuLimits {
 pub struct MemoryLimits {
     /// The group with the tightest limit; its own group if no group has a limit.
     pub path: String,
-    /// The limit; `None` if there is none.
+    /// The limit; `None` if absent.
     pub limit_bytes: Option<i64>,
     /// Memory charged to this group; `None` for the root group of v2, which does not provide it.
     pub used_bytes: Option<i64>,

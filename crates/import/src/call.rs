@@ -97,7 +97,7 @@ pub fn read(text: &str) -> Calls {
     Calls { last: last.map(|call| (call, end)), wasted_bytes }
 }
 
-/// Returns the length of the first call in bytes, including its closing bracket. If there is none, returns the number of bytes scanned.
+/// Returns the length of the first call in bytes, including its closing bracket. Without a call, returns the number of bytes scanned.
 fn call_length(text: &str) -> Result<usize, usize> {
     let mut depth = 0;
     let mut quotes = None;

@@ -28,7 +28,7 @@ pub struct LockSession {
     pub processes: Option<i64>,
     /// Peak memory use of the node for reading the counts, in bytes; `None` if not measured.
     pub cost_bytes: Option<i64>,
-    /// Missing or inexact data, as text; empty if there are none.
+    /// Missing or inexact data, as text; empty if absent.
     pub remark: String,
 }
 

@@ -247,7 +247,9 @@ CPU  ███████░░░░░░░░░░░░░  0.73 of 2.00 
 ";
         assert_eq!(bar(&account(2.0, &shares), None, Style::PLAIN), expect);
         let serial = account(2.0, &[(Use::Code, 1.0, ""), (Use::SerialProcess, 1.0, "")]);
-        assert!(bar(&serial, Some("shop_cart"), Style::PLAIN).contains("1.00 idle: only shop_cart is runnable\n"));
+        assert!(
+            bar(&serial, Some("shop_cart"), Style::PLAIN).contains("1.00 idle: only shop_cart is runnable\n")
+        );
         assert!(
             bar(&account(0.0, &[]), None, Style::PLAIN)
                 .starts_with("CPU  ░░░░░░░░░░░░░░░░░░░░  0.00 of 0.00")

@@ -237,7 +237,8 @@ mod tests {
             all.extend(CARRIERS.map(|metric| (metric, entity, &each as &dyn Fn(i64) -> i64)));
         }
         let found = movements(&recorded(2 * HOUR_S / 60, &all, &[]));
-        let carriers = found.iter().find(|movement| movement.what == "eheap_alloc: carriers").expect("its carriers");
+        let carriers =
+            found.iter().find(|movement| movement.what == "eheap_alloc: carriers").expect("its carriers");
         assert_eq!((carriers.first, carriers.last), (120e6, 120e6));
     }
 }

@@ -12,7 +12,7 @@ use beamtune_stats::paired::effect;
 /// Minimum number of pairs of A with itself. With fewer pairs, a rank test has no 95 % interval.
 pub const LEAST_SAME_PAIRS: usize = 6;
 /// Level of the first test of A against itself. If the two differ, the number of pairs is doubled. (Six pairs differ at this level only
-/// if all differ in the same direction, which happens by chance in 3 % of the cases.)
+/// if all differ in the same direction, which happens at random in 3 % of the cases.)
 const SAME_LEVEL: f64 = 0.05;
 /// Level of the second test of A against itself, with twice as many pairs. If the two still differ, this is not chance.
 const SECOND_SAME_LEVEL: f64 = 0.01;

@@ -17,11 +17,11 @@ pub struct Answers {
     pub errors: u64,
     /// Percentiles of the response times, by name (`p99`).
     pub percentiles_ns: BTreeMap<String, u64>,
-    /// The run, if the window is the whole run of a job that ends by itself.
+    /// The run, if the window is the whole run of a job that ends on its own.
     pub run: Option<Run>,
 }
 
-/// The run of a job that ends by itself.
+/// The run of a job that ends on its own.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Run {
     /// Duration in nanoseconds.

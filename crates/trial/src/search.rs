@@ -44,7 +44,7 @@ pub struct Problem {
     pub noise_sd: f64,
     /// The limits of the other values.
     pub limits: Vec<Limit>,
-    /// Maximum number of parameters that a finalist may set, because the back-out can distinguish only so many.
+    /// Maximum number of parameters that a finalist may set, because the back-out can distinguish only that many.
     pub max_set: usize,
     /// Combinations of (parameter, level) that are never tried.
     pub fatal: Vec<Vec<(usize, usize)>>,

@@ -56,7 +56,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Renders the pages of the named entries; if there are none, the results of a search.
+/// Renders the pages of the named entries; if absent, the results of a search.
 fn found(args: &Args) -> Result<String> {
     let style = terminal::style();
     let words: Vec<&String> = args.name.iter().chain(&args.more).collect();

@@ -185,7 +185,10 @@ const STATUS: &[Status] = &[
         commands: &["lab evaluate", "lab judge"],
         meanings: ["all runs right", "a run was wrong", "failed"],
     },
-    Status { commands: &["emulator run"], meanings: ["that of the command", "that of the command", "that of the command"] },
+    Status {
+        commands: &["emulator run"],
+        meanings: ["that of the command", "that of the command", "that of the command"],
+    },
     Status { commands: &[], meanings: ["done", "", "failed"] },
 ];
 

@@ -341,7 +341,7 @@ fn objective(text: &str) -> Result<String, String> {
     if text == ERRORS.name {
         return Err(
             "errors cannot be the objective, since they have no ratio; limit them with --guard errors:+0.1%"
-                .to_owned()
+                .to_owned(),
         );
     }
     quantity(text)

@@ -385,7 +385,7 @@ fn culprits(text: &str) -> Vec<&str> {
     text.split(',').filter(|culprit| *culprit != "-").collect()
 }
 
-/// Returns the last line that is not empty; `None` if there is none, or the file cannot be read.
+/// Returns the last line that is not empty; `None` if absent, or the file cannot be read.
 fn last_line(file: &File) -> Option<String> {
     const MAX_BYTES: u64 = 1_000;
     let length = file.metadata().map_or(0, |data| data.len());

@@ -24,7 +24,7 @@ pub struct Manifest {
     pub allow: Vec<String>,
     /// The root cause among `expect`, if the others follow from it.
     pub cause: Option<String>,
-    /// Like `expect`, but for findings of `beamtune locks` on an emulator with lock counting. `doctor` does not report them on a stock
+    /// Like `expect`, for findings of `beamtune locks` on an emulator with lock counting. `doctor` does not report them on a stock
     /// emulator.
     #[serde(default)]
     pub counted: Vec<String>,

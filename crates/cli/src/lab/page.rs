@@ -248,7 +248,7 @@ fn wrong(rows: &[Row]) -> String {
     text
 }
 
-/// Lists the runs whose diagnosis exceeds its limits; empty if there are none.
+/// Lists the runs whose diagnosis exceeds its limits; empty if absent.
 fn over_limits(rows: &[Row]) -> String {
     let broken = |row: &Row| {
         let limits = row.judged.broken_limits.join(", ");

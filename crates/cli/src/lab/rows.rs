@@ -135,7 +135,7 @@ impl Row {
             .map(|(code, _)| code)
     }
 
-    /// True if other processes used so much CPU that they may have caused a wrong result.
+    /// True if other processes used so much CPU time that they may have caused a wrong result.
     pub fn is_disturbed(&self) -> bool {
         self.judged.foreign_cores >= DISTURBING_CORES || self.judged.stolen_cores >= DISTURBING_STOLEN_CORES
     }

@@ -25,7 +25,10 @@ fn disabled_allocator_is_reported_and_the_others_are_shown() {
         let page = page(&node, &[]);
         assert!(allocator(&page, "binary_alloc").is_null(), "{page:#}");
         assert!(allocator(&page, "eheap_alloc")["instances"].as_u64() > Some(0), "{page:#}");
-        assert!(page["kinds"].as_array().expect("kinds").is_empty(), "erlang:memory() fails without this allocator");
+        assert!(
+            page["kinds"].as_array().expect("kinds").is_empty(),
+            "erlang:memory() fails without this allocator"
+        );
         let output = memory(&node, &[]);
         assert!(output.stdout.contains("erlang:memory() is not known"), "{}", output.stdout);
     }

@@ -26,7 +26,7 @@ pub(super) struct JudgedSetting<'n, 'a> {
     pub(super) outcomes: Rc<[Outcome]>,
     /// The setting that overrides this one.
     pub(super) overridden: Option<&'n Setting<'a>>,
-    /// The outcomes of the overriding setting; empty if there is none.
+    /// The outcomes of the overriding setting; empty if absent.
     pub(super) overriding: Rc<[Outcome]>,
     /// The flag that disables the allocator of the setting.
     pub(super) disabled: Option<&'n Setting<'a>>,

@@ -132,7 +132,7 @@ pub(super) struct Carriers {
 }
 
 impl Allocators {
-    /// Finds the allocators, starting from static data; `None` if there are none with a known layout.
+    /// Finds the allocators, starting from static data; `None` if absent with a known layout.
     pub fn find(image: &Image<'_>, emulator: &Emulator<'_>, pointers: &[u64]) -> Option<Allocators> {
         let mut search = Search { image, emulator, known: HashMap::new() };
         let mut found: HashSet<u64> = HashSet::new();

@@ -47,7 +47,7 @@ impl<'a> Emulator<'a> {
         self.data.iter().any(|range| range.contains(address))
     }
 
-    /// Returns the constant string at an address; `None` if there is none of up to 15 bytes. It is read from the file, because its page may
+    /// Returns the constant string at an address; `None` if absent of up to 15 bytes. It is read from the file, because its page may
     /// not be resident.
     pub fn string(&self, address: u64) -> Option<String> {
         let has = |mapping: &&&Mapping| !mapping.write && (mapping.start..mapping.end).contains(&address);

@@ -20,7 +20,7 @@ pub struct Carriers {
 }
 
 impl Carriers {
-    /// Utilization of the carriers, 0 to 1; `None` if there are none.
+    /// Utilization of the carriers, 0 to 1; `None` if absent.
     pub fn used(self) -> Option<f64> {
         (self.size > 0).then(|| self.blocks_size as f64 / self.size as f64)
     }

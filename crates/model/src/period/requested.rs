@@ -82,7 +82,7 @@ impl Period {
         self.collections.iter().rev().find(|row| row.how == "sample")
     }
 
-    /// Length of the last sampling of threads for lock waits; `None` if there was none, or if its length is unknown.
+    /// Length of the last sampling of threads for lock waits; `None` if absent, or if its length is unknown.
     /// If there was one and [`waits`](Self::waits) is empty, no sampled thread waited for a lock.
     pub fn watched(&self) -> Option<Nanos> {
         let by_rows = self.waits.iter().map(|row| row.length).max();

@@ -163,7 +163,7 @@ fn first_effects(effects: &[&Finding], count: usize, style: Style) -> Vec<String
     out
 }
 
-/// Renders the risk of a remedy; no lines if there is none, or if not even its first clause fits.
+/// Renders the risk of a remedy; no lines if absent, or if not even its first clause fits.
 fn risk(remedy: &Remedy, max_lines: usize, style: Style) -> Vec<String> {
     let risk = text::sentence(&remedy.risk);
     let is_whole = text::whole_clauses(&risk, body_width(style), max_lines).is_some();

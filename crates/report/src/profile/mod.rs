@@ -165,7 +165,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A profile of stacks, outermost first, with their number of samples; frames beginning with `k:` are of the kernel.
+    /// A profile of stacks, outermost first, with their sample counts; frames beginning with `k:` are of the kernel.
     pub(crate) fn profile(stacks: &[(&str, u32, CpuState)]) -> Profile {
         let mut builder = ProfileBuilder::default();
         let thread = ProfiledThread { tid: 7, kind: "scheduler".to_owned(), name: "erts_sched_1".to_owned() };

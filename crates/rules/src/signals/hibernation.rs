@@ -24,7 +24,7 @@ pub(crate) struct Hibernation<'a> {
 }
 
 impl<'a> Hibernation<'a> {
-    /// Returns the kinds of processes that hibernate; `None` if there are none, or too few samples.
+    /// Returns the kinds of processes that hibernate; `None` if absent, or too few samples.
     pub(crate) fn of(period: &'a Period) -> Option<Self> {
         // A process that was just woken in a loop, a call or a sleep has not run.
         let waits = |at: &String| stack::is_wait(at) || stack::is_sleep(at);

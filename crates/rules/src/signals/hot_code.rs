@@ -124,7 +124,7 @@ impl HotCode {
         (tells && *looks >= MIN_PART && *looks as f64 > MOST * all as f64).then_some(caller)
     }
 
-    /// Finds the code with most of the samples; `None` if there is none.
+    /// Finds the code with most of the samples; `None` if absent.
     pub(crate) fn of(period: &Period) -> Result<Option<HotCode>, Missing> {
         let cores = cores(period)?;
         let samples = samples(period);

@@ -41,7 +41,11 @@ fn every_threshold_in_the_source_is_listed_once_and_belongs_to_a_rule() {
         }
     }
     let listed: Vec<_> = all().iter().map(|(threshold, _)| threshold.name.to_owned()).collect();
-    assert_eq!(listed.iter().cloned().collect::<BTreeSet<_>>(), written, "each is listed in Rule::thresholds");
+    assert_eq!(
+        listed.iter().cloned().collect::<BTreeSet<_>>(),
+        written,
+        "each is listed in Rule::thresholds"
+    );
     assert_eq!(listed.len(), written.len());
 }
 

@@ -61,7 +61,7 @@ impl Scalar<'_> {
         self.bytes.get(at).copied()
     }
 
-    /// Returns the length in bytes of the line end at `at`; 0 if there is none.
+    /// Returns the length in bytes of the line end at `at`; 0 if absent.
     fn line_end(&self, at: usize) -> usize {
         match (self.byte(at), self.byte(at + 1)) {
             (Some(b'\r'), Some(b'\n')) => 2,
