@@ -171,10 +171,10 @@ fn given(fragments: &[Fragment]) -> Given {
     ordered.sort_by_key(|fragment| fragment.place.order());
     for fragment in ordered {
         match &fragment.place {
-            Place::ArgsFile { .. } | Place::CommandLine { .. } | Place::LiveNode => {
+            Place::ArgsFile { .. } | Place::CommandLine { .. } | Place::RunningNode => {
                 given.args.extend(startable(&fragment.words));
             }
-            Place::Variable { name, effect } if effect.ignored.is_none() && !effect.of_tool => {
+            Place::Variable { name, effect } if effect.ignored.is_none() && !effect.for_tool => {
                 match effect.role {
                     Role::Words => given.args.extend(startable(&fragment.words)),
                     Role::ValueOf(flags) => {

@@ -6,10 +6,10 @@
 
 use std::time::Duration;
 
-use beamtune_model::FileAsk;
+use beamtune_model::FileRequest;
 
 use crate::etf::{Document, Pid, Term, TermError, Value};
-use crate::explicit::Explicit;
+use crate::explicit::ExplicitItem;
 use crate::message::Spawn;
 pub use crate::sample::Item;
 
@@ -31,7 +31,7 @@ pub fn module() -> &'static str {
 
 /// Options of a client's session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Terms {
+pub struct SessionOptions {
     /// The agent ends the session if it receives nothing from the client for this long: 1 s to 1 h.
     pub lease: Duration,
     /// CPU budget of the scans, in millionths of one core: 100 to 1,000,000. Scans that would cost more are spread over several
@@ -39,14 +39,14 @@ pub struct Terms {
     pub budget_ppm: u32,
 }
 
-impl Default for Terms {
+impl Default for SessionOptions {
     fn default() -> Self {
-        Terms { lease: Duration::from_secs(30), budget_ppm: 10_000 }
+        SessionOptions { lease: Duration::from_secs(30), budget_ppm: 10_000 }
     }
 }
 
 /// Returns the spawn request that starts the agent on a node of this OTP release. The agent reports to `client`.
-pub(crate) fn injection(otp_release: u32, client: &Pid, terms: Terms) -> Spawn<'static> {
+pub(crate) fn injection(otp_release: u32, client: &Pid, terms: SessionOptions) -> Spawn<'static> {
     let beam = if otp_release < FIRST_RELEASE_OF_NEW_BEAM { BEAM_BEFORE_25 } else { BEAM_SINCE_25 };
     let options = Value::Map(vec![
         (Value::atom("lease_ms"), milliseconds(terms.lease)),
@@ -68,16 +68,16 @@ pub(crate) fn injection(otp_release: u32, client: &Pid, terms: Terms) -> Spawn<'
 }
 
 /// Builds the item that reads files of the node's host.
-pub(crate) fn host_item(files: &[FileAsk]) -> Value<'static> {
+pub(crate) fn host_item(files: &[FileRequest]) -> Value<'static> {
     let text = |text: &String| Value::binary(text.clone().into_bytes());
-    let ask = |ask: &FileAsk| match ask {
-        FileAsk::Read { path, max_bytes } => {
+    let ask = |ask: &FileRequest| match ask {
+        FileRequest::Read { path, max_bytes } => {
             Value::tuple([Value::atom("read"), text(path), Value::from(*max_bytes as u64)])
         }
-        FileAsk::Link(path) => Value::tuple([Value::atom("link"), text(path)]),
-        FileAsk::Count(path) => Value::tuple([Value::atom("count"), text(path)]),
-        FileAsk::Threads { all: false } => Value::atom("threads"),
-        FileAsk::Threads { all: true } => Value::atom("all_threads"),
+        FileRequest::Link(path) => Value::tuple([Value::atom("link"), text(path)]),
+        FileRequest::Count(path) => Value::tuple([Value::atom("count"), text(path)]),
+        FileRequest::Threads { all: false } => Value::atom("threads"),
+        FileRequest::Threads { all: true } => Value::atom("all_threads"),
     };
     let asks = Value::List(files.iter().map(ask).collect());
     Value::tuple([Value::atom("host"), Value::Map(vec![(Value::atom("ask"), asks)])])
@@ -89,12 +89,12 @@ pub(crate) fn sample_request(
     client: &Pid,
     seq: u64,
     items: &[&Item],
-    files: &[FileAsk],
-    explicit: &[Explicit],
+    files: &[FileRequest],
+    explicit: &[ExplicitItem],
     item_timeout: Duration,
 ) -> Value<'static> {
     let host = (!files.is_empty()).then(|| host_item(files));
-    let explicit = explicit.iter().map(Explicit::to_value);
+    let explicit = explicit.iter().map(ExplicitItem::to_value);
     Value::tuple([
         Value::atom("sample"),
         Value::from(client),
@@ -392,7 +392,7 @@ pub(crate) mod tests {
     #[test]
     fn beam_is_chosen_by_otp_release() {
         let beam = |release| {
-            let spawn = injection(release, &pid(), Terms::default());
+            let spawn = injection(release, &pid(), SessionOptions::default());
             let [_, Value::List(bindings)] = spawn.arguments.as_slice() else { panic!() };
             let name = |binding: &Value<'static>| match binding {
                 Value::Tuple(pair) => pair[0].clone(),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::cookie::Found;
+use crate::cookie::FoundCookie;
 use crate::deadline::{Deadline, is_timeout};
 use crate::error::{AttachError, Step, printable};
 use crate::etf::{Limits, Pid, Reference};
@@ -94,7 +94,7 @@ pub struct Connection {
     salt: u32,
     next_process: u32,
     next_reference: u64,
-    heard: Instant,
+    last_heard: Instant,
 }
 
 impl Connection {
@@ -102,7 +102,7 @@ impl Connection {
     /// use on the node, waits briefly for a free one.
     pub fn open(
         located: &Located,
-        cookie: &Found,
+        cookie: &FoundCookie,
         tls: Option<&Tls>,
         settings: Settings,
     ) -> Result<Connection, AttachError> {
@@ -120,7 +120,7 @@ impl Connection {
                 // That all names were taken says more than the timeout of a later attempt.
                 Err(AttachError::TimedOut { .. }) if are_taken => return Err(taken()),
                 // With many clients, each name may have been in use at the moment it was tried: retry once.
-                Err(error @ AttachError::ClosedEarly { .. })
+                Err(error @ AttachError::ClosedDuringHandshake { .. })
                     if tls.is_none() && closed.is_none() && !attempt.deadline.passed() =>
                 {
                     closed = Some(error);
@@ -145,7 +145,7 @@ impl Connection {
 
     /// Returns when data last arrived from the node. Ticks arrive every quarter of its `net_ticktime`, whatever its processes do.
     pub fn heard(&self) -> Instant {
-        self.heard
+        self.last_heard
     }
 
     /// Returns a new pid of the node that beamtune acts as.
@@ -227,7 +227,7 @@ impl Connection {
         match self.stream.read(&mut piece, deadline) {
             Ok(0) => Err(self.lost("it closed the connection".to_owned())),
             Ok(length) => {
-                self.heard = Instant::now();
+                self.last_heard = Instant::now();
                 self.accept(piece.get(..length).unwrap_or_default(), deadline)?;
                 // A peer that sends without pause must not hold us up beyond the deadline.
                 Ok(!deadline.passed())
@@ -309,7 +309,7 @@ impl Connection {
 /// Parameters of connection attempts.
 struct Attempt<'a> {
     located: &'a Located,
-    cookie: &'a Found,
+    cookie: &'a FoundCookie,
     tls: Option<&'a Tls>,
     settings: Settings,
     deadline: Deadline,
@@ -328,7 +328,7 @@ impl Attempt<'_> {
             let begin = Instant::now();
             match self.open_as(own) {
                 Err(AttachError::NameTaken { .. } | AttachError::Busy { .. }) => taken = true,
-                Err(error @ AttachError::ClosedEarly { .. }) if !self.deadline.passed() => {
+                Err(error @ AttachError::ClosedDuringHandshake { .. }) if !self.deadline.passed() => {
                     let slow = begin.elapsed() > SLOW;
                     // OTP 23 closes the connection without a TLS alert.
                     if closed.is_none() && !slow && self.tls.is_none() && self.speaks_tls() {
@@ -392,7 +392,7 @@ impl Attempt<'_> {
             salt,
             next_process: 1 + salt % 0x7FFF,
             next_reference: 0,
-            heard: Instant::now(),
+            last_heard: Instant::now(),
         };
         connection.accept(&rest, self.deadline)?;
         Ok(connection)
@@ -446,7 +446,7 @@ impl Attempt<'_> {
 fn closed(stream: &Stream, handshake: &Handshake, error: Option<&std::io::Error>) -> AttachError {
     match (handshake.closed(), stream) {
         // A node may refuse our certificate after the end of the TLS handshake.
-        (early @ AttachError::ClosedEarly { .. }, Stream::Tls(session)) => {
+        (early @ AttachError::ClosedDuringHandshake { .. }, Stream::Tls(session)) => {
             session.refusal(error).unwrap_or(early)
         }
         (closed, _) => closed,

@@ -56,7 +56,7 @@ impl fmt::Debug for Cookie {
 
 /// The user's cookie settings.
 #[derive(Debug, Clone, Default)]
-pub struct Given {
+pub struct CookieSettings {
     /// `--cookie-file`.
     pub file: Option<PathBuf>,
     /// `BEAMTUNE_COOKIE`.
@@ -90,7 +90,7 @@ pub enum Place {
 
 /// A cookie and where it was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundCookie {
     /// The cookie.
     pub cookie: Cookie,
     /// Where it was found, for messages.
@@ -99,7 +99,7 @@ pub struct Found {
 
 /// Lists the places where the cookie may be, in order. Without a process (the target is a name, or on another host), the last
 /// ones are the user's own cookie files.
-pub fn places(given: &Given, process: Option<&Process>) -> Result<Vec<Place>, AttachError> {
+pub fn places(given: &CookieSettings, process: Option<&Process>) -> Result<Vec<Place>, AttachError> {
     if let Some(file) = &given.file {
         return Ok(vec![Place::File { path: file.clone(), owner: "its owner".to_owned(), required: true }]);
     }
@@ -146,18 +146,18 @@ pub fn places(given: &Given, process: Option<&Process>) -> Result<Vec<Place>, At
 pub fn find(
     places: &[Place],
     mut read: impl FnMut(&Path) -> io::Result<Vec<u8>>,
-) -> Result<Found, AttachError> {
+) -> Result<FoundCookie, AttachError> {
     let mut looked_at = Vec::new();
     for place in places {
         match place {
             Place::Text { cookie, origin } => {
-                return Ok(Found { cookie: cookie.clone(), origin: origin.clone() });
+                return Ok(FoundCookie { cookie: cookie.clone(), origin: origin.clone() });
             }
             Place::File { path, owner, required } => {
                 let origin = printable(&path.display().to_string());
                 match read(path) {
                     Ok(content) => {
-                        return Ok(Found { cookie: Cookie::from_file(&content, &origin)?, origin });
+                        return Ok(FoundCookie { cookie: Cookie::from_file(&content, &origin)?, origin });
                     }
                     Err(error) if error.kind() == io::ErrorKind::NotFound && !required => {
                         looked_at.push(origin);

@@ -50,7 +50,7 @@ pub enum AttachError {
     #[error(
         "{address} answers, but is not EPMD ({what}): set ERL_EPMD_PORT to EPMD's port, or give HOST:PORT"
     )]
-    EpmdGarbled {
+    NotEpmd {
         /// Address and port.
         address: String,
         /// What is wrong with the answer.
@@ -231,7 +231,7 @@ pub enum AttachError {
          with a name from the certificate",
         listed(names)
     )]
-    CertificateForOthers {
+    CertificateHostMismatch {
         /// The node and its address.
         peer: String,
         /// The host that we connected to.
@@ -272,7 +272,7 @@ pub enum AttachError {
         issued_by(issuers),
         parenthesized(remarks)
     )]
-    CertificateDemanded {
+    ClientCertificateRequired {
         /// The node and its address.
         peer: String,
         /// Issuers that the node accepts, if it names them.
@@ -287,7 +287,7 @@ pub enum AttachError {
          a CA that the node trusts (cacertfile in the node's server options){}",
         listed_issuers(issuers)
     )]
-    CertificateRefused {
+    ClientCertificateRefused {
         /// The node and its address.
         peer: String,
         /// Subject of our certificate.
@@ -315,7 +315,7 @@ pub enum AttachError {
     },
     /// The connection ended before the first packet of the distribution handshake.
     #[error("{}", closed_early(peer, *over_tls))]
-    ClosedEarly {
+    ClosedDuringHandshake {
         /// The node and its address.
         peer: String,
         /// Whether we used TLS.

@@ -27,9 +27,9 @@ const MAX_SKIPPED: usize = 16_384;
 
 /// An explicit item and its time limit on the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Explicit {
+pub struct ExplicitItem {
     /// Which item to read, or which action to perform.
-    pub what: What,
+    pub kind: ExplicitKind,
     /// Time limit, 50 ms to 10 minutes. The rows report what was not reached within it.
     pub limit: Duration,
 }
@@ -37,16 +37,16 @@ pub struct Explicit {
 /// The kinds of explicit items.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum What {
+pub enum ExplicitKind {
     /// Reads the contents of carriers: [`beamtune_model::CarrierRow`].
-    Carriers(Walk),
+    Carriers(CarrierWalk),
     /// Estimates the cost of `Carriers`, and yields no rows. See [`crate::source::NodeSource::estimate_walk`].
-    WalkCost(Walk),
+    WalkCost(CarrierWalk),
     /// Reads blocks by allocating function and type: [`beamtune_model::AllocationRow`]. Costs as much as walking the carriers of
     /// the same allocators. Unsupported if no allocator has tags (`+M<S>atags`).
     Allocations {
         /// The carriers to walk.
-        walk: Walk,
+        walk: CarrierWalk,
         /// Maximum number of rows to report, 1 to 1,000. The largest are reported.
         top: u32,
     },
@@ -87,7 +87,7 @@ pub struct Locks {
     /// process).
     pub categories: Vec<String>,
     /// Counting period, 100 ms to 10 minutes.
-    pub length: Duration,
+    pub duration: Duration,
     /// Maximum number of individual locks to report, 1 to 2,000. Those with the longest waits are reported.
     pub top: u32,
     /// Count nothing if the counters may need more address space than this, in bytes, or than half of the host's available
@@ -98,11 +98,11 @@ pub struct Locks {
 impl Locks {
     /// Creates a request with the default categories, 200 individual locks, and at most 1 GiB.
     pub fn new(length: Duration) -> Locks {
-        Locks { categories: Vec::new(), length, top: 200, max_bytes: 1 << 30 }
+        Locks { categories: Vec::new(), duration: length, top: 200, max_bytes: 1 << 30 }
     }
 
     fn length(&self) -> Duration {
-        self.length.clamp(*COUNT_PERIODS.start(), *COUNT_PERIODS.end())
+        self.duration.clamp(*COUNT_PERIODS.start(), *COUNT_PERIODS.end())
     }
 
     fn parameters(&self) -> Vec<(Value<'static>, Value<'static>)> {
@@ -122,7 +122,7 @@ impl Locks {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Collect {
     /// The processes.
-    pub whom: Whom,
+    pub processes: ProcessSelection,
     /// Number of processes to garbage-collect between two pauses, 1 to 1,000.
     pub batch: u32,
     /// Length of a pause, in which other processes can run: 1 ms to 1 s.
@@ -138,7 +138,7 @@ pub struct Collect {
 
 /// Processes to garbage-collect.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Whom {
+pub enum ProcessSelection {
     /// The named ones, by pid (`<0.123.0>`) or registered name; at most 1,000.
     Named(Vec<String>),
     /// The largest ones, and a random sample.
@@ -146,16 +146,16 @@ pub enum Whom {
         /// Share of all processes, in permille.
         permille: u32,
         /// Maximum number of processes, 1 to 100,000.
-        most: u32,
+        max_processes: u32,
     },
 }
 
 impl Collect {
     /// Creates a request whose limits protect even a busy node: batches of 10, pauses of 10 ms, and heaps of at most 256 MiB. It
     /// stops as soon as a process waits longer than 50 ms.
-    pub fn new(whom: Whom) -> Collect {
+    pub fn new(whom: ProcessSelection) -> Collect {
         let (pause, latency_limit) = (Duration::from_millis(10), Duration::from_millis(50));
-        Collect { whom, batch: 10, pause, latency_limit, max_heap_bytes: 256 << 20, top: 20 }
+        Collect { processes: whom, batch: 10, pause, latency_limit, max_heap_bytes: 256 << 20, top: 20 }
     }
 
     fn parameters(&self) -> Vec<(Value<'static>, Value<'static>)> {
@@ -167,9 +167,9 @@ impl Collect {
             number("max_heap_bytes", self.max_heap_bytes),
             top(self.top),
         ];
-        match &self.whom {
-            Whom::Named(pids) => parameters.push((Value::atom("pids"), names(pids))),
-            Whom::Sample { permille, most } => {
+        match &self.processes {
+            ProcessSelection::Named(pids) => parameters.push((Value::atom("pids"), names(pids))),
+            ProcessSelection::Sample { permille, max_processes: most } => {
                 parameters.push(number("share", (*permille).into()));
                 parameters.push(number("max_processes", (*most).into()));
             }
@@ -184,28 +184,28 @@ fn names(names: &[String]) -> Value<'static> {
 
 /// Which carriers to walk.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Walk {
+pub struct CarrierWalk {
     /// Allocators of the carriers, such as `eheap_alloc`. If empty: all.
     pub allocators: Vec<String>,
     /// Whether to walk large carrier pools even before ERTS 15.1 (OTP 27.1). There, the walk leaves the VM's own count of pooled
     /// carriers wrong until the node restarts.
-    pub pools: bool,
+    pub include_pools: bool,
 }
 
-impl Explicit {
+impl ExplicitItem {
     /// Creates an item with its default time limit.
-    pub fn new(what: What) -> Explicit {
+    pub fn new(what: ExplicitKind) -> ExplicitItem {
         let limit = match &what {
-            What::Carriers(_)
-            | What::WalkCost(_)
-            | What::Allocations { .. }
-            | What::Holders { .. }
-            | What::LocksCost(_) => Duration::from_secs(10),
-            What::Collect(_) => Duration::from_secs(30),
-            What::CodeMemory { .. } => Duration::from_secs(5),
-            What::Locks(locks) => locks.length() + READ_TIMES[1],
+            ExplicitKind::Carriers(_)
+            | ExplicitKind::WalkCost(_)
+            | ExplicitKind::Allocations { .. }
+            | ExplicitKind::Holders { .. }
+            | ExplicitKind::LocksCost(_) => Duration::from_secs(10),
+            ExplicitKind::Collect(_) => Duration::from_secs(30),
+            ExplicitKind::CodeMemory { .. } => Duration::from_secs(5),
+            ExplicitKind::Locks(locks) => locks.length() + READ_TIMES[1],
         };
-        Explicit { what, limit }
+        ExplicitItem { kind: what, limit }
     }
 
     /// Returns the time after which the agent has answered or given up.
@@ -214,8 +214,8 @@ impl Explicit {
     }
 
     fn limit(&self) -> Duration {
-        match &self.what {
-            What::Locks(locks) => {
+        match &self.kind {
+            ExplicitKind::Locks(locks) => {
                 let [min, _, max] = READ_TIMES.map(|reading| locks.length() + reading);
                 self.limit.clamp(min, max)
             }
@@ -225,23 +225,23 @@ impl Explicit {
 
     /// Encodes the item as the protocol defines it.
     pub(crate) fn to_value(&self) -> Value<'static> {
-        let (name, mut parameters) = match &self.what {
-            What::Carriers(walk) => ("carriers", walk.parameters()),
-            What::WalkCost(walk) => {
+        let (name, mut parameters) = match &self.kind {
+            ExplicitKind::Carriers(walk) => ("carriers", walk.parameters()),
+            ExplicitKind::WalkCost(walk) => {
                 let only = (Value::atom("estimate"), Value::from(true));
                 ("carriers", walk.parameters().into_iter().chain([only]).collect())
             }
-            What::Allocations { walk, top: count } => {
+            ExplicitKind::Allocations { walk, top: count } => {
                 ("allocations", walk.parameters().into_iter().chain([top(*count)]).collect())
             }
-            What::Holders { pids, top: count } => {
+            ExplicitKind::Holders { pids, top: count } => {
                 let pids = (!pids.is_empty()).then(|| (Value::atom("pids"), names(pids)));
                 ("holders", pids.into_iter().chain([top(*count)]).collect())
             }
-            What::Collect(collect) => ("collect", collect.parameters()),
-            What::CodeMemory { top: count } => ("code_memory", vec![top(*count)]),
-            What::Locks(locks) => ("locks", locks.parameters()),
-            What::LocksCost(locks) => {
+            ExplicitKind::Collect(collect) => ("collect", collect.parameters()),
+            ExplicitKind::CodeMemory { top: count } => ("code_memory", vec![top(*count)]),
+            ExplicitKind::Locks(locks) => ("locks", locks.parameters()),
+            ExplicitKind::LocksCost(locks) => {
                 // The agent rejects a time limit below the counting period, so request the shortest period.
                 let only = [
                     (Value::atom("estimate"), Value::from(true)),
@@ -260,9 +260,9 @@ fn top(count: u32) -> (Value<'static>, Value<'static>) {
     (Value::atom("top"), Value::from(u64::from(count)))
 }
 
-impl Walk {
+impl CarrierWalk {
     fn parameters(&self) -> Vec<(Value<'static>, Value<'static>)> {
-        let mut parameters = vec![(Value::atom("pools"), Value::from(self.pools))];
+        let mut parameters = vec![(Value::atom("pools"), Value::from(self.include_pools))];
         if !self.allocators.is_empty() {
             parameters.push((Value::atom("allocators"), names(&self.allocators)));
         }
@@ -272,7 +272,7 @@ impl Walk {
 
 /// Estimated cost of a carrier walk to the node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct WalkCost {
+pub struct CarrierWalkCost {
     /// Allocator instances that would be walked.
     pub instances: u64,
     /// Carriers that would be walked.
@@ -282,12 +282,12 @@ pub struct WalkCost {
     /// Blocks that would be visited, used and free ones.
     pub blocks: u64,
     /// Duration of the walk, one instance after the other.
-    pub takes: Duration,
+    pub duration: Duration,
     /// Longest time for which the walk would occupy a scheduler without a pause.
-    pub holds: Duration,
+    pub max_hold: Duration,
     /// The allocator instance on which the estimate was calibrated, such as `ll_alloc/0`. `None` if no instance was cheap enough
     /// to walk; the estimate then relies on measurements of other nodes.
-    pub measured_by: Option<String>,
+    pub calibrated_on: Option<String>,
     /// Carriers that would be skipped.
     pub skipped: Vec<SkippedCarriers>,
 }
@@ -307,9 +307,9 @@ pub struct SkippedCarriers {
     pub bytes: u64,
 }
 
-impl WalkCost {
+impl CarrierWalkCost {
     /// Parses the agent's `estimate`.
-    pub(crate) fn read(value: Term<'_>) -> Result<WalkCost, TermError> {
+    pub(crate) fn read(value: Term<'_>) -> Result<CarrierWalkCost, TermError> {
         let number = |key| value.field(key).and_then(Term::as_u64);
         let measured = value.field("measured")?;
         let measured_by = match measured.get("allocator")? {
@@ -317,14 +317,14 @@ impl WalkCost {
             None => None,
         };
         let skipped = value.field("skipped")?.list()?.take(MAX_SKIPPED).map(SkippedCarriers::read);
-        Ok(WalkCost {
+        Ok(CarrierWalkCost {
             instances: number("instances")?,
             carriers: number("carriers")?,
             bytes: number("bytes")?,
             blocks: number("blocks")?,
-            takes: Duration::from_micros(number("us")?),
-            holds: Duration::from_micros(number("hold_us")?),
-            measured_by,
+            duration: Duration::from_micros(number("us")?),
+            max_hold: Duration::from_micros(number("hold_us")?),
+            calibrated_on: measured_by,
             skipped: skipped.collect::<Result<_, _>>()?,
         })
     }
@@ -335,7 +335,7 @@ const NOT_LCNT: &str = "not_lcnt";
 
 /// Estimated cost of lock counting to the node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct LocksCost {
+pub struct LockCountingCost {
     /// The reason why locks would not be counted, as the protocol names it: `not_lcnt`, `copy_save` or `no_answer`. If set,
     /// unknown numbers below are 0.
     pub refused: Option<String>,
@@ -353,26 +353,26 @@ pub struct LocksCost {
     pub available_bytes: Option<u64>,
 }
 
-impl LocksCost {
+impl LockCountingCost {
     /// Returns whether the emulator supports lock counting, even if it would be refused now.
     pub fn can_count(&self) -> bool {
         self.refused.as_deref() != Some(NOT_LCNT)
     }
 
     /// Returns why locks would not be counted, and what to do about it; `None` if they would be.
-    pub fn why_not(&self) -> Option<String> {
+    pub fn refusal(&self) -> Option<String> {
         self.refused.as_deref().map(|outcome| refusal(outcome).1)
     }
 
     /// Parses the agent's answer.
-    pub(crate) fn read(value: Term<'_>) -> Result<LocksCost, TermError> {
+    pub(crate) fn read(value: Term<'_>) -> Result<LockCountingCost, TermError> {
         let outcome = value.field("told")?.as_atom()?;
         let refused = (outcome != "ok").then(|| outcome.to_owned());
         let Some(estimate) = value.get("estimate")? else {
-            return Ok(LocksCost { refused, ..LocksCost::default() });
+            return Ok(LockCountingCost { refused, ..LockCountingCost::default() });
         };
         let number = |key| estimate.field(key).and_then(Term::as_u64);
-        Ok(LocksCost {
+        Ok(LockCountingCost {
             refused,
             locks: number("locks")?,
             processes: number("processes")?,
@@ -415,17 +415,17 @@ mod tests {
 
     #[test]
     fn requests_equal_those_of_the_fixtures() {
-        let walk = Walk { allocators: vec!["binary_alloc".to_owned(), "ets_alloc".to_owned()], pools: true };
-        let everywhere = Walk { allocators: Vec::new(), ..walk.clone() };
-        let whom = Whom::Sample { permille: 1_000, most: 50 };
+        let walk = CarrierWalk { allocators: vec!["binary_alloc".to_owned(), "ets_alloc".to_owned()], include_pools: true };
+        let everywhere = CarrierWalk { allocators: Vec::new(), ..walk.clone() };
+        let whom = ProcessSelection::Sample { permille: 1_000, max_processes: 50 };
         let (pause, latency_limit) = (Duration::from_millis(1), Duration::from_secs(60));
         let asked = [
-            What::Carriers(walk),
-            What::Allocations { walk: everywhere, top: 3 },
-            What::CodeMemory { top: 3 },
-            What::Holders { pids: Vec::new(), top: 3 },
-            What::Collect(Collect { pause, latency_limit, top: 3, ..Collect::new(whom) }),
-            What::Locks(Locks { top: 3, ..Locks::new(Duration::from_millis(200)) }),
+            ExplicitKind::Carriers(walk),
+            ExplicitKind::Allocations { walk: everywhere, top: 3 },
+            ExplicitKind::CodeMemory { top: 3 },
+            ExplicitKind::Holders { pids: Vec::new(), top: 3 },
+            ExplicitKind::Collect(Collect { pause, latency_limit, top: 3, ..Collect::new(whom) }),
+            ExplicitKind::Locks(Locks { top: 3, ..Locks::new(Duration::from_millis(200)) }),
         ];
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../agent/fixtures/request-sample-asked.etf");
         let fixture = Document::decode(std::fs::read(path).unwrap(), 0, Limits::default()).unwrap();
@@ -435,7 +435,7 @@ mod tests {
         let on_request = ITEMS.iter().filter(|item| item.when == When::OnRequest);
         assert_eq!(names, on_request.map(|item| item.name).collect::<Vec<_>>());
         for (what, expect) in asked.into_iter().zip(expect) {
-            let value = Explicit::new(what).to_value();
+            let value = ExplicitItem::new(what).to_value();
             let document = Document::decode(value.to_bytes().unwrap(), 0, Limits::default()).unwrap();
             assert_eq!(name_and_parameters(document.root()), expect);
         }
@@ -444,7 +444,7 @@ mod tests {
     #[test]
     fn limits_are_clamped_to_those_that_the_agent_accepts() {
         let check = |limit, expect| {
-            let explicit = Explicit { what: What::CodeMemory { top: 1 }, limit };
+            let explicit = ExplicitItem { kind: ExplicitKind::CodeMemory { top: 1 }, limit };
             assert_eq!(explicit.limit(), Duration::from_millis(expect));
             assert_eq!(explicit.answer_timeout(), Duration::from_millis(expect) + GRACE);
         };
@@ -452,7 +452,7 @@ mod tests {
         check(Duration::from_secs(7), 7_000);
         check(Duration::MAX, 600_000);
         let check = |length, limit, expect: [u64; 2]| {
-            let mut explicit = Explicit::new(What::Locks(Locks::new(Duration::from_millis(length))));
+            let mut explicit = ExplicitItem::new(ExplicitKind::Locks(Locks::new(Duration::from_millis(length))));
             explicit.limit = Duration::from_millis(limit);
             let value = explicit.to_value();
             let document = Document::decode(value.to_bytes().unwrap(), 0, Limits::default()).unwrap();
@@ -470,7 +470,7 @@ mod tests {
     #[test]
     fn lock_cost_is_requested_without_counting() {
         let locks = Locks { categories: vec!["db".to_owned()], ..Locks::new(Duration::from_secs(90)) };
-        let value = Explicit::new(What::LocksCost(locks)).to_value();
+        let value = ExplicitItem::new(ExplicitKind::LocksCost(locks)).to_value();
         let document = Document::decode(value.to_bytes().unwrap(), 0, Limits::default()).unwrap();
         let (name, parameters) = name_and_parameters(document.root());
         let expect = [
@@ -491,7 +491,7 @@ mod tests {
         };
         let read = |value: Value<'static>| {
             let document = Document::decode(value.to_bytes().unwrap(), 0, Limits::default()).unwrap();
-            LocksCost::read(document.root())
+            LockCountingCost::read(document.root())
         };
         let outcome = |outcome| ("told", Value::atom(outcome));
         let keys = ["locks", "processes", "tables", "bytes", "reserved_bytes"];
@@ -499,7 +499,7 @@ mod tests {
             let pairs: Vec<_> = keys.into_iter().zip(numbers.map(Value::from)).collect();
             ("estimate", map(&pairs))
         };
-        let expect = LocksCost {
+        let expect = LockCountingCost {
             refused: None,
             locks: 500,
             processes: 40,
@@ -510,12 +510,12 @@ mod tests {
         };
         assert_eq!(read(map(&[outcome("ok"), estimate([500, 40, 30, 60_000, 70_000])])).unwrap(), expect);
         let refused = Some("copy_save".to_owned());
-        assert!(expect.can_count() && expect.why_not().is_none());
-        let expect = LocksCost { refused, ..expect };
+        assert!(expect.can_count() && expect.refusal().is_none());
+        let expect = LockCountingCost { refused, ..expect };
         let copy_save = map(&[outcome("copy_save"), estimate([500, 40, 30, 60_000, 70_000])]);
         assert_eq!(read(copy_save).unwrap(), expect);
-        assert!(expect.can_count() && expect.why_not().unwrap().contains("(copy_save, false)"));
-        let expect = LocksCost { refused: Some("not_lcnt".to_owned()), ..LocksCost::default() };
+        assert!(expect.can_count() && expect.refusal().unwrap().contains("(copy_save, false)"));
+        let expect = LockCountingCost { refused: Some("not_lcnt".to_owned()), ..LockCountingCost::default() };
         assert_eq!(read(map(&[outcome("not_lcnt")])).unwrap(), expect);
         assert!(!expect.can_count());
         for place in 0..5 {
@@ -536,7 +536,7 @@ mod tests {
             let mut pairs: Vec<_> = keys.into_iter().zip(numbers.map(Value::from)).collect();
             pairs.extend([("measured", measured), ("skipped", skipped)]);
             let document = Document::decode(map(&pairs).to_bytes().unwrap(), 0, Limits::default()).unwrap();
-            WalkCost::read(document.root())
+            CarrierWalkCost::read(document.root())
         };
         let measured =
             || map(&[("allocator", Value::binary(&b"ll_alloc"[..])), ("instance", Value::from(0u64))]);
@@ -546,14 +546,14 @@ mod tests {
             Value::list([Value::tuple([allocator, instance, why, carriers, bytes, blocks])])
         };
         let cost = read([2, 30, 400, 5_000, 6_000, 700], measured(), skip(1)).unwrap();
-        let expect = WalkCost {
+        let expect = CarrierWalkCost {
             instances: 2,
             carriers: 30,
             bytes: 400,
             blocks: 5_000,
-            takes: Duration::from_millis(6),
-            holds: Duration::from_micros(700),
-            measured_by: Some("ll_alloc/0".to_owned()),
+            duration: Duration::from_millis(6),
+            max_hold: Duration::from_micros(700),
+            calibrated_on: Some("ll_alloc/0".to_owned()),
             skipped: vec![SkippedCarriers {
                 allocator: "ets_alloc".to_owned(),
                 instance: 1,
@@ -563,7 +563,7 @@ mod tests {
             }],
         };
         assert_eq!(cost, expect);
-        assert_eq!(read([0; 6], map(&[]), Value::list([])).unwrap(), WalkCost::default());
+        assert_eq!(read([0; 6], map(&[]), Value::list([])).unwrap(), CarrierWalkCost::default());
         for place in 0..6 {
             let mut numbers = [1; 6];
             numbers[place] = -1;

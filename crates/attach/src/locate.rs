@@ -50,7 +50,7 @@ pub struct Located {
 
 /// Finds the address of a target in our own network namespace. Queries EPMD at `epmd_port`, unless the target is an address.
 pub fn locate(target: &Target, epmd_port: u16, timeout: Duration) -> Result<Located, AttachError> {
-    Route { target: target.clone(), epmd_port, network: Network::Ours }.locate(timeout)
+    Route { target: target.clone(), epmd_port, network: Network::Own }.locate(timeout)
 }
 
 impl Route {
@@ -59,8 +59,8 @@ impl Route {
         let deadline = Deadline::after(timeout);
         let network = &self.network;
         let label = match network {
-            Network::Ours => self.target.to_string(),
-            Network::Of(namespace) => format!("{} in the network of process {}", self.target, namespace.pid),
+            Network::Own => self.target.to_string(),
+            Network::Other(namespace) => format!("{} in the network of process {}", self.target, namespace.pid),
         };
         match &self.target {
             Target::Address { host, port } => Ok(Located {
@@ -123,7 +123,7 @@ impl Route {
 
 /// Returns all nodes registered with a host's EPMD.
 pub fn registered(host: &str, epmd_port: u16, timeout: Duration) -> Result<Vec<Registered>, AttachError> {
-    registered_in(&Network::Ours, host, epmd_port, timeout)
+    registered_in(&Network::Own, host, epmd_port, timeout)
 }
 
 /// As [`registered`], in the given network namespace.
@@ -209,7 +209,7 @@ fn ask<T>(
         }
     };
     let down = failed(Step::Epmd);
-    let garbled = |what| AttachError::EpmdGarbled { address: address.to_string(), what };
+    let garbled = |what| AttachError::NotEpmd { address: address.to_string(), what };
     let socket = &network.connect(&address, deadline.left())?.map_err(failed(Step::Connect))?;
     let mut stream = Timed { socket, deadline };
     stream.write_all(request).map_err(down)?;
@@ -240,7 +240,7 @@ fn resolve(
     if let Ok(address) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(address, port)]);
     }
-    if *network != Network::Ours {
+    if *network != Network::Own {
         // Only the namespace's own resolver knows its host names. But a node in another namespace is expected to listen on its
         // loopback interface.
         return Ok(LOOPBACK.map(|address| SocketAddr::new(address, port)).to_vec());

@@ -22,9 +22,9 @@ use crate::error::AttachError;
 pub enum Network {
     /// The namespace of beamtune itself.
     #[default]
-    Ours,
+    Own,
     /// The namespace of another process.
-    Of(Namespace),
+    Other(Namespace),
 }
 
 /// The network namespace of a process on this host.
@@ -34,9 +34,9 @@ pub struct Namespace {
     pub pid: u32,
     /// Inode of the namespace, as in `net:[4026532281]`. It is compared before entering, since the process id may have been
     /// reused.
-    pub number: u64,
+    pub inode: u64,
     /// Whether the process is also in a user namespace other than ours. Used in error messages.
-    pub own_users: bool,
+    pub has_user_namespace: bool,
 }
 
 impl Network {
@@ -56,7 +56,7 @@ impl Network {
 
     /// Runs `action` in the namespace, on a temporary thread.
     fn within<T: Send>(&self, action: impl FnOnce() -> T + Send) -> Result<T, AttachError> {
-        let Network::Of(namespace) = self else { return Ok(action()) };
+        let Network::Other(namespace) = self else { return Ok(action()) };
         let closed = |error: &io::Error| namespace.closed(error);
         let file = namespace.open()?;
         thread::scope(|scope| {
@@ -81,7 +81,7 @@ impl Namespace {
             _ => self.closed(&error),
         })?;
         let number = file.metadata().map_err(|error| self.closed(&error))?.ino();
-        if number == self.number { Ok(file) } else { Err(gone()) }
+        if number == self.inode { Ok(file) } else { Err(gone()) }
     }
 
     fn closed(&self, error: &io::Error) -> AttachError {
@@ -89,7 +89,7 @@ impl Namespace {
             pid: self.pid,
             reason: error.to_string(),
             // The owner of a user namespace needs no privileges if nsenter enters that user namespace first.
-            nsenter: if self.own_users { "-U --preserve-credentials -n" } else { "-n" },
+            nsenter: if self.has_user_namespace { "-U --preserve-credentials -n" } else { "-n" },
         }
     }
 }
@@ -101,14 +101,14 @@ mod tests {
     #[test]
     fn namespace_of_an_ended_process_is_gone() {
         // Process ids stay below 2^22.
-        let network = Network::Of(Namespace { pid: u32::MAX, number: 1, own_users: false });
+        let network = Network::Other(Namespace { pid: u32::MAX, inode: 1, has_user_namespace: false });
         let error = network.check().unwrap_err();
         assert!(matches!(error, AttachError::NetworkGone { pid: u32::MAX }), "{error}");
     }
 
     #[test]
     fn process_with_a_reused_pid_is_not_entered() {
-        let other = Network::Of(Namespace { pid: std::process::id(), number: 1, own_users: false });
+        let other = Network::Other(Namespace { pid: std::process::id(), inode: 1, has_user_namespace: false });
         assert!(matches!(other.check().unwrap_err(), AttachError::NetworkGone { .. }));
     }
 }

@@ -7,14 +7,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use beamtune_model::FileAsk;
+use beamtune_model::FileRequest;
 
-use crate::agent::{self, AgentMessage, Answer, Item, Joined, Terms};
+use crate::agent::{self, AgentMessage, Answer, Item, Joined, SessionOptions};
 use crate::call::TABLE_FULL;
 use crate::connection::Connection;
 use crate::error::{AttachError, printable};
 use crate::etf::{Document, Pid, Reference, TermError, Value};
-use crate::explicit::Explicit;
+use crate::explicit::ExplicitItem;
 use crate::message::{self, Message};
 
 /// Time allowed for the first calls and for loading the agent. Measured on a node where some 32 processes contend for an ETS
@@ -60,14 +60,14 @@ pub struct VmClock {
 
 impl Session {
     /// Injects the agent into the node, or joins the agent that is already there.
-    pub fn start(connection: Connection, terms: Terms) -> Result<Session, AttachError> {
+    pub fn start(connection: Connection, terms: SessionOptions) -> Result<Session, AttachError> {
         Session::start_until(connection, terms, Instant::now() + JOIN_TIMEOUT)
     }
 
     /// As [`Session::start`], but gives up at `deadline` if that is earlier than the usual time limit.
     pub fn start_until(
         mut connection: Connection,
-        terms: Terms,
+        terms: SessionOptions,
         deadline: Instant,
     ) -> Result<Session, AttachError> {
         let deadline = deadline.min(Instant::now() + JOIN_TIMEOUT);
@@ -122,7 +122,7 @@ impl Session {
 
     /// Requests a sample, without waiting for it. `seq` identifies the answer and must be unique in the session; `files` are
     /// files of the node's host to read. The agent refuses a request while it is working on another.
-    pub fn request(&mut self, seq: u64, items: &[&Item], files: &[FileAsk]) -> Result<(), AttachError> {
+    pub fn request(&mut self, seq: u64, items: &[&Item], files: &[FileRequest]) -> Result<(), AttachError> {
         self.request_with(seq, items, files, &[])
     }
 
@@ -131,8 +131,8 @@ impl Session {
         &mut self,
         seq: u64,
         items: &[&Item],
-        files: &[FileAsk],
-        explicit: &[Explicit],
+        files: &[FileRequest],
+        explicit: &[ExplicitItem],
     ) -> Result<(), AttachError> {
         let request = agent::sample_request(&self.channel.me, seq, items, files, explicit, ITEM_TIMEOUT);
         self.send(&request)

@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 
 use beamtune_model::units::Nanos;
 use beamtune_model::{
-    Ask, Board, Clock, FileAsk, FilesTold, Incarnation, SampleBuilder, Source, Span, Trouble, TroubleKind,
+    SampleRequest, FileExchange, Clock, FileRequest, FileReplies, Incarnation, SampleBuilder, Source, Span, SourceTrouble, TroubleKind,
     facts, metrics,
 };
 
-use crate::agent::{Answer, Item, Status, Terms};
+use crate::agent::{Answer, Item, Status, SessionOptions};
 use crate::connection::{Connection, Settings};
-use crate::cookie::Found;
+use crate::cookie::FoundCookie;
 use crate::error::{AttachError, printable};
 use crate::etf::{Term, TermError};
-use crate::explicit::{Collect, Explicit, Locks, LocksCost, Walk, WalkCost, What, Whom};
+use crate::explicit::{Collect, ExplicitItem, Locks, LockCountingCost, CarrierWalk, CarrierWalkCost, ExplicitKind, ProcessSelection};
 use crate::handshake::Expected;
 use crate::locate::{Located, Route};
 use crate::sample::{Decoder, ITEMS, Identity, Offset, When, files, identity};
@@ -47,13 +47,13 @@ pub struct Access {
     /// Finds the node after a restart in a new network namespace.
     pub finder: Option<Arc<dyn Finder>>,
     /// The cookie.
-    pub cookie: Found,
+    pub cookie: FoundCookie,
     /// Certificates for TLS; `None` for a node with plain distribution.
     pub tls: Option<Tls>,
     /// Size and time limits of the connection.
     pub settings: Settings,
     /// Lease and CPU budget of the agent.
-    pub terms: Terms,
+    pub session_options: SessionOptions,
 }
 
 /// Finds a restarted node whose network namespace is gone: in a container, the namespace ends with the node.
@@ -95,10 +95,10 @@ pub struct NodeSource {
     has_facts: bool,
     request: Option<Request>,
     /// The files of the node's host to read. `None` if the host is not sampled, or is sampled without the agent.
-    files: Option<Board>,
+    files: Option<FileExchange>,
     fetches: u64,
     /// Explicit items to request with the next detailed sample.
-    explicit: Vec<Explicit>,
+    explicit: Vec<ExplicitItem>,
     wall: WallClock,
     last_heard: Instant,
     /// Why the finder could not find the node in the last search.
@@ -121,7 +121,7 @@ struct Request {
     seq: u64,
     sent: Nanos,
     offset: Offset,
-    files: Vec<FileAsk>,
+    files: Vec<FileRequest>,
     /// Additional time allowed for the answer because of explicit items.
     extra_time: Duration,
     /// Processes named for garbage collection.
@@ -132,7 +132,7 @@ impl NodeSource {
     /// Connects to the node and injects the agent.
     pub fn attach(access: Access) -> Result<NodeSource, AttachError> {
         let deadline = Instant::now() + access.settings.attach_timeout;
-        let session = Session::start_until(access.connect()?, access.terms, deadline)?;
+        let session = Session::start_until(access.connect()?, access.session_options, deadline)?;
         Ok(NodeSource {
             node: session.node().to_string(),
             link: Link::Session(Box::new(session)),
@@ -167,7 +167,7 @@ impl NodeSource {
     }
 
     /// From now on, reads the files requested on this board with each sample.
-    pub fn read_files(&mut self, board: Board) {
+    pub fn read_files(&mut self, board: FileExchange) {
         self.files = Some(board);
     }
 
@@ -175,14 +175,14 @@ impl NodeSource {
     /// agent would refuse the first sample while it is still reading these files.
     pub fn fetch_files(&mut self, patience: Duration) -> Result<(), AttachError> {
         let (Some(board), Link::Session(session)) = (&self.files, &mut self.link) else { return Ok(()) };
-        let asks = board.ask(true);
+        let asks = board.next_requests(true);
         // Above the sequence numbers of samples, so that a late answer cannot be mistaken for a sample.
         self.fetches += 1;
         let seq = FIRST_FETCH_SEQ + self.fetches;
         session.request(seq, &[], &asks)?;
         let answer = session.collect(seq, Instant::now() + patience.max(ITEM_TIMEOUT + TRANSIT_TIME))?;
         if let Some(files) = files::read(&answer, asks) {
-            board.tell(FilesTold { span: Span { begin: 0, end: 0 }, told: files.results });
+            board.put_replies(FileReplies { span: Span { begin: 0, end: 0 }, replies: files.results });
         }
         Ok(())
     }
@@ -190,28 +190,28 @@ impl NodeSource {
     /// Requests these items once, with the next detailed sample. That sample takes as long as the items do, up to their time
     /// limits. Its span covers only the other items, which are read first. The results are rows of the sample, or gaps for items
     /// without a result. If the answer is lost, the items are not requested again.
-    pub fn ask_once(&mut self, items: Vec<Explicit>) {
+    pub fn request_once(&mut self, items: Vec<ExplicitItem>) {
         self.explicit = items;
     }
 
     /// Estimates what a carrier walk would cost the node. To do so, walks the carriers of one cheap allocator instance, for at
     /// most `limit`.
-    pub fn estimate_walk(&mut self, walk: &Walk, limit: Duration) -> Result<WalkCost, AttachError> {
-        let estimate = Explicit { what: What::WalkCost(walk.clone()), limit };
-        self.estimate(&estimate, "a carrier walk", |value| value.field("estimate").and_then(WalkCost::read))
+    pub fn estimate_walk(&mut self, walk: &CarrierWalk, limit: Duration) -> Result<CarrierWalkCost, AttachError> {
+        let estimate = ExplicitItem { kind: ExplicitKind::WalkCost(walk.clone()), limit };
+        self.estimate(&estimate, "a carrier walk", |value| value.field("estimate").and_then(CarrierWalkCost::read))
     }
 
     /// Estimates what lock counting would cost the node, if its emulator supports it. It reads only how many objects have locks,
     /// and changes nothing.
-    pub fn estimate_locks(&mut self, locks: &Locks, limit: Duration) -> Result<LocksCost, AttachError> {
-        let estimate = Explicit { what: What::LocksCost(locks.clone()), limit };
-        self.estimate(&estimate, "lock counting", LocksCost::read)
+    pub fn estimate_locks(&mut self, locks: &Locks, limit: Duration) -> Result<LockCountingCost, AttachError> {
+        let estimate = ExplicitItem { kind: ExplicitKind::LocksCost(locks.clone()), limit };
+        self.estimate(&estimate, "lock counting", LockCountingCost::read)
     }
 
     /// Requests an estimate separately from the samples.
     fn estimate<T>(
         &mut self,
-        estimate: &Explicit,
+        estimate: &ExplicitItem,
         of: &str,
         read: impl FnOnce(Term<'_>) -> Result<T, TermError>,
     ) -> Result<T, AttachError> {
@@ -294,7 +294,7 @@ impl NodeSource {
         self.link = Link::SearchAt(Instant::now() + pause);
     }
 
-    fn try_request(&mut self, ask: Ask, clock: &dyn Clock) -> Result<(), AttachError> {
+    fn try_request(&mut self, ask: SampleRequest, clock: &dyn Clock) -> Result<(), AttachError> {
         self.poll_search()?;
         let Link::Session(session) = &mut self.link else {
             return Err(self.lost(self.search_error.as_deref().unwrap_or("reconnecting")));
@@ -307,13 +307,13 @@ impl NodeSource {
             When::Files | When::OnRequest => false,
         };
         let items: Vec<&Item> = ITEMS.iter().filter(is_due).collect();
-        let files = self.files.as_ref().map_or_else(Vec::new, |board| board.ask(ask.detail));
+        let files = self.files.as_ref().map_or_else(Vec::new, |board| board.next_requests(ask.detail));
         let sent = clock.now();
-        let explicit: &[Explicit] = if ask.detail { &self.explicit } else { &[] };
+        let explicit: &[ExplicitItem] = if ask.detail { &self.explicit } else { &[] };
         session.request_with(ask.seq, &items, &files, explicit)?;
-        let extra_time = explicit.iter().map(Explicit::answer_timeout).sum();
-        let named = |item: &Explicit| match &item.what {
-            What::Collect(Collect { whom: Whom::Named(names), .. }) => names.clone(),
+        let extra_time = explicit.iter().map(ExplicitItem::answer_timeout).sum();
+        let named = |item: &ExplicitItem| match &item.kind {
+            ExplicitKind::Collect(Collect { processes: ProcessSelection::Named(names), .. }) => names.clone(),
             _ => Vec::new(),
         };
         let named = explicit.iter().flat_map(named).collect();
@@ -374,7 +374,7 @@ impl NodeSource {
             end_ns = files.begin_ns;
             let (begin, end) =
                 (translation.to_recorder(files.begin_ns), translation.to_recorder(files.end_ns));
-            board.tell(FilesTold { span: Span { begin, end: end.max(begin) }, told: files.results });
+            board.put_replies(FileReplies { span: Span { begin, end: end.max(begin) }, replies: files.results });
         }
         self.decoder
             .add(&answer, translation, out)
@@ -414,22 +414,22 @@ impl NodeSource {
     /// Waiting longer would not help: TCP doubles its retransmission timeout, so after a network outage it stays silent for as
     /// long again, up to two minutes.
     fn is_silent(&mut self) -> bool {
-        let lease = self.access.terms.lease;
+        let lease = self.access.session_options.lease;
         self.session().is_some_and(|session| session.connection().heard().elapsed() > lease)
     }
 
     /// Classifies a failure for the recorder, and drops a session that can no longer be used.
-    fn trouble(&mut self, error: AttachError) -> Trouble {
+    fn trouble(&mut self, error: AttachError) -> SourceTrouble {
         let kind = match &error {
             AttachError::TimedOut { .. } | AttachError::AgentBusy { .. } => TroubleKind::TimedOut,
             AttachError::WrongCookie { .. }
             | AttachError::NotAllowed { .. }
             | AttachError::CertificateUntrusted { .. }
-            | AttachError::CertificateForOthers { .. }
+            | AttachError::CertificateHostMismatch { .. }
             | AttachError::CertificateOutdated { .. }
             | AttachError::CertificateUnusable { .. }
-            | AttachError::CertificateDemanded { .. }
-            | AttachError::CertificateRefused { .. } => TroubleKind::Denied,
+            | AttachError::ClientCertificateRequired { .. }
+            | AttachError::ClientCertificateRefused { .. } => TroubleKind::Denied,
             AttachError::BadAnswer { .. } | AttachError::Protocol { .. } => TroubleKind::Garbled,
             _ => TroubleKind::Gone,
         };
@@ -437,7 +437,7 @@ impl NodeSource {
         if over && matches!(self.link, Link::Session(_)) {
             self.search_later(&error);
         }
-        Trouble::new(kind, error.to_string())
+        SourceTrouble::new(kind, error.to_string())
     }
 }
 
@@ -446,7 +446,7 @@ impl Source for NodeSource {
         "vm"
     }
 
-    fn request(&mut self, ask: Ask, clock: &dyn Clock) -> Result<(), Trouble> {
+    fn request(&mut self, ask: SampleRequest, clock: &dyn Clock) -> Result<(), SourceTrouble> {
         self.request = None;
         self.try_request(ask, clock).map_err(|error| self.trouble(error))
     }
@@ -456,7 +456,7 @@ impl Source for NodeSource {
         deadline: Nanos,
         clock: &dyn Clock,
         out: &mut SampleBuilder<'_>,
-    ) -> Result<Span, Trouble> {
+    ) -> Result<Span, SourceTrouble> {
         self.try_collect(deadline, clock, out).map_err(|error| self.trouble(error))
     }
 }
@@ -475,7 +475,7 @@ fn search(access: Access, node: String, last_heard: Instant) -> Link {
     let (sender, receiver) = mpsc::channel();
     let searcher = thread::Builder::new().spawn(move || {
         let session = find_again(&access, &node, last_heard)
-            .and_then(|connection| Session::start(connection, access.terms));
+            .and_then(|connection| Session::start(connection, access.session_options));
         // If the receiver is gone, dropping the session makes the agent leave.
         let _ = sender.send(session);
     });

@@ -38,9 +38,9 @@ use verify::{Trust, Verifier};
 
 /// The user's TLS settings.
 #[derive(Debug, Clone, Default)]
-pub struct Given {
+pub struct TlsSettings {
     /// Whether the user requests TLS.
-    pub wanted: bool,
+    pub requested: bool,
     /// A file with trusted certificates: those of CAs, or the node's own.
     pub trusted: Option<PathBuf>,
     /// A file with our certificate.
@@ -53,11 +53,11 @@ pub struct Given {
     pub unverified: bool,
 }
 
-impl Given {
+impl TlsSettings {
     /// Returns whether to use TLS. Any TLS setting implies it.
     fn requests_tls(&self) -> bool {
         let named = self.trusted.is_some() || self.certificate.is_some() || self.server_name.is_some();
-        self.wanted || self.unverified || named
+        self.requested || self.unverified || named
     }
 }
 

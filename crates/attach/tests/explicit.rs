@@ -7,8 +7,8 @@ mod common;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use beamtune_attach::agent::Terms;
-use beamtune_attach::explicit::{Collect, Explicit, LOCK_CATEGORIES, Locks, Walk, What, Whom};
+use beamtune_attach::agent::SessionOptions;
+use beamtune_attach::explicit::{Collect, ExplicitItem, LOCK_CATEGORIES, Locks, CarrierWalk, ExplicitKind, ProcessSelection};
 use beamtune_attach::source::{Access, NodeSource};
 use beamtune_model::{AllocationRow, CarrierRow, Group, LockRow, Sample, TroubleKind};
 use common::recorder::{Recorder, access};
@@ -32,16 +32,16 @@ fn fragment(node: &TestNode, processes: u32, each: u32, tenths: u32) {
     assert_eq!(made.root().as_u64().unwrap(), u64::from(processes));
 }
 
-fn request(recorder: &mut Recorder, items: Vec<Explicit>) -> Sample {
-    recorder.source.ask_once(items);
+fn request(recorder: &mut Recorder, items: Vec<ExplicitItem>) -> Sample {
+    recorder.source.request_once(items);
     recorder.sample(true, PATIENCE).unwrap()
 }
 
 /// Requests an item repeatedly until the answer is complete: on a busy machine, a scheduler may answer late.
-fn request_complete(recorder: &mut Recorder, what: &What) -> Sample {
+fn request_complete(recorder: &mut Recorder, what: &ExplicitKind) -> Sample {
     let mut answered = None;
     eventually("an answer in time", || {
-        let sample = request(recorder, vec![Explicit::new(what.clone())]);
+        let sample = request(recorder, vec![ExplicitItem::new(what.clone())]);
         let mut skipped = sample
             .carriers
             .iter()
@@ -119,7 +119,7 @@ fn carriers_are_reported_once_and_match_the_vms_count() {
         let mut recorder = Recorder::attach(&node.name);
         let plain = recorder.sample(true, PATIENCE).unwrap();
         assert!(plain.carriers.is_empty(), "not requested");
-        let all = What::Carriers(Walk::default());
+        let all = ExplicitKind::Carriers(CarrierWalk::default());
         let sample = walk_that_matches_the_count(&mut recorder, |recorder| request_complete(recorder, &all));
         assert!(sample.gaps.is_empty(), "{:?}", sample.gaps);
         let walked: Vec<_> = sample.carriers.iter().filter(|row| row.skipped.is_none()).collect();
@@ -148,11 +148,11 @@ fn cost_of_a_carrier_walk_is_estimated() {
         let node = otp.start();
         fragment(&node, 20, 6_000, 10);
         let mut recorder = Recorder::attach(&node.name);
-        let walk = Walk { pools: true, ..Walk::default() };
+        let walk = CarrierWalk { include_pools: true, ..CarrierWalk::default() };
         // On a busy machine, the allocator instance used for calibration may answer late.
         let mut cost = recorder.source.estimate_walk(&walk, PATIENCE).unwrap();
         eventually("a measurement in time", || {
-            let is_measured = cost.measured_by.is_some();
+            let is_measured = cost.calibrated_on.is_some();
             if !is_measured {
                 cost = recorder.source.estimate_walk(&walk, PATIENCE).unwrap();
             }
@@ -161,13 +161,13 @@ fn cost_of_a_carrier_walk_is_estimated() {
         println!("{cost:?}");
         assert!(cost.blocks > 30_000 && cost.bytes > 10_000_000 && cost.instances > 10, "{cost:?}");
         assert!(
-            cost.takes > Duration::ZERO && cost.holds > Duration::ZERO && cost.holds <= cost.takes,
+            cost.duration > Duration::ZERO && cost.max_hold > Duration::ZERO && cost.max_hold <= cost.duration,
             "{cost:?}"
         );
-        assert!(cost.skipped.is_empty() && cost.measured_by.is_some(), "{cost:?}");
+        assert!(cost.skipped.is_empty() && cost.calibrated_on.is_some(), "{cost:?}");
         // The next sample is answered as usual.
-        let some = Walk { allocators: vec!["binary_alloc".to_owned()], pools: true };
-        let sample = request(&mut recorder, vec![Explicit::new(What::Carriers(some.clone()))]);
+        let some = CarrierWalk { allocators: vec!["binary_alloc".to_owned()], include_pools: true };
+        let sample = request(&mut recorder, vec![ExplicitItem::new(ExplicitKind::Carriers(some.clone()))]);
         assert!(sample.carriers.iter().all(|row| row.allocator == "binary_alloc"), "{:?}", sample.carriers);
         let of_some = recorder.source.estimate_walk(&some, PATIENCE).unwrap();
         assert!(of_some.bytes < cost.bytes && of_some.bytes > 0, "{of_some:?} of {cost:?}");
@@ -180,8 +180,8 @@ fn carrier_walk_ends_at_its_limit_and_reports_skipped_carriers() {
         let node = otp.start();
         fragment(&node, 100, 4_000, 10);
         let mut recorder = Recorder::attach(&node.name);
-        let walk = Walk { pools: true, ..Walk::default() };
-        let short = Explicit { what: What::Carriers(walk), limit: Duration::from_millis(50) };
+        let walk = CarrierWalk { include_pools: true, ..CarrierWalk::default() };
+        let short = ExplicitItem { kind: ExplicitKind::Carriers(walk), limit: Duration::from_millis(50) };
         let sample =
             walk_that_matches_the_count(&mut recorder, |recorder| request(recorder, vec![short.clone()]));
         let skipped: Vec<_> = sample.carriers.iter().filter(|row| row.skipped.is_some()).collect();
@@ -195,8 +195,8 @@ fn allocations_of_binaries_are_reported() {
         let node = otp.start();
         fragment(&node, 10, 3_000, 3);
         let mut recorder = Recorder::attach(&node.name);
-        let walk = Walk { pools: true, ..Walk::default() };
-        let sample = request_complete(&mut recorder, &What::Allocations { walk, top: 5 });
+        let walk = CarrierWalk { include_pools: true, ..CarrierWalk::default() };
+        let sample = request_complete(&mut recorder, &ExplicitKind::Allocations { walk, top: 5 });
         assert!(sample.gaps.is_empty(), "{:?}", sample.gaps);
         let rows: Vec<_> = sample.allocations.iter().filter(|row| row.skipped.is_none()).collect();
         assert!((1..=5).contains(&rows.len()), "{:?}", sample.allocations);
@@ -218,7 +218,7 @@ fn code_is_reported_by_application() {
     on_each_release(|otp: &Otp| {
         let node = otp.start();
         let mut recorder = Recorder::attach(&node.name);
-        let sample = request_complete(&mut recorder, &What::CodeMemory { top: 50 });
+        let sample = request_complete(&mut recorder, &ExplicitKind::CodeMemory { top: 50 });
         assert!(sample.gaps.is_empty(), "{:?}", sample.gaps);
         let of =
             |name: &str| sample.code.iter().find(|row| row.application.as_deref() == Some(name)).unwrap();
@@ -259,7 +259,7 @@ fn binary_holders_are_found_and_shared_binaries_are_counted_once() {
         let node = otp.start();
         let pids = holders(&node, 8, 10);
         let mut recorder = Recorder::attach(&node.name);
-        let sample = request(&mut recorder, vec![Explicit::new(What::Holders { pids: Vec::new(), top: 20 })]);
+        let sample = request(&mut recorder, vec![ExplicitItem::new(ExplicitKind::Holders { pids: Vec::new(), top: 20 })]);
         assert!(sample.gaps.is_empty(), "{:?}", sample.gaps);
         for pid in &pids {
             let row = sample
@@ -273,8 +273,8 @@ fn binary_holders_are_found_and_shared_binaries_are_counted_once() {
         let together = recorder.value(&sample, Group::Processes, "", "held_binaries_size").unwrap();
         let each: i64 = sample.holders.iter().map(|row| row.bytes).sum();
         assert!(together >= 1_800_000 && together <= each - 6_000_000, "{together} of {each}");
-        let named = What::Holders { pids: pids[..3].to_vec(), top: 1 };
-        let sample = request(&mut recorder, vec![Explicit::new(named)]);
+        let named = ExplicitKind::Holders { pids: pids[..3].to_vec(), top: 1 };
+        let sample = request(&mut recorder, vec![ExplicitItem::new(named)]);
         assert_eq!(sample.holders.iter().map(|row| row.pid.clone()).collect::<Vec<_>>(), pids[..3]);
     });
 }
@@ -287,10 +287,10 @@ fn named_or_sampled_processes_are_garbage_collected() {
         let mut recorder = Recorder::attach(&node.name);
         // Other tests run at the same time, so the latency limit is high.
         let calm = |whom| Collect { latency_limit: Duration::from_secs(60), ..Collect::new(whom) };
-        let named = Collect { top: 5, ..calm(Whom::Named(pids[..20].to_vec())) };
-        let sample = request(&mut recorder, vec![Explicit::new(What::Collect(named))]);
+        let named = Collect { top: 5, ..calm(ProcessSelection::Named(pids[..20].to_vec())) };
+        let sample = request(&mut recorder, vec![ExplicitItem::new(ExplicitKind::Collect(named))]);
         let [row] = &sample.collections[..] else { panic!("{:?}", sample.gaps) };
-        assert_eq!((row.how.as_str(), row.stopped.as_str(), row.processes), ("named", "done", 20), "{row:?}");
+        assert_eq!((row.selection.as_str(), row.stopped.as_str(), row.processes), ("named", "done", 20), "{row:?}");
         assert_eq!((row.collected, sample.collected.len()), (20, 5), "{row:?}");
         assert!(
             row.heap_after < row.heap_before
@@ -302,12 +302,12 @@ fn named_or_sampled_processes_are_garbage_collected() {
         for process in &sample.collected {
             assert!(pids[..20].contains(&process.pid) && process.freed() > 0, "{process:?}");
         }
-        let some = calm(Whom::Sample { permille: 500, most: 10_000 });
-        let sample = request(&mut recorder, vec![Explicit::new(What::Collect(some))]);
+        let some = calm(ProcessSelection::Sample { permille: 500, max_processes: 10_000 });
+        let sample = request(&mut recorder, vec![ExplicitItem::new(ExplicitKind::Collect(some))]);
         let [row] = &sample.collections[..] else { panic!("{:?}", sample.gaps) };
         assert!(row.processes > 300 && (row.chosen - row.processes / 2).abs() < row.processes / 4, "{row:?}");
         assert!(row.collected > 50 && row.largest == row.chosen / 4 && row.rest_bytes > 0, "{row:?}");
-        assert!(row.chance > 25 && row.chance_heap_kib_squares > 0, "{row:?}");
+        assert!(row.random > 25 && row.chance_heap_kib_squares > 0, "{row:?}");
     });
 }
 
@@ -318,17 +318,17 @@ fn item_may_take_longer_than_the_lease() {
         let pids = holders(&node, 30, 1_000);
         let mut recorder = Recorder::attach(&node.name);
         let lease = Duration::from_secs(4);
-        let terms = Terms { lease, ..Terms::default() };
-        recorder.source = NodeSource::attach(Access { terms, ..access(&node.name) }).unwrap();
+        let terms = SessionOptions { lease, ..SessionOptions::default() };
+        recorder.source = NodeSource::attach(Access { session_options: terms, ..access(&node.name) }).unwrap();
         let slow = Collect {
             batch: 1,
             pause: Duration::from_millis(200),
             latency_limit: Duration::from_secs(60),
-            ..Collect::new(Whom::Named(pids))
+            ..Collect::new(ProcessSelection::Named(pids))
         };
         let begin = Instant::now();
         // The recorder's time limit applies only to the other items.
-        recorder.source.ask_once(vec![Explicit::new(What::Collect(slow))]);
+        recorder.source.request_once(vec![ExplicitItem::new(ExplicitKind::Collect(slow))]);
         let sample = recorder.sample(true, lease).unwrap();
         assert!(begin.elapsed() > lease, "{:?}", begin.elapsed());
         assert_eq!(sample.collections.first().map(|row| row.collected), Some(30), "{:?}", sample.gaps);
@@ -346,7 +346,7 @@ fn emulator_without_lock_counting_is_left_unchanged() {
         let locks = Locks::new(Duration::from_millis(100));
         let cost = recorder.source.estimate_locks(&locks, PATIENCE).unwrap();
         assert_eq!((cost.refused.as_deref(), cost.locks), (Some("not_lcnt"), 0), "{cost:?}");
-        let sample = request(&mut recorder, vec![Explicit::new(What::Locks(locks))]);
+        let sample = request(&mut recorder, vec![ExplicitItem::new(ExplicitKind::Locks(locks))]);
         assert!(sample.lock_sessions.is_empty() && sample.locks.is_empty());
         let [gap] = &sample.gaps[..] else { panic!("{:?}", sample.gaps) };
         assert_eq!((gap.source.as_str(), gap.kind), ("vm.locks", TroubleKind::Unsupported), "{gap:?}");
@@ -373,10 +373,10 @@ fn contended_locks_are_reported_with_table_and_owner() {
         let cost = recorder.source.estimate_locks(&locks, PATIENCE).unwrap();
         assert!(cost.refused.is_none() && cost.locks > 300 && cost.bytes < cost.reserved_bytes, "{cost:?}");
         let few = Locks { top: 5, ..locks };
-        let sample = request(&mut recorder, vec![Explicit::new(What::Locks(few))]);
+        let sample = request(&mut recorder, vec![ExplicitItem::new(ExplicitKind::Locks(few))]);
         assert!(sample.gaps.is_empty(), "{:?}", sample.gaps);
         let [session] = &sample.lock_sessions[..] else { panic!("{:?}", sample.lock_sessions) };
-        assert!(session.remark.is_empty() && session.told <= 5 && session.locks > 300, "{session:?}");
+        assert!(session.remark.is_empty() && session.single_locks <= 5 && session.locks > 300, "{session:?}");
         assert!((1_000_000_000..30_000_000_000).contains(&session.length), "{session:?}");
         assert!(session.reductions > Some(10_000) && session.cost_bytes > Some(50_000), "{session:?}");
         assert!(sample.locks.iter().all(|row| row.t == session.t), "{:?}", sample.locks);
@@ -393,7 +393,7 @@ fn contended_locks_are_reported_with_table_and_owner() {
         assert!(sum(&table, |row| row.tries) > 1_000 && sum(&table, |row| row.waits) > 0, "{table:?}");
         let class: Vec<_> =
             sample.locks.iter().filter(|row| row.class == "db_tab" && row.id.is_none()).collect();
-        for of in [|row: &LockRow| row.tries, |row: &LockRow| row.collisions, |row: &LockRow| row.waited] {
+        for of in [|row: &LockRow| row.tries, |row: &LockRow| row.collisions, |row: &LockRow| row.wait_time] {
             assert!(sum(&class, of) >= sum(&table, of), "{class:?} {table:?}");
         }
         for row in &sample.locks {
@@ -403,7 +403,7 @@ fn contended_locks_are_reported_with_table_and_owner() {
             categories: LOCK_CATEGORIES.map(str::to_owned).to_vec(),
             ..Locks::new(Duration::from_millis(200))
         };
-        let sample = request(&mut recorder, vec![Explicit::new(What::Locks(all))]);
+        let sample = request(&mut recorder, vec![ExplicitItem::new(ExplicitKind::Locks(all))]);
         assert!(sample.locks.iter().any(|row| row.class == "proc_main"), "{:?}", sample.gaps);
         assert_eq!(sample.lock_sessions[0].categories, LOCK_CATEGORIES);
     });

@@ -90,7 +90,7 @@ fn error_lists_all_addresses_tried() {
     // meantime.
     let (first, second) = (1, 2);
     let located = Located {
-        network: Network::Ours,
+        network: Network::Own,
         addresses: vec![(Ipv6Addr::LOCALHOST, first).into(), (Ipv4Addr::LOCALHOST, second).into()],
         expected: Expected::Any,
         host: "localhost".to_owned(),

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use beamtune_attach::AttachError;
 use beamtune_attach::connection::{Connection, Settings};
-use beamtune_attach::cookie::{Given, find, places};
+use beamtune_attach::cookie::{CookieSettings, find, places};
 use beamtune_attach::error::Step;
 use beamtune_attach::etf::{Document, Value};
 use beamtune_attach::locate::{locate, registered};
@@ -350,7 +350,7 @@ fn cookie_of_a_node_on_this_host_is_found() {
         let check = |arguments: &[&str], environment: &[(&str, &str)], origin: &str| {
             let name = format!("{}@127.0.0.1", unique_name());
             let node = TestNode::start(otp, &name, &[&["-name", &name], arguments].concat(), environment);
-            let places = places(&Given::default(), Some(&process(&node))).unwrap();
+            let places = places(&CookieSettings::default(), Some(&process(&node))).unwrap();
             let cookie = find(&places, |path| std::fs::read(path)).unwrap();
             assert!(cookie.origin.ends_with(origin), "{} instead of {origin}", cookie.origin);
             let located = locate(&name.parse().unwrap(), 4369, PATIENCE).unwrap();
@@ -502,7 +502,7 @@ fn other_peers_are_distinct_errors() {
         assert!(expect(&error), "{error:?}");
         peer.join().unwrap();
     }
-    check(b"", |error| matches!(error, AttachError::ClosedEarly { .. }));
+    check(b"", |error| matches!(error, AttachError::ClosedDuringHandshake { .. }));
     check(b"HTTP/1.1 400 Bad Request\r\n\r\n", |error| matches!(error, AttachError::Protocol { .. }));
     check(&[21, 3, 3, 0, 2, 2, 10], |error| matches!(error, AttachError::TlsNeeded { .. }));
     check(b"\0\x01x", |error| matches!(error, AttachError::Protocol { .. }));

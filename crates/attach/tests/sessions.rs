@@ -10,13 +10,13 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use beamtune_attach::AttachError;
-use beamtune_attach::agent::{self, Terms};
+use beamtune_attach::agent::{self, SessionOptions};
 use beamtune_attach::connection::Connection;
 use beamtune_attach::etf::{Term, Value};
 use beamtune_attach::session::Session;
 use beamtune_attach::source::{Access, NodeSource};
 use beamtune_model::{
-    Board, Clock, FileAsk, FileTold, Group, Metric, ProcessRow, Sample, TroubleKind, facts, metrics,
+    FileExchange, Clock, FileRequest, FileReply, Group, Metric, ProcessRow, Sample, TroubleKind, facts, metrics,
 };
 use common::recorder::{Recorder, access};
 use common::{
@@ -61,9 +61,9 @@ fn fetching_files_does_not_block_the_first_sample() {
     on_each_release(|otp| {
         let node = otp.start();
         let mut recorder = Recorder::attach(&node.name);
-        let board = Board::default();
-        let ask = FileAsk::Read { path: "/proc/self/stat".to_owned(), max_bytes: 4_096 };
-        board.want(vec![ask.clone()], vec![ask.clone()]);
+        let board = FileExchange::default();
+        let ask = FileRequest::Read { path: "/proc/self/stat".to_owned(), max_bytes: 4_096 };
+        board.set_requests(vec![ask.clone()], vec![ask.clone()]);
         recorder.source.read_files(board.clone());
         // Make the node take longer than `patience`.
         node.signal("STOP");
@@ -76,8 +76,8 @@ fn fetching_files_does_not_block_the_first_sample() {
             early.or_else(|_| answer.recv_timeout(PATIENCE))
         });
         fetched.unwrap().unwrap();
-        let results = board.take().unwrap().told.unwrap();
-        assert!(matches!(&results[..], [(found, FileTold::Content(_))] if *found == ask), "{results:?}");
+        let results = board.take_replies().unwrap().replies.unwrap();
+        assert!(matches!(&results[..], [(found, FileReply::Content(_))] if *found == ask), "{results:?}");
         recorder.sample(false, PATIENCE).unwrap();
     });
 }
@@ -466,8 +466,8 @@ fn connection_is_restored_after_silence_for_longer_than_the_lease() {
         let node = otp.start();
         let mut recorder = Recorder::attach(&node.name);
         recorder.source.leave(PATIENCE).unwrap();
-        let terms = Terms { lease: Duration::from_secs(1), ..Terms::default() };
-        recorder.source = NodeSource::attach(Access { terms, ..access(&node.name) }).unwrap();
+        let terms = SessionOptions { lease: Duration::from_secs(1), ..SessionOptions::default() };
+        recorder.source = NodeSource::attach(Access { session_options: terms, ..access(&node.name) }).unwrap();
         recorder.sample(false, PATIENCE).unwrap();
         node.signal("STOP");
         eventually("the end of the session", || {
@@ -536,7 +536,7 @@ fn refused_injection_is_an_error_with_the_reason() {
         // Another process is registered under the agent's name and does not answer.
         let squat = format!("register('{}', spawn(fun() -> receive stop -> ok end end))", agent::module());
         evaluate(&mut connection, &squat);
-        let terms = Terms::default();
+        let terms = SessionOptions::default();
         let refused = std::thread::spawn({
             let access = access(&node.name);
             move || Session::start(access.connect().unwrap(), terms).map(|_| ())

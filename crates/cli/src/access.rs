@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use beamtune_attach::agent::Terms;
+use beamtune_attach::agent::SessionOptions;
 use beamtune_attach::cookie::{self, Cookie};
 use beamtune_attach::locate::Route;
 use beamtune_attach::process::Process;
@@ -61,8 +61,8 @@ pub struct AccessArgs {
 
 /// The options for access, completed by values from the environment.
 pub struct Credentials {
-    cookie: cookie::Given,
-    tls: tls::Given,
+    cookie: cookie::CookieSettings,
+    tls: tls::TlsSettings,
 }
 
 impl AccessArgs {
@@ -96,14 +96,14 @@ impl AccessArgs {
             _ => None,
         };
         Ok(Credentials {
-            cookie: cookie::Given {
+            cookie: cookie::CookieSettings {
                 file: self.cookie_file.clone(),
                 environment,
                 home: std::env::var_os("HOME").map(PathBuf::from),
                 config_home: std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from),
             },
-            tls: tls::Given {
-                wanted: self.tls,
+            tls: tls::TlsSettings {
+                requested: self.tls,
                 trusted: self.tls_ca.clone(),
                 certificate: self.tls_cert.clone(),
                 key: self.tls_key.clone(),
@@ -131,7 +131,7 @@ impl Credentials {
             cookie: cookie::find(&places, |path| read(path, process, COOKIE_FILE_BYTES))?,
             tls: tls::find(&self.tls, process, host, |path| read(path, process, TLS_FILE_BYTES))?,
             settings: Settings::default(),
-            terms: Terms::default(),
+            session_options: SessionOptions::default(),
         })
     }
 

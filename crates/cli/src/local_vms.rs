@@ -56,8 +56,8 @@ impl Epmd {
 
     fn is(&self, other: &Epmd) -> bool {
         let number = |epmd: &Epmd| match &epmd.network {
-            Network::Ours => None,
-            Network::Of(namespace) => Some(namespace.number),
+            Network::Own => None,
+            Network::Other(namespace) => Some(namespace.inode),
         };
         (number(self), self.port) == (number(other), other.port)
     }
@@ -112,7 +112,7 @@ impl LocalVms {
     /// Finds the VMs, and queries their EPMDs.
     pub fn discover(access: &AccessArgs) -> Result<LocalVms> {
         let discovery = discovery::discover(&LocalTree::default()).context("cannot look for VMs in /proc")?;
-        let ours = Epmd { network: Network::Ours, port: own_epmd_port()?, nodes: Vec::new() };
+        let ours = Epmd { network: Network::Own, port: own_epmd_port()?, nodes: Vec::new() };
         let mut epmds = vec![ours];
         for epmd in discovery.vms.iter().map(Epmd::of) {
             if !epmds.iter().any(|known| known.is(&epmd)) {
@@ -162,8 +162,8 @@ impl LocalVms {
         let closed = |error: AttachError| AccessError::CannotAttach(error.into());
         route.network.check().map_err(closed)?;
         let finder: Option<Arc<dyn Finder>> = match route.network {
-            Network::Ours => None,
-            Network::Of(_) => {
+            Network::Own => None,
+            Network::Other(_) => {
                 let has_twin = discovery::has_twin(vm, &self.discovery.vms);
                 Some(Arc::new(SuccessorFinder::new(vm, has_twin)))
             }
@@ -198,7 +198,7 @@ impl LocalVms {
                 // In another network namespace, the address belongs to another process.
                 let listens = |vm: &&Vm| {
                     let listeners = vm.distribution.listeners.iter().flatten();
-                    network(vm) == Network::Ours
+                    network(vm) == Network::Own
                         && listeners.into_iter().any(|listener| listener.port == *port)
                 };
                 vms.filter(|vm| here && listens(vm)).take(1).collect()
@@ -210,8 +210,8 @@ impl LocalVms {
 /// Describes the container or network namespace that a VM runs in; `None` for a VM directly on the host.
 pub fn place(vm: &Vm) -> Option<String> {
     let network = match network(vm) {
-        Network::Ours => None,
-        Network::Of(namespace) => Some(format!("network {}", namespace.number)),
+        Network::Own => None,
+        Network::Other(namespace) => Some(format!("network {}", namespace.inode)),
     };
     match &vm.container {
         Some(container) => Some(container.to_string()),
@@ -225,9 +225,9 @@ pub fn place(vm: &Vm) -> Option<String> {
 
 /// Returns the network namespace of a VM's sockets.
 pub fn network(vm: &Vm) -> Network {
-    let of = |number| Namespace { pid: vm.identity.pid, number, own_users: vm.isolation.user == Some(true) };
+    let of = |number| Namespace { pid: vm.identity.pid, inode: number, has_user_namespace: vm.isolation.user == Some(true) };
     let its_own = vm.network.filter(|_| vm.isolation.net == Some(true));
-    its_own.map_or(Network::Ours, |number| Network::Of(of(number)))
+    its_own.map_or(Network::Own, |number| Network::Other(of(number)))
 }
 
 /// Returns the route to a VM; `None` if it is not a node.
@@ -237,7 +237,7 @@ fn route(vm: &Vm, registration: Option<&Registered>) -> Option<Route> {
         Some(node) => Some(node.port),
         None if distribution.name.is_none() && !looks_distributed(vm) => return None,
         // With several candidates, one may be a port of the application, which must not be connected to.
-        None => match distribution.candidates().as_slice() {
+        None => match distribution.possible_ports().as_slice() {
             [port] => Some(*port),
             _ => None,
         },
@@ -255,7 +255,7 @@ fn route(vm: &Vm, registration: Option<&Registered>) -> Option<Route> {
 
 /// True if a VM without a configured name listens on a port that only the distribution would use.
 fn looks_distributed(vm: &Vm) -> bool {
-    vm.distribution.ports.is_some() && !vm.distribution.candidates().is_empty()
+    vm.distribution.ports.is_some() && !vm.distribution.possible_ports().is_empty()
 }
 
 /// Returns the address of a VM's port, as seen from the VM's own network namespace.

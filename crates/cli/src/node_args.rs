@@ -50,7 +50,7 @@ pub fn node_args(text: &str, access: &AccessArgs) -> Result<NodeArgs> {
     if let Some(vm) = &live.vm
         && let Some(release) = vm.installation.otp_release
     {
-        let shown = vm.command_line.shown();
+        let shown = vm.command_line.redacted();
         let end = shown.iter().position(|word| word == "--").map_or(shown.len(), |end| end + 1);
         return Ok(NodeArgs {
             label: live.label.clone(),

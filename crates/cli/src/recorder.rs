@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use beamtune_attach::AttachError;
-use beamtune_attach::explicit::{Collect, Explicit, What, Whom};
+use beamtune_attach::explicit::{Collect, ExplicitItem, ExplicitKind, ProcessSelection};
 use beamtune_attach::source::NodeSource;
 use beamtune_host::remote::RemoteHost;
-use beamtune_host::source::{Announce, HostSource, MemoryBudget};
+use beamtune_host::source::{AnnouncedBy, HostSource, MemoryBudget};
 use beamtune_host::tree::LocalTree;
 use beamtune_model::{
-    Ask, Board, Clock, Incarnation, Nanos, SampleBuilder, Source, Span, Trouble, TroubleKind, WaitRow, facts,
+    SampleRequest, FileExchange, Clock, Incarnation, Nanos, SampleBuilder, Source, Span, SourceTrouble, TroubleKind, LockWaitRow, facts,
 };
 use beamtune_recording::{
     Existing, Outcome, Plan, Progress, Reader, Sources, Stop, SystemClock, Writer, record,
@@ -55,7 +55,7 @@ pub struct RecordOptions<'a> {
     /// Time budget for reading the memory map of the process.
     pub memory_budget: MemoryBudget,
     /// Explicit items that are requested from the VM once, in addition to the samples.
-    pub once: &'a [Explicit],
+    pub once: &'a [ExplicitItem],
     /// Samples lock waits of the VM during the recording.
     pub observer: Option<&'a dyn WaitObserver>,
     /// Time limit for attaching and recording together. If attaching to a node on this host takes more than half of it, the node
@@ -88,7 +88,7 @@ pub struct LockWaits {
     /// How long the VM was sampled; 0 if sampling was impossible.
     pub length: Nanos,
     /// The waits. Each gets the timestamp of the sample that it is stored in.
-    pub waits: Vec<WaitRow>,
+    pub waits: Vec<LockWaitRow>,
 }
 
 /// Samples lock waits while the VM is recorded; the waits become part of the recording.
@@ -108,7 +108,7 @@ impl Source for WithWaits<'_> {
         self.source.name()
     }
 
-    fn request(&mut self, ask: Ask, clock: &dyn Clock) -> Result<(), Trouble> {
+    fn request(&mut self, ask: SampleRequest, clock: &dyn Clock) -> Result<(), SourceTrouble> {
         self.source.request(ask, clock)
     }
 
@@ -117,13 +117,13 @@ impl Source for WithWaits<'_> {
         deadline: Nanos,
         clock: &dyn Clock,
         out: &mut SampleBuilder<'_>,
-    ) -> Result<Span, Trouble> {
+    ) -> Result<Span, SourceTrouble> {
         let t = out.sample.tick.t;
         if let Some(LockWaits { length, waits }) = self.observer.take_waits().filter(|found| found.length > 0)
         {
             // Without this fact, "no waits" could not be distinguished from "not sampled".
             out.sample.facts.push((facts::LOCKS_WATCHED.to_owned(), length.to_string()));
-            out.sample.waits.extend(waits.into_iter().map(|row| WaitRow { t, ..row }));
+            out.sample.lock_waits.extend(waits.into_iter().map(|row| LockWaitRow { t, ..row }));
         }
         self.source.collect(deadline, clock, out)
     }
@@ -132,8 +132,8 @@ impl Source for WithWaits<'_> {
         self.source.comes_with_vm()
     }
 
-    fn on_new_life(&mut self, life: &Incarnation) {
-        self.source.on_new_life(life);
+    fn on_restart(&mut self, life: &Incarnation) {
+        self.source.on_restart(life);
     }
 }
 
@@ -256,7 +256,7 @@ pub fn record_attached(
     let (mut here, mut there) = (None, None);
     match (&live.vm, &mut vm) {
         (Some(process), vm) => {
-            let announce = if vm.is_some() { Announce::Elsewhere } else { Announce::Here };
+            let announce = if vm.is_some() { AnnouncedBy::OtherSource } else { AnnouncedBy::HostSource };
             let source = HostSource::new(LocalTree::default(), process.identity.pid, announce);
             // The process may have ended after discovery.
             let mut source = source.map_err(|error| RecordError::Temporary(error.into()))?;
@@ -285,7 +285,7 @@ pub fn record_attached(
     let plan = Plan { every: nanos(options.interval), length: options.length.map(nanos), ..plan };
     let sources = Sources { vm: Some(first), host: Some(second) };
     let recorded = open(&node).and_then(|mut writer| {
-        let clock = SystemClock::from(writer.begins_at(SystemClock::wall_now()), stop.clone());
+        let clock = SystemClock::from(writer.first_instant(SystemClock::wall_now()), stop.clone());
         let outcome = record(&plan, sources, &clock, stop, &mut writer, progress)?;
         Ok((writer, outcome))
     });
@@ -299,38 +299,38 @@ pub fn record_attached(
 }
 
 /// Prints the estimated cost of each explicit item, then requests them all.
-fn ask_once(vm: &mut NodeSource, items: &[Explicit]) -> Result<()> {
+fn ask_once(vm: &mut NodeSource, items: &[ExplicitItem]) -> Result<()> {
     for item in items {
-        let cost = match &item.what {
-            What::Carriers(walk) => {
+        let cost = match &item.kind {
+            ExplicitKind::Carriers(walk) => {
                 let cost = vm.estimate_walk(walk, item.limit)?;
                 format!(
                     "walking {} carriers with {} blocks: about {:.0} ms, blocking a scheduler for at most {:.1} ms at once\n",
                     cost.carriers,
                     cost.blocks,
-                    cost.takes.as_secs_f64() * 1e3,
-                    cost.holds.as_secs_f64() * 1e3
+                    cost.duration.as_secs_f64() * 1e3,
+                    cost.max_hold.as_secs_f64() * 1e3
                 )
             }
-            What::Holders { top, .. } => format!(
+            ExplicitKind::Holders { top, .. } => format!(
                 "listing the binaries of up to {top} processes: each is busy for up to 0.3 s per million references\n"
             ),
-            What::Collect(collect) => collect_cost(collect, item.limit),
+            ExplicitKind::Collect(collect) => collect_cost(collect, item.limit),
             _ => continue,
         };
         terminal::complain(&cost);
     }
-    vm.ask_once(items.to_vec());
+    vm.request_once(items.to_vec());
     Ok(())
 }
 
 /// Describes the estimated cost of garbage collections.
 fn collect_cost(collect: &Collect, limit: Duration) -> String {
-    match &collect.whom {
-        Whom::Named(_) => {
+    match &collect.processes {
+        ProcessSelection::Named(_) => {
             "garbage collection of one process: suspends it for about 1 ms per MB of live data\n".to_owned()
         }
-        Whom::Sample { most, .. } => {
+        ProcessSelection::Sample { max_processes: most, .. } => {
             let pauses = collect.pause * most.div_ceil(collect.batch.max(1));
             format!(
                 "collecting up to {most} processes, {} at once, each suspended for about 1 ms per MB of live data: pauses of {} ms \
@@ -348,7 +348,7 @@ fn collect_cost(collect: &Collect, limit: Duration) -> String {
 /// Returns the host of a remote node, which is read through the agent. Some files name others, so a few rounds of requests precede
 /// the first sample; the first samples request the rest.
 fn host_of(vm: &mut NodeSource) -> RemoteHost {
-    let board = Board::default();
+    let board = FileExchange::default();
     let mut host = RemoteHost::new(board.clone());
     vm.read_files(board);
     for _ in 0..MAX_EXPLORING_ROUNDS {
@@ -375,7 +375,7 @@ fn attach(live: &LiveTarget, options: &RecordOptions<'_>) -> Result<Option<NodeS
     match &live.access {
         Ok(access) => {
             let mut access = access.clone();
-            access.terms.lease = access.terms.lease.max(options.interval * LEASE_SAMPLES);
+            access.session_options.lease = access.session_options.lease.max(options.interval * LEASE_SAMPLES);
             if let Some(within) = options.within {
                 access.settings.attach_timeout = access.settings.attach_timeout.min(within / 2);
                 access.settings.setup_timeout = access.settings.setup_timeout.min(within / 2);
@@ -394,7 +394,7 @@ fn attach(live: &LiveTarget, options: &RecordOptions<'_>) -> Result<Option<NodeS
                 match error {
                     // This is the last error before the timeout. A slow node may also close the connection, or have no free name.
                     AttachError::TimedOut { .. }
-                    | AttachError::ClosedEarly { .. }
+                    | AttachError::ClosedDuringHandshake { .. }
                     | AttachError::NamesTaken { .. }
                         if is_local && is_over =>
                     {
@@ -457,10 +457,10 @@ impl Source for AbsentSource {
         self.name
     }
 
-    fn request(&mut self, _ask: Ask, _clock: &dyn Clock) -> Result<(), Trouble> {
+    fn request(&mut self, _ask: SampleRequest, _clock: &dyn Clock) -> Result<(), SourceTrouble> {
         match self.unanswered {
             Some(_) => Ok(()),
-            None => Err(Trouble::new(TroubleKind::Unsupported, self.reason.as_str())),
+            None => Err(SourceTrouble::new(TroubleKind::Unsupported, self.reason.as_str())),
         }
     }
 
@@ -469,11 +469,11 @@ impl Source for AbsentSource {
         _deadline: Nanos,
         _clock: &dyn Clock,
         out: &mut SampleBuilder<'_>,
-    ) -> Result<Span, Trouble> {
+    ) -> Result<Span, SourceTrouble> {
         if let Some(after) = self.unanswered {
             out.sample.facts.push((facts::UNANSWERED.to_owned(), nanos(after).to_string()));
         }
-        Err(Trouble::new(TroubleKind::TimedOut, self.reason.as_str()))
+        Err(SourceTrouble::new(TroubleKind::TimedOut, self.reason.as_str()))
     }
 }
 

@@ -79,7 +79,7 @@ impl LiveTarget {
         let target: Target = text.parse()?;
         match local.matching(&target).as_slice() {
             [] => {
-                let route = Route { target, epmd_port: own_epmd_port()?, network: Network::Ours };
+                let route = Route { target, epmd_port: own_epmd_port()?, network: Network::Own };
                 let access = local.credentials.access(route, None, None, None)?;
                 Ok(LiveTarget { vm: None, access: Ok(access), label: text.to_owned() })
             }
@@ -119,7 +119,7 @@ fn by_process_id(local: &LocalVms, pid: u32) -> Result<LiveTarget> {
             list(local, &inside)
         );
     }
-    let error = discovery::look_at(&LocalTree::default(), pid).err();
+    let error = discovery::inspect(&LocalTree::default(), pid).err();
     let reason = error.map_or_else(String::new, |error| format!(" ({error})"));
     bail!("process {pid} is no BEAM VM{reason}: list them with: beamtune nodes")
 }
@@ -127,7 +127,7 @@ fn by_process_id(local: &LocalVms, pid: u32) -> Result<LiveTarget> {
 /// Returns the only VM on this host. If there are several, the error lists them.
 fn only(local: &LocalVms) -> Result<LiveTarget> {
     match local.discovery.vms.as_slice() {
-        [] if local.discovery.others_hidden => {
+        [] if local.discovery.may_be_incomplete => {
             bail!(
                 "no BEAM VM of this user runs on this host; run beamtune as root to see those of other users"
             )

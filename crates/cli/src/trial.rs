@@ -18,16 +18,16 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, anyhow, bail};
-use beamtune_flags::{effective, parse_emu_args};
+use beamtune_flags::{effective_value, parse_emu_args};
 use beamtune_host::cpus;
 use beamtune_host::discovery::Vm;
 use beamtune_host::process::Identity;
 use beamtune_host::tree::LocalTree;
 use beamtune_load::clock::now_ns;
-use beamtune_model::study::{Invalid, InvalidKind, Measures, Order, Trial, TrialOutcome};
+use beamtune_model::study::{Invalid, InvalidKind, Measures, TrialOrder, Trial, TrialOutcome};
 use beamtune_model::{Nanos, Period, facts};
 use beamtune_recording::{Existing, Plan, Reader, Selection, Stop, Writer};
-use beamtune_trial::gate::{self, Seen};
+use beamtune_trial::gate::{self, TrialConditions};
 use beamtune_trial::measure;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
@@ -134,7 +134,7 @@ pub struct FinishedTrial {
 ///
 /// # Errors
 /// If every trial would fail: a port is in use, or the load cannot be run.
-pub fn run(setup: &Setup, access: &AccessArgs, order: &Order, stop: &Stop) -> Result<Option<FinishedTrial>> {
+pub fn run(setup: &Setup, access: &AccessArgs, order: &TrialOrder, stop: &Stop) -> Result<Option<FinishedTrial>> {
     let begin = Instant::now();
     let began_unix_s = unix_s();
     let trial = |outcome, remarks| Trial {
@@ -145,7 +145,7 @@ pub fn run(setup: &Setup, access: &AccessArgs, order: &Order, stop: &Stop) -> Re
         remarks,
     };
     let failed = |why: String| {
-        Some(FinishedTrial { trial: trial(TrialOutcome::Failed { why }, Vec::new()), recording: None })
+        Some(FinishedTrial { trial: trial(TrialOutcome::Failed { reason: why }, Vec::new()), recording: None })
     };
     check_addresses_free(setup)?;
     let folders = TrialFolders::new(setup)?;
@@ -398,7 +398,7 @@ fn record_while<T>(
     let stop = Stop::default();
     let record = || {
         // If the priority cannot be lowered, the generator may run late, which it reports.
-        let _ = cpus::give_way();
+        let _ = cpus::lower_priority();
         let begin = Instant::now();
         let mut host_only = live.access.is_err();
         loop {
@@ -443,16 +443,16 @@ fn window(reader: &Reader, zero_ns: u64, run: &LoadRun) -> Result<Period> {
     Ok(reader.period(&selection)?)
 }
 
-fn outcome(period: &Period, order: &Order, run: &LoadRun) -> TrialOutcome {
+fn outcome(period: &Period, order: &TrialOrder, run: &LoadRun) -> TrialOutcome {
     if let Some(why) = missing_flag(period, &order.arm.flags) {
-        return TrialOutcome::Failed { why };
+        return TrialOutcome::Failed { reason: why };
     }
     let measures: Measures = measure::measure(period, &run.answers);
     let LoadRun { own_cores, bound, stalled_seconds, seconds, .. } = run;
-    let seen = Seen { period, own_cores: *own_cores, bound, stood_still: *stalled_seconds, seconds };
+    let seen = TrialConditions { period, own_cores: *own_cores, bound_seconds: bound, stalled_seconds: *stalled_seconds, seconds };
     let mut reasons = gate::gate(&seen);
-    if period.lives > 1 {
-        return TrialOutcome::Failed { why: "the VM was restarted under the load".to_owned() };
+    if period.incarnation_count > 1 {
+        return TrialOutcome::Failed { reason: "the VM was restarted under the load".to_owned() };
     }
     if run.answers.done == 0 && run.answers.run.is_none() {
         reasons.push(Invalid { kind: InvalidKind::NotMeasured, why: "no request succeeded".to_owned() });
@@ -470,7 +470,7 @@ fn missing_flag(period: &Period, flags: &[String]) -> Option<String> {
         return (!flags.is_empty()).then(|| "the VM's command line could not be read".to_owned());
     };
     for setting in parse_emu_args(&emulator_flags(flags)) {
-        let has = effective(&args, &setting.flag);
+        let has = effective_value(&args, &setting.flag);
         let wanted = setting.value.unwrap_or_default();
         if has.as_ref() != Some(&wanted) {
             let has = has.map_or_else(|| "does not have the flag".to_owned(), |has| format!("has {has}"));

@@ -12,7 +12,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use beamtune_emulator::Flavor;
-use beamtune_emulator::needs::{self, Need, Unpack};
+use beamtune_emulator::needs::{self, Requirement, Unpack};
 use common::{
     Output, Process, TIMEOUT, TestNode, all_otps, beamtune, folder, is_root, otp, run, run_for, text,
     wait_until,
@@ -60,7 +60,7 @@ fn versions(erlang: &Path) -> (String, String) {
 
 /// True if everything that a build needs is installed. Otherwise prints what is missing.
 fn can_build() -> bool {
-    let checked = needs::check(&needs::needs(Flavor::Jit, Unpack::Nothing), Need::is_there);
+    let checked = needs::check(&needs::needs(Flavor::Jit, Unpack::Nothing), Requirement::is_installed);
     if let Err(error) = &checked {
         eprintln!("skipped, because no emulator can be built on this host: {error}");
     }

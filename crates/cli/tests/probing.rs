@@ -6,8 +6,8 @@ mod common;
 use std::time::Duration;
 
 use beamtune_host::LocalTree;
-use beamtune_model::{Clock, WaitRow};
-use beamtune_profile::watch::{Seen, Sleeps, Watch};
+use beamtune_model::{Clock, LockWaitRow};
+use beamtune_profile::watch::{WatchResult, SleepDetection, Watch};
 use beamtune_profile::{ProfileError, threads};
 use beamtune_recording::{Stop, SystemClock};
 use common::{Otp, all_otps, loops, wait_up_to};
@@ -18,12 +18,12 @@ const RATE: u32 = 1_000;
 const TWO: &[&str] = &["+S", "2:2"];
 
 /// Samples a VM's threads. If that is not possible, returns `None` and prints why.
-fn sample(otp: &Otp, pid: u32, length: Duration) -> Option<Seen> {
+fn sample(otp: &Otp, pid: u32, length: Duration) -> Option<WatchResult> {
     let (tree, clock) = (LocalTree::default(), SystemClock::new(Stop::default()));
-    let read_threads = || threads::look(&tree, pid, &clock).expect("the threads of a VM of ours");
+    let read_threads = || threads::snapshot(&tree, pid, &clock).expect("the threads of a VM of ours");
     let before = read_threads();
     std::thread::sleep(Duration::from_millis(300));
-    let change = threads::between(&before, &read_threads());
+    let change = threads::changes(&before, &read_threads());
     let mut watch = match Watch::open(&tree, pid, &change, RATE) {
         Ok(watch) => watch,
         Err(error @ (ProfileError::Denied { .. } | ProfileError::NoSymbols { .. })) => {
@@ -42,10 +42,10 @@ fn sample(otp: &Otp, pid: u32, length: Duration) -> Option<Seen> {
 }
 
 /// Returns the waits of schedulers in an operation.
-fn waits_in<'a>(seen: &'a Seen, operation: &str) -> Vec<&'a WaitRow> {
+fn waits_in<'a>(seen: &'a WatchResult, operation: &str) -> Vec<&'a LockWaitRow> {
     let matches =
-        |row: &&WaitRow| row.thread == "scheduler" && row.stack.first().is_some_and(|name| name == operation);
-    seen.found.rows.iter().filter(matches).collect()
+        |row: &&LockWaitRow| row.thread == "scheduler" && row.stack.first().is_some_and(|name| name == operation);
+    seen.summary.rows.iter().filter(matches).collect()
 }
 
 #[test]
@@ -57,15 +57,15 @@ fn operation_that_waits_for_the_lock_of_a_table_is_named() {
         wait_up_to(3 * common::TIMEOUT, "a wait for the table's lock", || {
             let Some(seen) = sample(&otp, node.pid(), Duration::from_secs(2)) else { return true };
             let is_found =
-                waits_in(&seen, "ets_update_counter_3").iter().any(|row| row.seen > 0 && row.waited > 0);
+                waits_in(&seen, "ets_update_counter_3").iter().any(|row| row.samples > 0 && row.waited > 0);
             eprintln!("OTP {}: {seen:#?}", otp.release);
             last = Some(seen);
             is_found
         });
         let Some(seen) = last else { continue };
-        let first = seen.found.rows.first().expect("a row");
+        let first = seen.summary.rows.first().expect("a row");
         assert_eq!(first.stack.first().map(String::as_str), Some("ets_update_counter_3"), "{seen:#?}");
-        if common::is_root() && seen.sleeps == Sleeps::Entries {
+        if common::is_root() && seen.sleeps == SleepDetection::Uprobes {
             assert!(seen.cost.traps > 0, "{:?}", seen.cost);
         }
     }
@@ -78,7 +78,7 @@ fn schedulers_without_contention_wait_for_no_lock() {
             let node = loops::node(&otp, "erl", TWO, eval);
             let length = Duration::from_secs(2);
             let Some(seen) = sample(&otp, node.pid(), length) else { continue };
-            let waited: i64 = seen.found.rows.iter().map(|row| row.waited).sum();
+            let waited: i64 = seen.summary.rows.iter().map(|row| row.waited).sum();
             // Locks are acquired all the time, and may occasionally be held: for up to 1 % of the time of two schedulers.
             let bound = i64::try_from(2 * length.as_nanos() / 100).expect("some seconds");
             assert!(waited <= bound, "OTP {}, {eval}: {seen:#?}", otp.release);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::cache::{Cache, Kept, Manifest, Workplace};
+use crate::cache::{Cache, CachedEmulator, Manifest, Workplace};
 use crate::check::{Check, results};
 use crate::error::Error;
 use crate::installation::{boot, find, search_path};
@@ -14,11 +14,11 @@ use crate::needs::{self, SCTP};
 use crate::program::{Elf, Program};
 use crate::recipe::{Recipe, Stage};
 use crate::source::{Source, Tree};
-use crate::work::{Watch, Work};
+use crate::work::{BuildObserver, Work};
 
 /// A request to build an emulator.
 #[derive(Debug, Clone)]
-pub struct Order {
+pub struct BuildRequest {
     /// Type, flavor and options.
     pub variant: Variant,
     /// The ERTS version that the source must have, if a target is known.
@@ -38,7 +38,7 @@ pub struct Order {
 #[derive(Debug, Clone)]
 pub struct Built {
     /// The emulator in the cache.
-    pub kept: Kept,
+    pub kept: CachedEmulator,
     /// The total time.
     pub took: Duration,
     /// The time of each stage, in order.
@@ -77,10 +77,10 @@ pub fn check_machine(what: &str, target: &Elf, host: &Elf) -> Result<(), Error> 
 /// # Errors
 /// If something is missing, the source has another version, a command fails, or the user cancels. Also if the new emulator does
 /// not start or differs from the request. In all cases, only the log of a failed command remains.
-pub fn build(order: &Order, cache: &Cache, watch: &mut dyn Watch) -> Result<Built, Error> {
+pub fn build(order: &BuildRequest, cache: &Cache, watch: &mut dyn BuildObserver) -> Result<Built, Error> {
     check_folder(cache.root())?;
     let needs = needs::needs(order.variant.flavor, order.source.unpack());
-    needs::check(&needs, needs::Need::is_there)?;
+    needs::check(&needs, needs::Requirement::is_installed)?;
     let workplace = cache.workplace()?;
     let log = workplace.path().join("log");
     let mut work = Work::new(watch, cache.root(), log.clone(), order.source.stage());
@@ -122,7 +122,7 @@ struct Made {
     description: String,
 }
 
-fn make(order: &Order, workplace: &Workplace, work: &mut Work<'_>) -> Result<Made, Error> {
+fn make(order: &BuildRequest, workplace: &Workplace, work: &mut Work<'_>) -> Result<Made, Error> {
     let (tree, description) = order.source.fetch(work, order.otp.as_deref(), &workplace.folder("source")?)?;
     work.stage(Stage::Configuring);
     tree.verify(&description, order.erts.as_deref(), order.otp.as_deref())?;
@@ -132,7 +132,7 @@ fn make(order: &Order, workplace: &Workplace, work: &mut Work<'_>) -> Result<Mad
         &tree.erts,
         order.variant,
         tree.layout,
-        SCTP.is_there(),
+        SCTP.is_installed(),
         &order.jobs.max(1).to_string(),
     );
     let temporary = workplace.folder("tmp")?;
@@ -162,7 +162,7 @@ fn make(order: &Order, workplace: &Workplace, work: &mut Work<'_>) -> Result<Mad
 /// Starts the new emulator with the bootstrap code of the source, and with the code of the installation, if one is given. A
 /// cleaned checkout has no bootstrap code. Without an installation, there is then nothing to start the emulator with.
 fn check(
-    order: &Order,
+    order: &BuildRequest,
     workplace: &Workplace,
     emulator: &Path,
     child_setup: &Path,
@@ -191,9 +191,9 @@ mod tests {
     use crate::source::tests::source;
     use crate::work::tests::CancelAfter;
 
-    fn order(source: &Path) -> Order {
+    fn order(source: &Path) -> BuildRequest {
         let variant = Variant { kind: Type::Lcnt, flavor: Flavor::Jit, options: Options::default() };
-        Order {
+        BuildRequest {
             variant,
             erts: Some("13.1.5".to_owned()),
             otp: Some("25.2.3".to_owned()),
@@ -206,7 +206,7 @@ mod tests {
     /// Returns whether everything that a build needs is installed.
     fn can_build() -> bool {
         let needs = needs::needs(Flavor::Jit, needs::Unpack::Nothing);
-        let checked = needs::check(&needs, needs::Need::is_there);
+        let checked = needs::check(&needs, needs::Requirement::is_installed);
         if let Err(error) = &checked {
             eprintln!("skipped, because no emulator can be built here: {error}");
         }
@@ -262,7 +262,7 @@ mod tests {
             return;
         }
         let (source, folder) = (source(), tempfile::tempdir().expect("a folder"));
-        let order = Order { erts: Some("15.2.7".to_owned()), ..order(source.path()) };
+        let order = BuildRequest { erts: Some("15.2.7".to_owned()), ..order(source.path()) };
         let error =
             build(&order, &Cache::at(folder.path()), &mut CancelAfter(10_000)).expect_err("another version");
         assert!(matches!(error, Error::WrongVersion { .. }), "{error}");

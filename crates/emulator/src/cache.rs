@@ -50,9 +50,9 @@ pub struct Manifest {
 
 /// An emulator in the cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kept {
+pub struct CachedEmulator {
     /// Its manifest.
-    pub about: Manifest,
+    pub manifest: Manifest,
     /// Its file.
     pub file: PathBuf,
 }
@@ -68,7 +68,7 @@ impl Cache {
     ///
     /// # Errors
     /// If neither is set.
-    pub fn usual(cache_home: Option<OsString>, home: Option<OsString>) -> Result<Cache, Error> {
+    pub fn from_environment(cache_home: Option<OsString>, home: Option<OsString>) -> Result<Cache, Error> {
         let set = |value: Option<OsString>| value.filter(|value| !value.is_empty()).map(PathBuf::from);
         // A relative path is ignored (XDG Base Directory Specification).
         let cache_home = set(cache_home).filter(|path| path.is_absolute());
@@ -90,8 +90,8 @@ impl Cache {
     ///
     /// # Errors
     /// If another user could have written it.
-    pub fn find(&self, identity: &Identity) -> Result<Option<Kept>, Error> {
-        let Some(kept) = self.read(&identity.key()).filter(|kept| kept.about.identity == *identity) else {
+    pub fn find(&self, identity: &Identity) -> Result<Option<CachedEmulator>, Error> {
+        let Some(kept) = self.read(&identity.key()).filter(|kept| kept.manifest.identity == *identity) else {
             return Ok(None);
         };
         let metadata = fs::metadata(&kept.file).map_err(|source| Error::io(&kept.file, source))?;
@@ -106,7 +106,7 @@ impl Cache {
     ///
     /// # Errors
     /// If the folder exists but cannot be read.
-    pub fn list(&self) -> Result<Vec<Kept>, Error> {
+    pub fn list(&self) -> Result<Vec<CachedEmulator>, Error> {
         let entries = match fs::read_dir(&self.root) {
             Ok(entries) => entries,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -118,11 +118,11 @@ impl Cache {
         Ok(names.iter().filter_map(|name| self.read(name)).collect())
     }
 
-    fn read(&self, name: &str) -> Option<Kept> {
+    fn read(&self, name: &str) -> Option<CachedEmulator> {
         let folder = self.root.join(name);
         let about: Manifest = serde_json::from_slice(&fs::read(folder.join(MANIFEST)).ok()?).ok()?;
         let file = folder.join(about.identity.variant.kind.file());
-        file.is_file().then_some(Kept { about, file })
+        file.is_file().then_some(CachedEmulator { manifest: about, file })
     }
 
     /// Creates a folder for a build, which is removed on drop.
@@ -159,7 +159,7 @@ impl Cache {
     }
 
     /// Moves a new emulator into the cache, replacing one with the same identity.
-    pub(crate) fn keep(&self, workplace: &Workplace, about: Manifest, built: &Path) -> Result<Kept, Error> {
+    pub(crate) fn keep(&self, workplace: &Workplace, about: Manifest, built: &Path) -> Result<CachedEmulator, Error> {
         let new = workplace.path().join("keep");
         fs::create_dir(&new).map_err(|source| Error::io(&new, source))?;
         let name = about.identity.variant.kind.file();
@@ -182,7 +182,7 @@ impl Cache {
             fs::rename(&new, &place)
         };
         moved().map_err(|source| Error::io(&place, source))?;
-        Ok(Kept { file: place.join(name), about })
+        Ok(CachedEmulator { file: place.join(name), manifest: about })
     }
 
     /// Keeps the log of a failed build; returns its path, if it could be copied.
@@ -230,7 +230,7 @@ pub(crate) mod tests {
     }
 
     /// Creates a cache that contains one emulator.
-    pub(crate) fn filled(folder: &TempDir) -> (Cache, Kept) {
+    pub(crate) fn filled(folder: &TempDir) -> (Cache, CachedEmulator) {
         let cache = Cache::at(folder.path().join("cache"));
         let workplace = cache.workplace().expect("a workplace");
         let built = workplace.path().join("built");
@@ -302,7 +302,7 @@ pub(crate) mod tests {
     #[test]
     fn default_cache_follows_the_xdg_specification() {
         let usual = |cache: Option<&str>, home: Option<&str>| {
-            Cache::usual(cache.map(Into::into), home.map(Into::into))
+            Cache::from_environment(cache.map(Into::into), home.map(Into::into))
                 .map(|cache| cache.root().to_owned())
                 .ok()
         };

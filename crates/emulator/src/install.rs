@@ -6,11 +6,11 @@ use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::PathBuf;
 
-use crate::cache::Kept;
+use crate::cache::CachedEmulator;
 use crate::error::Error;
 use crate::installation::Installation;
 use crate::kind::{Flavor, Type, Variant, is_version};
-use crate::needs::{Packages, packages};
+use crate::needs::{PackageManager, packages};
 use crate::program::Program;
 use crate::recipe::{Layout, Recipe};
 use crate::source::{tarball_url, version};
@@ -21,7 +21,7 @@ pub struct Installed {
     /// The file.
     pub file: PathBuf,
     /// Whether an identical file was already installed.
-    pub was_there: bool,
+    pub was_installed: bool,
 }
 
 /// Checks that an emulator of this type can be installed next to the release's own.
@@ -43,8 +43,8 @@ pub fn check_type(kind: Type) -> Result<(), Error> {
 ///
 /// # Errors
 /// If it does not fit the release, has the name of the release's own emulator, or a different file has its name.
-pub fn install(kept: &Kept, installation: &Installation) -> Result<Installed, Error> {
-    let identity = &kept.about.identity;
+pub fn install(kept: &CachedEmulator, installation: &Installation) -> Result<Installed, Error> {
+    let identity = &kept.manifest.identity;
     let kind = identity.variant.kind;
     check_type(kind)?;
     let own = Program::read(&installation.emulator())?;
@@ -67,7 +67,7 @@ pub fn install(kept: &Kept, installation: &Installation) -> Result<Installed, Er
     let io = |source| Error::io(&file, source);
     let bytes = fs::read(&kept.file).map_err(|source| Error::io(&kept.file, source))?;
     match fs::read(&file) {
-        Ok(there) if there == bytes => return Ok(Installed { file, was_there: true }),
+        Ok(there) if there == bytes => return Ok(Installed { file, was_installed: true }),
         Ok(_) => return Err(Error::Exists { path: file }),
         Err(_) if fs::symlink_metadata(&file).is_ok() => return Err(Error::Exists { path: file }),
         Err(_) => {}
@@ -86,7 +86,7 @@ pub fn install(kept: &Kept, installation: &Installation) -> Result<Installed, Er
     new.persist_noclobber(&file).map_err(|error| io(error.error))?;
     // Make the new name durable; not every file system supports this.
     let _ = File::open(&installation.bin).and_then(|folder| folder.sync_all());
-    Ok(Installed { file, was_there: false })
+    Ok(Installed { file, was_installed: false })
 }
 
 /// A container image to which an emulator is added.
@@ -105,7 +105,7 @@ pub struct Image {
 }
 
 /// The folder of Erlang in images that are based on the official one.
-pub const USUAL_ROOT: &str = "/usr/local/lib/erlang";
+pub const DEFAULT_ROOT: &str = "/usr/local/lib/erlang";
 
 impl Image {
     /// Returns lines for a Dockerfile: a build stage, and the lines that the last stage needs.
@@ -128,21 +128,21 @@ impl Image {
             return usage(format!("{base:?} is not the name of an image: write it as debian:bookworm"));
         }
         if !root.starts_with('/') || !is_plain(root, ".-_/+~") {
-            return usage(format!("{root:?} is not a folder in an image: write it as {USUAL_ROOT}"));
+            return usage(format!("{root:?} is not a folder in an image: write it as {DEFAULT_ROOT}"));
         }
-        let manager = manager_of(base);
+        let manager = package_manager(base);
         let list = packages(manager, variant.flavor).join(" ");
         let url = tarball_url(otp);
         let (install, wget) = match manager {
-            Packages::Apt => (
+            PackageManager::Apt => (
                 format!(
                     "apt-get update && apt-get install -y --no-install-recommends ca-certificates wget {list}"
                 ),
                 "wget -qO-",
             ),
-            Packages::Dnf => (format!("dnf install -y curl {list}"), "curl -fsSL"),
+            PackageManager::Dnf => (format!("dnf install -y curl {list}"), "curl -fsSL"),
             // BusyBox has wget and tar.
-            Packages::Apk => (format!("apk add --no-cache {list}"), "wget -qO-"),
+            PackageManager::Apk => (format!("apk add --no-cache {list}"), "wget -qO-"),
         };
         // All ERTS versions since OTP 24 are configured in the same way; older ones have no flavors.
         let release: u32 = otp.split('.').next().and_then(|major| major.parse().ok()).unwrap_or_default();
@@ -176,19 +176,19 @@ impl Image {
 }
 
 /// Returns the package manager of an image, derived from the image's name.
-pub fn manager_of(base: &str) -> Packages {
+pub fn package_manager(base: &str) -> PackageManager {
     const DNF: [&str; 9] =
         ["fedora", "rocky", "alma", "centos", "redhat", "rhel", "ubi", "amazonlinux", "oraclelinux"];
     let has = |names: &[&str]| names.iter().any(|name| base.to_ascii_lowercase().contains(name));
     match () {
-        () if has(&["alpine"]) => Packages::Apk,
-        () if has(&DNF) => Packages::Dnf,
-        () => Packages::Apt,
+        () if has(&["alpine"]) => PackageManager::Apk,
+        () if has(&DNF) => PackageManager::Dnf,
+        () => PackageManager::Apt,
     }
 }
 
 /// Returns the image that a system is most likely based on, derived from its `/etc/os-release`.
-pub fn base_of(os_release: &str) -> Option<String> {
+pub fn base_image(os_release: &str) -> Option<String> {
     let field = |name: &str| {
         let values = os_release.lines().filter_map(|line| line.split_once('='));
         let mut values = values.filter(|(found, _)| *found == name);
@@ -210,7 +210,7 @@ pub fn base_of(os_release: &str) -> Option<String> {
 }
 
 /// Returns the default flavor of an OTP version: the JIT from OTP 24 on, on the architectures that the JIT supports.
-pub fn usual_flavor(otp: &str, architecture: &str) -> Flavor {
+pub fn default_flavor(otp: &str, architecture: &str) -> Flavor {
     let release: u32 = otp.split('.').next().and_then(|major| major.parse().ok()).unwrap_or_default();
     match architecture {
         "x86_64" if release >= 24 => Flavor::Jit,
@@ -242,7 +242,7 @@ mod tests {
         let installed = into(&release).expect("installed");
         assert_eq!(fs::read_to_string(&installed.file).expect("read"), "lcnt");
         assert_eq!(fs::metadata(&installed.file).expect("a file").mode() & 0o777, 0o755);
-        assert!(!installed.was_there && into(&release).expect("there").was_there);
+        assert!(!installed.was_installed && into(&release).expect("there").was_installed);
         assert_eq!(fs::read(release.path().join("erts-13.1.5/bin/beam.smp")).expect("read"), own);
         fs::write(&installed.file, "another").expect("written");
         assert!(matches!(into(&release), Err(Error::Exists { .. })));
@@ -315,7 +315,7 @@ mod tests {
 
     #[test]
     fn base_image_is_derived_from_os_release() {
-        let check = |text: &str, expect: Option<&str>| assert_eq!(base_of(text).as_deref(), expect, "{text}");
+        let check = |text: &str, expect: Option<&str>| assert_eq!(base_image(text).as_deref(), expect, "{text}");
         check(
             "PRETTY_NAME=\"Debian\"\nVERSION_ID=\"12\"\nVERSION_CODENAME=bookworm\nID=debian\n",
             Some("debian:bookworm"),
@@ -329,7 +329,7 @@ mod tests {
 
     #[test]
     fn default_flavor_depends_on_release_and_architecture() {
-        let check = |otp, machine, flavor| assert_eq!(usual_flavor(otp, machine), flavor, "{otp} {machine}");
+        let check = |otp, machine, flavor| assert_eq!(default_flavor(otp, machine), flavor, "{otp} {machine}");
         check("23.3", "x86_64", Flavor::Emu);
         check("24.0", "x86_64", Flavor::Jit);
         check("24.0", "aarch64", Flavor::Emu);

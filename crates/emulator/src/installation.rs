@@ -74,7 +74,7 @@ impl Installation {
     ///
     /// # Errors
     /// If no `erl` is found, or its installation cannot be determined.
-    pub fn of_command(program: &OsStr, search: Option<&OsStr>) -> Result<Installation, Error> {
+    pub fn for_command(program: &OsStr, search: Option<&OsStr>) -> Result<Installation, Error> {
         if let Some(installation) = find(program, search).and_then(|file| Installation::around(&file)) {
             return Ok(installation);
         }
@@ -223,7 +223,7 @@ pub(crate) mod tests {
         file(&elsewhere.path().join("elixir"), b"#!/bin/sh\n");
         symlink(erlang.path().join("bin/erl"), elsewhere.path().join("erl")).expect("a link");
         let of = |program: &Path| {
-            Installation::of_command(program.as_os_str(), Some(elsewhere.path().as_os_str()))
+            Installation::for_command(program.as_os_str(), Some(elsewhere.path().as_os_str()))
         };
         let root = |folder: &TempDir| fs::canonicalize(folder.path()).expect("a folder");
         let shop = of(&release.path().join("bin/shop")).expect("a release");
@@ -239,7 +239,7 @@ pub(crate) mod tests {
     fn a_version_managers_shim_is_run_to_find_the_installation() {
         let (erlang, shims) = (erlang(), tempfile::tempdir().expect("a folder"));
         script(&shims.path().join("erl"), &format!("printf %s {}", erlang.path().display()));
-        let found = Installation::of_command(OsStr::new("mix"), Some(shims.path().as_os_str()));
+        let found = Installation::for_command(OsStr::new("mix"), Some(shims.path().as_os_str()));
         assert_eq!(found.expect("an installation").root, erlang.path());
     }
 
@@ -247,7 +247,7 @@ pub(crate) mod tests {
     fn error_of_an_erl_that_does_not_start_has_its_output() {
         let shims = tempfile::tempdir().expect("a folder");
         script(&shims.path().join("erl"), "echo 'no version is set' >&2; exit 126");
-        let error = Installation::of_command(OsStr::new("mix"), Some(shims.path().as_os_str()));
+        let error = Installation::for_command(OsStr::new("mix"), Some(shims.path().as_os_str()));
         let error = error.expect_err("it does not start").to_string();
         assert!(error.contains("exit status: 126") && error.contains("no version is set"), "{error}");
         assert!(error.contains("--installation"), "{error}");

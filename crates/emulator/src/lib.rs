@@ -25,4 +25,4 @@ pub use debian::version_of as debian_version_of;
 pub use error::Error;
 pub use installation::Installation;
 pub use kind::{Flavor, Identity, Options, Type, Variant};
-pub use work::Watch;
+pub use work::BuildObserver;

@@ -16,7 +16,7 @@ use crate::error::Error;
 
 /// Outcome of [`put_over`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mounted {
+pub enum MountOutcome {
     /// The emulator is mounted.
     InPlace,
     /// The emulator is mounted, but in a user namespace: other users' files are not accessible, and the user cannot be changed.
@@ -29,23 +29,23 @@ pub enum Mounted {
 ///
 /// # Errors
 /// If the namespace was created, but the mount failed.
-pub fn put_over(emulator: &Path, over: &Path) -> Result<Mounted, Error> {
+pub fn mount_over(emulator: &Path, over: &Path) -> Result<MountOutcome, Error> {
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
     let failed = |why| Error::Mount { emulator: emulator.to_owned(), over: over.to_owned(), why };
     let mounted = match unshare(UnshareFlags::NEWNS) {
-        Ok(()) => Mounted::InPlace,
+        Ok(()) => MountOutcome::InPlace,
         Err(_) => match unshare(UnshareFlags::NEWUSER | UnshareFlags::NEWNS) {
             Ok(()) => {
                 map_ids(uid, gid).map_err(failed)?;
-                Mounted::InUserNamespace
+                MountOutcome::InUserNamespace
             }
-            Err(_) => return Ok(Mounted::NotAllowed),
+            Err(_) => return Ok(MountOutcome::NotAllowed),
         },
     };
     // With shared mounts, systemd's default, all processes would see our mount. In a chroot, this cannot be changed, since its
     // root is not a mount point. So far, nothing but our own namespace has changed.
     if mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).is_err() {
-        return Ok(Mounted::NotAllowed);
+        return Ok(MountOutcome::NotAllowed);
     }
     mount_bind(emulator, over).map_err(|errno| failed(errno.into()))?;
     Ok(mounted)

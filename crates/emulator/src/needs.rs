@@ -20,7 +20,7 @@ pub enum Probe {
 
 /// Something that a build needs, and its package.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Need {
+pub struct Requirement {
     /// Its name in messages.
     pub what: &'static str,
     /// How to detect whether it is installed.
@@ -35,7 +35,7 @@ pub struct Need {
 
 /// A package manager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Packages {
+pub enum PackageManager {
     /// Debian, Ubuntu.
     Apt,
     /// Fedora, Red Hat, Rocky.
@@ -50,12 +50,12 @@ const fn need(
     apt: &'static str,
     dnf: &'static str,
     apk: &'static str,
-) -> Need {
-    Need { what, probe, apt, dnf, apk }
+) -> Requirement {
+    Requirement { what, probe, apt, dnf, apk }
 }
 
 /// Needed for every build.
-const ALWAYS: [Need; 7] = [
+const ALWAYS: [Requirement; 7] = [
     need("a C compiler", Probe::Program("gcc"), "gcc", "gcc", "gcc"),
     need("the C library's headers", Probe::Header("stdlib.h"), "libc6-dev", "glibc-devel", "musl-dev"),
     need("make", Probe::Program("make"), "make", "make", "make"),
@@ -78,21 +78,21 @@ const ALWAYS: [Need; 7] = [
     ),
 ];
 /// Needed for a JIT build, since the JIT is written in C++.
-const JIT: [Need; 2] = [
+const JIT: [Requirement; 2] = [
     need("a C++ compiler", Probe::Program("g++"), "g++", "gcc-c++", "g++"),
     need("the C++ library's headers", Probe::CppHeader("vector"), "g++", "gcc-c++", "g++"),
 ];
 /// Needed to remove debug information.
-const STRIP: Need = need("strip", Probe::Program("strip"), "binutils", "binutils", "binutils");
+const STRIP: Requirement = need("strip", Probe::Program("strip"), "binutils", "binutils", "binutils");
 /// Needed to unpack a tarball.
-const TAR: Need = need("tar", Probe::Program("tar"), "tar", "tar", "tar");
-const XZ: Need = need("xz", Probe::Program("xz"), "xz-utils", "xz", "xz");
-const GZIP: Need = need("gzip", Probe::Program("gzip"), "gzip", "gzip", "gzip");
+const TAR: Requirement = need("tar", Probe::Program("tar"), "tar", "tar", "tar");
+const XZ: Requirement = need("xz", Probe::Program("xz"), "xz-utils", "xz", "xz");
+const GZIP: Requirement = need("gzip", Probe::Program("gzip"), "gzip", "gzip", "gzip");
 /// Needed to unpack Debian's source package.
-const DPKG_SOURCE: Need =
+const DPKG_SOURCE: Requirement =
     need("dpkg-source", Probe::Program("dpkg-source"), "dpkg-dev", "dpkg-dev", "dpkg-dev");
 /// Optional: without these headers, the emulator does not support SCTP, and `gen_sctp` returns an error.
-pub const SCTP: Need = need(
+pub const SCTP: Requirement = need(
     "the headers of SCTP",
     Probe::Header("netinet/sctp.h"),
     "libsctp-dev",
@@ -115,7 +115,7 @@ pub enum Unpack {
 }
 
 /// Returns what a build of this flavor needs, except for [`SCTP`].
-pub fn needs(flavor: Flavor, unpack: Unpack) -> Vec<Need> {
+pub fn needs(flavor: Flavor, unpack: Unpack) -> Vec<Requirement> {
     let mut needs = ALWAYS.to_vec();
     if flavor == Flavor::Jit {
         needs.extend(JIT);
@@ -131,7 +131,7 @@ pub fn needs(flavor: Flavor, unpack: Unpack) -> Vec<Need> {
 }
 
 /// Returns the packages that a container needs to build an emulator of this flavor from a gzipped tarball, without duplicates.
-pub fn packages(manager: Packages, flavor: Flavor) -> Vec<&'static str> {
+pub fn packages(manager: PackageManager, flavor: Flavor) -> Vec<&'static str> {
     let needs = needs(flavor, Unpack::Tar { xz: false });
     let mut names: Vec<&'static str> = Vec::new();
     for need in needs.iter().chain([&SCTP]) {
@@ -143,17 +143,17 @@ pub fn packages(manager: Packages, flavor: Flavor) -> Vec<&'static str> {
     names
 }
 
-impl Need {
-    fn package(&self, manager: Packages) -> &'static str {
+impl Requirement {
+    fn package(&self, manager: PackageManager) -> &'static str {
         match manager {
-            Packages::Apt => self.apt,
-            Packages::Dnf => self.dnf,
-            Packages::Apk => self.apk,
+            PackageManager::Apt => self.apt,
+            PackageManager::Dnf => self.dnf,
+            PackageManager::Apk => self.apk,
         }
     }
 
     /// Returns whether it is installed. Without a compiler, every header is reported as missing, along with the compiler.
-    pub fn is_there(&self) -> bool {
+    pub fn is_installed(&self) -> bool {
         match self.probe {
             Probe::Program(program) => find(program.as_ref(), search_path().as_deref()).is_some(),
             Probe::Header(header) => compiles("gcc", "c", header),
@@ -166,12 +166,12 @@ impl Need {
 ///
 /// # Errors
 /// If something is missing. The error lists everything that is missing, and the commands that install it.
-pub fn check(needs: &[Need], is_there: impl Fn(&Need) -> bool) -> Result<(), Error> {
-    let missing: Vec<&Need> = needs.iter().filter(|need| !is_there(need)).collect();
+pub fn check(needs: &[Requirement], is_there: impl Fn(&Requirement) -> bool) -> Result<(), Error> {
+    let missing: Vec<&Requirement> = needs.iter().filter(|need| !is_there(need)).collect();
     if missing.is_empty() {
         return Ok(());
     }
-    let list = |manager: Packages| {
+    let list = |manager: PackageManager| {
         let mut names: Vec<&str> = missing.iter().map(|need| need.package(manager)).collect();
         names.dedup();
         names.join(" ")
@@ -180,9 +180,9 @@ pub fn check(needs: &[Need], is_there: impl Fn(&Need) -> bool) -> Result<(), Err
     Err(Error::Missing(format!(
         "cannot build an emulator without {what}. Install what is missing:\n  Debian, Ubuntu: apt-get install {}\n  Fedora, Red Hat: dnf install {} \
          (or yum install)\n  Alpine: apk add {}",
-        list(Packages::Apt),
-        list(Packages::Dnf),
-        list(Packages::Apk)
+        list(PackageManager::Apt),
+        list(PackageManager::Dnf),
+        list(PackageManager::Apk)
     )))
 }
 
@@ -226,12 +226,12 @@ mod tests {
 
     #[test]
     fn container_packages_have_no_duplicates() {
-        let names = packages(Packages::Apk, Flavor::Jit);
+        let names = packages(PackageManager::Apk, Flavor::Jit);
         assert_eq!(names.iter().filter(|name| **name == "g++").count(), 1);
         assert!(
             ["musl-dev", "linux-headers", "lksctp-tools-dev"].iter().all(|it| names.contains(it)),
             "{names:?}"
         );
-        assert!(!packages(Packages::Apt, Flavor::Emu).contains(&"g++"));
+        assert!(!packages(PackageManager::Apt, Flavor::Emu).contains(&"g++"));
     }
 }

@@ -12,7 +12,7 @@ use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use crate::cache::{Cache, Kept};
+use crate::cache::{Cache, CachedEmulator};
 use crate::error::Error;
 use crate::installation::{Installation, find};
 use crate::kind::Type;
@@ -47,7 +47,7 @@ pub struct OverlayCommand {
 /// If the folder cannot be created, or the command would not use it.
 pub fn start(
     cache: &Cache,
-    kept: &Kept,
+    kept: &CachedEmulator,
     installation: &Installation,
     command: &[OsString],
     search: Option<&OsStr>,
@@ -58,7 +58,7 @@ pub fn start(
     let real = file.as_ref().and_then(|file| fs::canonicalize(file).ok());
     let inside = real.as_ref().and_then(|file| Some(file.strip_prefix(&installation.root).ok()?.to_owned()));
     let root = made(cache, kept, installation)?;
-    let kind = kept.about.identity.variant.kind;
+    let kind = kept.manifest.identity.variant.kind;
     let mut environment = Vec::new();
     let mut command = command.to_vec();
     if installation.is_release {
@@ -98,7 +98,7 @@ pub fn start(
 }
 
 /// Returns the nearest parent folder that not all users may enter. Processes of other users cannot reach the file through it.
-pub fn closed_above(file: &Path) -> Option<PathBuf> {
+pub fn inaccessible_parent(file: &Path) -> Option<PathBuf> {
     const OTHERS_ENTER: u32 = 0o001;
     let is_closed = |folder: &&Path| fs::metadata(folder).is_ok_and(|it| it.mode() & OTHERS_ENTER == 0);
     file.ancestors().skip(1).find(is_closed).map(Path::to_owned)
@@ -123,7 +123,7 @@ fn fixed_erl(script: &Path) -> Option<String> {
 }
 
 /// Returns the overlay folder in the cache, and creates it if needed.
-fn made(cache: &Cache, kept: &Kept, installation: &Installation) -> Result<PathBuf, Error> {
+fn made(cache: &Cache, kept: &CachedEmulator, installation: &Installation) -> Result<PathBuf, Error> {
     let mut plan = Plan::default();
     if installation.is_release {
         plan.release(installation, kept)?;
@@ -166,11 +166,11 @@ struct Plan {
 
 impl Plan {
     /// Plans the overlay of a complete Erlang: its programs, and an `erl` that starts them.
-    fn erlang(&mut self, installation: &Installation, kept: &Kept) -> Result<(), Error> {
+    fn erlang(&mut self, installation: &Installation, kept: &CachedEmulator) -> Result<(), Error> {
         self.folders = ["bin", "erts", "erts/bin"].map(PathBuf::from).to_vec();
         self.programs(&installation.bin, Path::new("erts/bin"), kept)?;
         self.copies.retain(|(_, to)| !ERLS.iter().any(|erl| to == Path::new(erl)));
-        let kind = kept.about.identity.variant.kind;
+        let kind = kept.manifest.identity.variant.kind;
         let flags = if kind == Type::Opt { String::new() } else { format!(" -emu_type {}", kind.name()) };
         self.erl = Some(format!(
             "#!/bin/sh\nROOTDIR={}\nBINDIR=@ROOT@/erts/bin\nEMU=beam\nPROGNAME=erl\nexport ROOTDIR BINDIR EMU PROGNAME\n\
@@ -181,7 +181,7 @@ impl Plan {
     }
 
     /// Plans the overlay of a release: all of its files, with copies of the scripts.
-    fn release(&mut self, installation: &Installation, kept: &Kept) -> Result<(), Error> {
+    fn release(&mut self, installation: &Installation, kept: &CachedEmulator) -> Result<(), Error> {
         for (name, path, is_folder) in entries(&installation.root)? {
             let inside = PathBuf::from(&name);
             let erts = format!("erts-{}", installation.erts);
@@ -206,8 +206,8 @@ impl Plan {
     }
 
     /// Adds the programs of an ERTS, with the emulator replaced.
-    fn programs(&mut self, bin: &Path, to: &Path, kept: &Kept) -> Result<(), Error> {
-        let emulator = kept.about.identity.variant.kind.file();
+    fn programs(&mut self, bin: &Path, to: &Path, kept: &CachedEmulator) -> Result<(), Error> {
+        let emulator = kept.manifest.identity.variant.kind.file();
         for (name, path, _) in entries(bin)? {
             if name == emulator {
                 continue;
@@ -352,12 +352,12 @@ mod tests {
             fs::set_permissions(path, Permissions::from_mode(mode)).expect("chmod");
         };
         mode(folder.path(), 0o755);
-        assert_ne!(closed_above(&inside).as_deref(), Some(folder.path()));
+        assert_ne!(inaccessible_parent(&inside).as_deref(), Some(folder.path()));
         mode(folder.path(), 0o700);
-        assert_eq!(closed_above(&inside).as_deref(), Some(folder.path()));
+        assert_eq!(inaccessible_parent(&inside).as_deref(), Some(folder.path()));
         mode(folder.path(), 0o755);
         mode(&folder.path().join("cache"), 0o750);
-        assert_eq!(closed_above(&inside), Some(folder.path().join("cache")));
+        assert_eq!(inaccessible_parent(&inside), Some(folder.path().join("cache")));
     }
 
     #[test]

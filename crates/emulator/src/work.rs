@@ -32,9 +32,9 @@ const FULL_BYTES: u64 = 4 << 20;
 const NICE: [&str; 3] = ["nice", "-n", "19"];
 
 /// Observes a build, and can cancel it.
-pub trait Watch {
+pub trait BuildObserver {
     /// Called about ten times per second with the current stage and the time since the start of the build.
-    fn at(&mut self, stage: Stage, elapsed: Duration);
+    fn on_progress(&mut self, stage: Stage, elapsed: Duration);
 
     /// Returns whether the build should be cancelled.
     fn is_cancelled(&self) -> bool;
@@ -42,7 +42,7 @@ pub trait Watch {
 
 /// A running build.
 pub(crate) struct Work<'w> {
-    watch: &'w mut dyn Watch,
+    watch: &'w mut dyn BuildObserver,
     log: PathBuf,
     /// The folder whose disk is checked when a command fails.
     folder: PathBuf,
@@ -54,9 +54,9 @@ pub(crate) struct Work<'w> {
 
 impl<'w> Work<'w> {
     /// Starts a build with the stage `stage`. The output of commands goes to `log`.
-    pub(crate) fn new(watch: &'w mut dyn Watch, folder: &Path, log: PathBuf, stage: Stage) -> Work<'w> {
+    pub(crate) fn new(watch: &'w mut dyn BuildObserver, folder: &Path, log: PathBuf, stage: Stage) -> Work<'w> {
         let now = Instant::now();
-        watch.at(stage, Duration::ZERO);
+        watch.on_progress(stage, Duration::ZERO);
         Work { watch, log, folder: folder.to_owned(), began: now, stage, stage_began: now, took: Vec::new() }
     }
 
@@ -67,7 +67,7 @@ impl<'w> Work<'w> {
             self.took.push((self.stage, now - self.stage_began));
             (self.stage, self.stage_began) = (stage, now);
         }
-        self.watch.at(stage, self.began.elapsed());
+        self.watch.on_progress(stage, self.began.elapsed());
     }
 
     /// Ends the last stage; returns the total time and the time of each stage.
@@ -78,7 +78,7 @@ impl<'w> Work<'w> {
 
     /// Reports progress; returns an error if the user has cancelled.
     pub(crate) fn check_cancelled(&mut self) -> Result<(), Error> {
-        self.watch.at(self.stage, self.began.elapsed());
+        self.watch.on_progress(self.stage, self.began.elapsed());
         if self.watch.is_cancelled() { Err(Error::Cancelled) } else { Ok(()) }
     }
 
@@ -204,8 +204,8 @@ pub(crate) mod tests {
     /// Cancels a build after this many progress reports.
     pub(crate) struct CancelAfter(pub(crate) u32);
 
-    impl Watch for CancelAfter {
-        fn at(&mut self, _: Stage, _: Duration) {
+    impl BuildObserver for CancelAfter {
+        fn on_progress(&mut self, _: Stage, _: Duration) {
             self.0 = self.0.saturating_sub(1);
         }
 

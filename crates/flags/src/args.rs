@@ -22,9 +22,9 @@ use crate::entry::Entry;
 use crate::source::{self, Format, Fragment, Order, Place, Position, SourceError};
 
 pub use self::change::change;
-pub use self::convert::{Target, convert, of_node};
-pub use self::effective::{By, EffectiveFlag, IneffectiveFlag, Overview, effective};
-pub use self::flag_change::Wish;
+pub use self::convert::{Target, convert, args_file_of_node};
+pub use self::effective::{ValueSource, EffectiveFlag, IneffectiveFlag, Overview, effective_flags};
+pub use self::flag_change::FlagChange;
 
 /// A file with flags.
 #[derive(Debug, Clone)]
@@ -63,7 +63,7 @@ impl Input {
 
 /// One occurrence of a flag in a file.
 #[derive(Debug, Clone)]
-pub struct Given {
+pub struct FlagUse {
     /// Index of the file in the list of inputs.
     pub file: usize,
     /// Index of the fragment in the file.
@@ -85,7 +85,7 @@ pub struct Given {
     shape: Shape,
 }
 
-impl Given {
+impl FlagUse {
     /// Returns the value, joined by spaces; `None` for a flag without a value.
     pub fn value(&self) -> Option<String> {
         (!self.values.is_empty()).then(|| self.values.join(" "))
@@ -234,6 +234,6 @@ pub fn place_name(place: &Place) -> &str {
         Place::ArgsFile { name } => name.as_deref().unwrap_or_default(),
         Place::Variable { name, .. } => name,
         Place::CommandLine { .. } => "the command line",
-        Place::FileNames | Place::LiveNode => "",
+        Place::FileNames | Place::RunningNode => "",
     }
 }

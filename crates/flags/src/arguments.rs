@@ -54,7 +54,7 @@ pub fn parse_emu_args(args: &[String]) -> Vec<Setting> {
 
 /// Returns the effective value of one flag, which is the last value given. `None` if the flag was not given; empty for
 /// a flag without a value.
-pub fn effective(args: &[String], flag: &str) -> Option<String> {
+pub fn effective_value(args: &[String], flag: &str) -> Option<String> {
     let found = parse_emu_args(args).into_iter().find(|setting| setting.flag == flag)?;
     Some(found.value.unwrap_or_default())
 }
@@ -110,7 +110,7 @@ pub(crate) fn takes_next(word: &str, next: Option<&str>) -> bool {
 
 /// Whether a later value of a flag leaves an earlier value in effect instead of overriding it. The letters of `+B` are
 /// separate switches, and `+Mea config` only prints (erl_init.c; tested on OTP 23, 25, 27 and 29).
-pub fn stays_beside(flag: &str, earlier: Option<&str>, later: Option<&str>) -> bool {
+pub fn both_take_effect(flag: &str, earlier: Option<&str>, later: Option<&str>) -> bool {
     match flag {
         // `+B` alone is the same as `+Bd`.
         "+B" => earlier.unwrap_or("d") != later.unwrap_or("d"),
@@ -121,7 +121,7 @@ pub fn stays_beside(flag: &str, earlier: Option<&str>, later: Option<&str>) -> b
 
 /// Whether a word is the value of a preceding flag with an optional value. Only known keywords are.
 pub(crate) fn takes_word(entry: &Entry, word: &str) -> bool {
-    let mut known = entry.takes.iter().flat_map(|takes| takes.words.iter().chain(&takes.refuses));
+    let mut known = entry.accepts.iter().flat_map(|takes| takes.words.iter().chain(&takes.refuses));
     !word.is_empty() && known.any(|known| known == word)
 }
 
@@ -275,7 +275,7 @@ mod tests {
     fn effective_value_of_a_flag_is_found() {
         let args = words("-sbwt none -d -S 4");
         let check = |flag: &str, expect: Option<&str>| {
-            assert_eq!(effective(&args, flag).as_deref(), expect, "{flag}");
+            assert_eq!(effective_value(&args, flag).as_deref(), expect, "{flag}");
         };
         check("+sbwt", Some("none"));
         check("+S", Some("4"));
@@ -302,7 +302,7 @@ mod tests {
                 .iter()
                 .flat_map(|value| if glued { vec![format!("-swct{value}")] } else { vec!["-swct".to_owned(), value.clone()] })
                 .collect();
-            prop_assert_eq!(effective(&args, "+swct"), values.last().cloned());
+            prop_assert_eq!(effective_value(&args, "+swct"), values.last().cloned());
         }
     }
 }

@@ -192,14 +192,14 @@ mod tests {
         for entry in entries() {
             let id = &entry.id;
             let is_sentence = |text: &str| text.ends_with('.') && text.trim() == text;
-            assert!(is_sentence(&entry.does), "{id}: what it does");
+            assert!(is_sentence(&entry.description), "{id}: what it does");
             assert!(is_sentence(&entry.risk), "{id}: its risk");
             assert!(!entry.evidence.is_empty(), "{id}: evidence");
             assert_eq!(entry.argument.is_some(), entry.kind == Kind::EmulatorFlag, "{id}: argument");
             let bound_to_releases = !matches!(entry.kind, Kind::HostSetting | Kind::Build | Kind::CodeChange);
             assert_eq!(!entry.since.is_empty(), bound_to_releases, "{id}: since");
             if bound_to_releases {
-                assert!(!entry.takes.is_empty() && !entry.default.is_empty(), "{id}: values and default");
+                assert!(!entry.accepts.is_empty() && !entry.default.is_empty(), "{id}: values and default");
             }
             // No Erlang function returns the setting of the test allocator, or a setting that every release rejects.
             let nothing_to_read =

@@ -9,12 +9,12 @@ pub struct Change {
     /// The id of the setting.
     pub id: &'static str,
     /// The change.
-    pub what: What,
+    pub kind: ChangeKind,
 }
 
 /// The kind of a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum What {
+pub enum ChangeKind {
     /// Only the newer version has the setting.
     New,
     /// The newer version rejects the setting.
@@ -29,7 +29,7 @@ pub enum What {
         to: &'static str,
     },
     /// The accepted values changed, or the way in which the VM changes them.
-    Takes {
+    AcceptedValues {
         /// The values that the older version accepts, as formatted by [`Takes::describe`](crate::Takes::describe).
         from: String,
         /// The values that the newer version accepts.
@@ -47,7 +47,7 @@ pub enum What {
         /// The first version with the change.
         at: &'static OtpVersion,
         /// What changed.
-        says: &'static str,
+        text: &'static str,
     },
 }
 
@@ -64,29 +64,29 @@ pub fn changes(from: impl Into<OtpVersion>, to: impl Into<OtpVersion>) -> Vec<Ch
         .filter(|entry| !matches!(entry.kind, Kind::HostSetting | Kind::Build | Kind::CodeChange));
     bound_to_releases
         .flat_map(|entry| {
-            differences(entry, &from, &to).into_iter().map(move |what| Change { id: &entry.id, what })
+            differences(entry, &from, &to).into_iter().map(move |what| Change { id: &entry.id, kind: what })
         })
         .collect()
 }
 
-fn differences(entry: &'static Entry, from: &OtpVersion, to: &OtpVersion) -> Vec<What> {
+fn differences(entry: &'static Entry, from: &OtpVersion, to: &OtpVersion) -> Vec<ChangeKind> {
     let between = |at: &OtpVersion| from < at && at <= to;
     let mut found: Vec<_> = entry
-        .formerly
+        .former_spellings
         .iter()
         .filter(|formerly| between(&formerly.until))
-        .map(|formerly| What::Spelling { from: &formerly.is, to: entry.spelling() })
+        .map(|formerly| ChangeKind::Spelling { from: &formerly.is, to: entry.spelling() })
         .collect();
     match (entry.exists_in(from.clone()), entry.exists_in(to.clone())) {
         (false, false) => return Vec::new(),
-        (false, true) if found.is_empty() => return vec![What::New],
+        (false, true) if found.is_empty() => return vec![ChangeKind::New],
         // The setting existed under another name.
         (false, true) => return found,
-        (true, false) => return vec![What::Removed],
+        (true, false) => return vec![ChangeKind::Removed],
         (true, true) => {}
     }
     match (entry.works_in(from.clone()), entry.works_in(to.clone())) {
-        (true, false) => found.push(What::WithoutEffect),
+        (true, false) => found.push(ChangeKind::WithoutEffect),
         // A setting without effect cannot change its effect.
         (false, _) => return found,
         (true, true) => {}
@@ -94,19 +94,19 @@ fn differences(entry: &'static Entry, from: &OtpVersion, to: &OtpVersion) -> Vec
     if let (Some(before), Some(now)) = (entry.default_in(from.clone()), entry.default_in(to.clone()))
         && before != now
     {
-        found.push(What::Default { from: before, to: now });
+        found.push(ChangeKind::Default { from: before, to: now });
     }
-    if let (Some(before), Some(now)) = (entry.takes_in(from.clone()), entry.takes_in(to.clone()))
+    if let (Some(before), Some(now)) = (entry.accepted_in(from.clone()), entry.accepted_in(to.clone()))
         && !before.same_values(now)
     {
-        found.push(What::Takes { from: before.describe(), to: now.describe() });
+        found.push(ChangeKind::AcceptedValues { from: before.describe(), to: now.describe() });
     }
     found.extend(
         entry
-            .news
+            .effect_changes
             .iter()
             .filter(|news| between(&news.at))
-            .map(|news| What::Effect { at: &news.at, says: &news.says }),
+            .map(|news| ChangeKind::Effect { at: &news.at, text: &news.text }),
     );
     found
 }
@@ -120,44 +120,44 @@ mod tests {
         OtpVersion::parse(text).expect(text)
     }
 
-    fn of(id: &str, from: &str, to: &str) -> Vec<What> {
+    fn of(id: &str, from: &str, to: &str) -> Vec<ChangeKind> {
         assert!(entry(id).is_some(), "{id}");
         changes(version(from), version(to))
             .into_iter()
             .filter(|change| change.id == id)
-            .map(|change| change.what)
+            .map(|change| change.kind)
             .collect()
     }
 
     #[test]
     fn new_defaults_are_reported() {
-        assert_eq!(of("+P", "26", "27"), [What::Default { from: "262144", to: "1048576" }]);
-        assert_eq!(of("+C", "25", "26"), [What::Default { from: "no_time_warp", to: "multi_time_warp" }]);
+        assert_eq!(of("+P", "26", "27"), [ChangeKind::Default { from: "262144", to: "1048576" }]);
+        assert_eq!(of("+C", "25", "26"), [ChangeKind::Default { from: "no_time_warp", to: "multi_time_warp" }]);
         assert_eq!(of("+P", "25", "26"), []);
-        assert_eq!(of("+M<S>cp", "23.3", "24"), [What::Default { from: "@", to: "its own letter" }]);
+        assert_eq!(of("+M<S>cp", "23.3", "24"), [ChangeKind::Default { from: "@", to: "its own letter" }]);
         assert_eq!(
             of("kernel.prevent_overlapping_partitions", "24.3", "25"),
-            [What::Default { from: "false", to: "true" }]
+            [ChangeKind::Default { from: "false", to: "true" }]
         );
     }
 
     #[test]
     fn new_and_removed_settings_are_reported() {
-        assert_eq!(of("+hmaxib", "25", "26"), [What::New]);
-        assert_eq!(of("+Mdai", "24", "25"), [What::New]);
-        assert_eq!(of("+Mit", "23", "24"), [What::Removed]);
-        assert_eq!(of("+MX<P>", "23", "24"), [What::Removed]);
+        assert_eq!(of("+hmaxib", "25", "26"), [ChangeKind::New]);
+        assert_eq!(of("+Mdai", "24", "25"), [ChangeKind::New]);
+        assert_eq!(of("+Mit", "23", "24"), [ChangeKind::Removed]);
+        assert_eq!(of("+MX<P>", "23", "24"), [ChangeKind::Removed]);
         // The first versions of the next release do not have the backported setting.
-        assert_eq!(of("+zosrl", "23.3.4.10", "24"), [What::Removed]);
+        assert_eq!(of("+zosrl", "23.3.4.10", "24"), [ChangeKind::Removed]);
         assert_eq!(of("+zosrl", "23.3.4.10", "24.2"), []);
-        assert_eq!(of("+K", "20", "21"), [What::WithoutEffect]);
+        assert_eq!(of("+K", "20", "21"), [ChangeKind::WithoutEffect]);
         assert_eq!(of("+K", "21", "29"), []);
     }
 
     #[test]
     fn changed_values_are_reported() {
         let takes = |id: &str, from: &str, to: &str| match of(id, from, to).as_slice() {
-            [What::Takes { from, to }] => (from.clone(), to.clone()),
+            [ChangeKind::AcceptedValues { from, to }] => (from.clone(), to.clone()),
             other => panic!("{id}: {other:?}"),
         };
         assert_eq!(takes("+Mea", "25", "26"), ("min | max | config".to_owned(), "min | max".to_owned()));
@@ -170,10 +170,10 @@ mod tests {
     fn changed_spellings_and_effects_are_reported() {
         assert_eq!(
             of("kernel.connect_all", "24", "25"),
-            [What::Spelling { from: "-connect_all", to: "-kernel connect_all" }]
+            [ChangeKind::Spelling { from: "-connect_all", to: "-kernel connect_all" }]
         );
         assert!(
-            matches!(of("+S", "22", "23").as_slice(), [What::Effect { says, .. }] if says.contains("cgroup v1"))
+            matches!(of("+S", "22", "23").as_slice(), [ChangeKind::Effect { text, .. }] if says.contains("cgroup v1"))
         );
     }
 
@@ -182,14 +182,14 @@ mod tests {
         let mut new = Vec::new();
         let mut others = Vec::new();
         for change in changes(version(from), version(to)) {
-            match change.what {
-                What::New => new.push(change.id),
-                What::Removed => others.push(format!("{}: removed", change.id)),
-                What::WithoutEffect => others.push(format!("{}: without effect", change.id)),
-                What::Default { from, to } => others.push(format!("{}: {from}, now {to}", change.id)),
-                What::Takes { .. } => others.push(format!("{}: takes", change.id)),
-                What::Spelling { .. } => others.push(format!("{}: spelling", change.id)),
-                What::Effect { at, .. } => others.push(format!("{}: effect of {at}", change.id)),
+            match change.kind {
+                ChangeKind::New => new.push(change.id),
+                ChangeKind::Removed => others.push(format!("{}: removed", change.id)),
+                ChangeKind::WithoutEffect => others.push(format!("{}: without effect", change.id)),
+                ChangeKind::Default { from, to } => others.push(format!("{}: {from}, now {to}", change.id)),
+                ChangeKind::AcceptedValues { .. } => others.push(format!("{}: takes", change.id)),
+                ChangeKind::Spelling { .. } => others.push(format!("{}: spelling", change.id)),
+                ChangeKind::Effect { at, .. } => others.push(format!("{}: effect of {at}", change.id)),
             }
         }
         new.sort_unstable();

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use crate::OtpVersion;
-use crate::takes::{Fatal, Takes};
+use crate::takes::{FatalValues, AcceptedValues};
 
 /// A setting: how it is spelled, which values it accepts, what it does and in which releases it exists.
 #[derive(Debug, Clone, Deserialize)]
@@ -28,15 +28,16 @@ pub struct Entry {
     pub values: Option<String>,
     /// The accepted values, one element for each range of releases; see [`Entry::takes_in`].
     #[serde(default)]
-    pub takes: Vec<Takes>,
+    #[serde(rename = "takes")]
+    pub accepts: Vec<AcceptedValues>,
     /// Values that terminate the VM while it starts.
     #[serde(default)]
-    pub fatal: Vec<Fatal>,
+    pub fatal: Vec<FatalValues>,
     /// A value that every release with this flag accepts.
     pub example: Option<String>,
     /// The default values, in the order of versions; each one applies from its first version on.
     #[serde(default)]
-    pub default: Vec<DefaultFrom>,
+    pub default: Vec<DefaultSince>,
     /// The first version with the setting, then the patch releases to which it was backported. Empty: all versions
     /// have the setting.
     #[serde(default)]
@@ -47,13 +48,16 @@ pub struct Entry {
     pub removed_in: Option<OtpVersion>,
     /// How versions without the setting react to it.
     #[serde(default)]
-    pub where_absent: WhereAbsent,
+    #[serde(rename = "where_absent")]
+    pub absent_behavior: AbsentBehavior,
     /// Spellings that earlier versions used.
     #[serde(default)]
-    pub formerly: Vec<FormerSpelling>,
+    #[serde(rename = "formerly")]
+    pub former_spellings: Vec<FormerSpelling>,
     /// Changes of the effect that left the accepted values and the default unchanged.
     #[serde(default)]
-    pub news: Vec<EffectChange>,
+    #[serde(rename = "news")]
+    pub effect_changes: Vec<EffectChange>,
     /// The environment variable that is used if the flag is not given.
     pub fallback: Option<String>,
     /// How to read the effective value: an Erlang expression, or the path of a file.
@@ -67,7 +71,8 @@ pub struct Entry {
     /// lost on restart.
     pub run_time_change: Option<String>,
     /// What the setting does.
-    pub does: String,
+    #[serde(rename = "does")]
+    pub description: String,
     /// The costs and risks of changing the setting.
     pub risk: String,
     /// Codes of the diagnosis rules (`docs/rules`) that recommend this setting, check its value, or report its
@@ -146,26 +151,27 @@ impl Probe {
 /// A default value and the first version that uses it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct DefaultFrom {
+pub struct DefaultSince {
     /// The first version with this default; `None`: it applies from the first release on.
     pub from: Option<OtpVersion>,
     /// The value as a user would write it; exclusive with `rule`.
-    pub is: Option<String>,
+    #[serde(rename = "is")]
+    pub value: Option<String>,
     /// How the VM derives the value if the setting is not given, for output; exclusive with `is`.
     pub rule: Option<String>,
 }
 
-impl DefaultFrom {
+impl DefaultSince {
     /// Returns the value, or the rule if there is no value.
     pub fn text(&self) -> &str {
-        self.is.as_deref().or(self.rule.as_deref()).unwrap_or_default()
+        self.value.as_deref().or(self.rule.as_deref()).unwrap_or_default()
     }
 }
 
 /// How a version without the setting reacts to it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum WhereAbsent {
+pub enum AbsentBehavior {
     /// The VM does not start.
     #[default]
     Refused,
@@ -197,7 +203,8 @@ pub struct EffectChange {
     /// The first version with the change.
     pub at: OtpVersion,
     /// What changed.
-    pub says: String,
+    #[serde(rename = "says")]
+    pub text: String,
 }
 
 fn yes() -> bool {
@@ -251,15 +258,15 @@ impl Entry {
     /// Returns the default in this version, a value or a rule; `None` if there is no default or the setting does not
     /// exist.
     pub fn default_in(&self, otp: impl Into<OtpVersion>) -> Option<&str> {
-        self.default_step(&otp.into()).map(DefaultFrom::text)
+        self.default_step(&otp.into()).map(DefaultSince::text)
     }
 
     /// Returns the default in this version if it is a value that a user could write.
     pub fn default_value_in(&self, otp: impl Into<OtpVersion>) -> Option<&str> {
-        self.default_step(&otp.into())?.is.as_deref()
+        self.default_step(&otp.into())?.value.as_deref()
     }
 
-    fn default_step(&self, otp: &OtpVersion) -> Option<&DefaultFrom> {
+    fn default_step(&self, otp: &OtpVersion) -> Option<&DefaultSince> {
         if !self.exists_in(otp.clone()) {
             return None;
         }

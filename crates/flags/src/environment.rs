@@ -27,7 +27,7 @@ pub fn parse_with_environment(args: &[String], environment: &[(String, String)],
 
 /// Returns every flag that this release has and does not ignore, with its effective value and origin, followed by the
 /// unknown flags that were given. Flags of single allocators (`+M<S>…`) are included only if they were given.
-pub fn in_effect(args: &[String], environment: &[(String, String)], otp: u32) -> Vec<Setting> {
+pub fn effective_settings(args: &[String], environment: &[(String, String)], otp: u32) -> Vec<Setting> {
     let mut given = parse_with_environment(args, environment, otp);
     let mut all = Vec::new();
     let flags = entries().iter().filter(|entry| entry.kind == Kind::EmulatorFlag && entry.works_in(otp));
@@ -222,7 +222,7 @@ mod tests {
     fn flags_that_were_not_given_have_the_default_value() {
         let check =
             |args: &str, variables: &[(&str, &str)], otp: u32, flag: &str, expect: Option<(&str, &str)>| {
-                let all = in_effect(&words(args), &environment(variables), otp);
+                let all = effective_settings(&words(args), &environment(variables), otp);
                 let found = all.iter().find(|setting| setting.flag == flag);
                 let shown =
                     found.map(|setting| (setting.value.as_deref().unwrap_or(""), show(&setting.origin)));
@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn effective_settings_are_unique() {
         for otp in 21..=29 {
-            let all = in_effect(&words(ARGS), &variables(), otp);
+            let all = effective_settings(&words(ARGS), &variables(), otp);
             let mut flags: Vec<_> = all.iter().map(|setting| setting.flag.as_str()).collect();
             assert!(flags.len() > 70, "OTP {otp}: {}", flags.len());
             flags.sort_unstable();

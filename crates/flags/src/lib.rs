@@ -30,19 +30,19 @@ mod version;
 
 pub use allocators::{Allocator, DefaultOption, allocator, allocators};
 pub use arguments::{
-    Origin, OverriddenValue, Setting, effective, emulator_words, init_words, parse_emu_args, stays_beside,
+    Origin, OverriddenValue, Setting, effective_value, emulator_words, init_words, parse_emu_args, both_take_effect,
 };
 pub use catalog::{entries, entry};
-pub use changes::{Change, What, changes};
+pub use changes::{Change, ChangeKind, changes};
 pub use entry::{
-    Argument, DefaultFrom, EffectChange, Entry, Evidence, FormerSpelling, Kind, Probe, WhereAbsent,
+    Argument, DefaultSince, EffectChange, Entry, Evidence, FormerSpelling, Kind, Probe, AbsentBehavior,
 };
-pub use environment::{in_effect, parse_with_environment};
+pub use environment::{effective_settings, parse_with_environment};
 pub use init_flags::is_init_flag;
-pub use locks::{Alternative, LOOKED_AT, LockClass, LockKind, LockKindSince, lock_class, lock_classes};
+pub use locks::{Alternative, INSPECTED_RELEASES, LockClass, LockKind, LockKindSince, lock_class, lock_classes};
 pub use msacc::{Microstate, ThreadType, microstate, microstates, thread_types};
 pub use takes::{
-    AboveMax, Altered, BelowMin, Fatal, Form, HostDependent, Integer, Machine, OtherValues, Question, Reads,
-    Rounding, Takes, Verdict,
+    AboveMax, SilentChange, BelowMin, FatalValues, Form, HostDependent, Integer, HostCpus, OtherValues, ValueQuery, NumberParsing,
+    Rounding, AcceptedValues, Verdict,
 };
 pub use version::{OtpVersion, release_runs};

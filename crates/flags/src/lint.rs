@@ -23,8 +23,8 @@ mod words;
 use std::fmt;
 use std::ops::Range;
 
-pub use self::secret::{holds_secret, secrets};
-use crate::Machine;
+pub use self::secret::{contains_secret, secrets};
+use crate::HostCpus;
 use crate::source::{Edit, Fragment};
 
 /// The releases that are checked by default: all supported releases.
@@ -114,7 +114,7 @@ pub struct Target {
     /// OTP releases, ascending.
     pub releases: Vec<u32>,
     /// The host of the node, if known.
-    pub machine: Option<Machine>,
+    pub machine: Option<HostCpus>,
 }
 
 impl Default for Target {
@@ -131,7 +131,7 @@ pub struct Rule {
     /// The name, with words joined by dashes: `unknown-flag`.
     pub name: &'static str,
     /// A noun phrase that describes the findings.
-    pub finds: &'static str,
+    pub description: &'static str,
     /// The level of most findings.
     pub level: Level,
 }

@@ -110,7 +110,7 @@ impl Alternative {
 }
 
 /// The releases whose source code was searched for locks.
-pub const LOOKED_AT: [u32; 4] = [23, 25, 27, 29];
+pub const INSPECTED_RELEASES: [u32; 4] = [23, 25, 27, 29];
 
 /// The kind of a lock, starting with one release.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -140,8 +140,8 @@ impl LockClass {
     /// Whether this release has the class. For a release that was not inspected, the previous and the next inspected
     /// release must agree; otherwise the result is `None`.
     pub fn exists_in(&self, release: u32) -> Option<bool> {
-        let before = LOOKED_AT.iter().rfind(|looked_at| **looked_at <= release)?;
-        let after = LOOKED_AT.iter().find(|looked_at| **looked_at >= release)?;
+        let before = INSPECTED_RELEASES.iter().rfind(|looked_at| **looked_at <= release)?;
+        let after = INSPECTED_RELEASES.iter().find(|looked_at| **looked_at >= release)?;
         let (before, after) = (self.seen_in.contains(before), self.seen_in.contains(after));
         (before == after).then_some(before)
     }
@@ -215,7 +215,7 @@ mod tests {
                 "{name}: kinds out of order"
             );
             assert!(
-                !class.seen_in.is_empty() && class.seen_in.iter().all(|release| LOOKED_AT.contains(release)),
+                !class.seen_in.is_empty() && class.seen_in.iter().all(|release| INSPECTED_RELEASES.contains(release)),
                 "{name}: {:?}",
                 class.seen_in
             );

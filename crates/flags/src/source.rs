@@ -200,7 +200,7 @@ pub fn position(text: &str, offset: usize) -> Position {
 
 /// Creates a fragment from the arguments of a running emulator (`erlang:system_info(emu_args)`, or `/proc/PID/cmdline` split at NULs).
 /// Spans refer to the arguments, joined by single spaces. The argument `*` was redacted, so its text is unknown.
-pub fn live_node(args: &[String]) -> Fragment {
+pub fn running_node(args: &[String]) -> Fragment {
     const HIDDEN: &str = "*";
     let line = args.join(" ");
     let mut words = Vec::with_capacity(args.len());
@@ -218,7 +218,7 @@ pub fn live_node(args: &[String]) -> Fragment {
     }
     let layer = Layer::file(&line, Vec::new(), Vec::new());
     Fragment {
-        place: Place::LiveNode,
+        place: Place::RunningNode,
         words,
         layer,
         split: Split::Fields,

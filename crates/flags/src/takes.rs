@@ -14,14 +14,14 @@ use serde::Deserialize;
 
 use crate::OtpVersion;
 
-pub use forms::{Form, Machine};
-pub use judge::{Altered, Question, Verdict};
-pub use number::Reads;
+pub use forms::{Form, HostCpus};
+pub use judge::{SilentChange, ValueQuery, Verdict};
+pub use number::NumberParsing;
 
 /// The values that a setting accepts, starting with one version.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Takes {
+pub struct AcceptedValues {
     /// The first version with these values; `None`: it applies from the first release on.
     pub from: Option<OtpVersion>,
     /// The letters of the allocators with these values (`u` is the flag for all allocators); `None`: every allocator
@@ -40,7 +40,7 @@ pub struct Takes {
     pub unit: Option<String>,
     /// How the number is parsed.
     #[serde(default)]
-    pub reads: Reads,
+    pub reads: NumberParsing,
     /// What happens to a number below the lower bound.
     #[serde(default)]
     pub below: BelowMin,
@@ -143,7 +143,7 @@ pub struct HostDependent {
 /// Values that look valid, but make the VM crash, hang or exit while it starts.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Fatal {
+pub struct FatalValues {
     /// The first version in which the values are fatal; `None`: it applies from the first release on.
     pub from: Option<OtpVersion>,
     /// The first version in which the values are no longer fatal.
@@ -160,7 +160,7 @@ pub struct Fatal {
     pub why: String,
 }
 
-impl Takes {
+impl AcceptedValues {
     /// Describes the accepted values for output: `1024..134217727 processes, rounded up to a power of two | legacy`.
     pub fn describe(&self) -> String {
         let mut parts = Vec::new();
@@ -225,12 +225,12 @@ impl Takes {
     }
 
     /// Whether both accept the same values and change them in the same way. Ignores how the number is parsed.
-    pub(crate) fn same_values(&self, other: &Takes) -> bool {
-        let bare = |takes: &Takes| Takes {
+    pub(crate) fn same_values(&self, other: &AcceptedValues) -> bool {
+        let bare = |takes: &AcceptedValues| AcceptedValues {
             from: None,
             letters: None,
             shows: BTreeMap::new(),
-            reads: Reads::default(),
+            reads: NumberParsing::default(),
             depends: None,
             ..takes.clone()
         };
@@ -238,7 +238,7 @@ impl Takes {
     }
 }
 
-impl Fatal {
+impl FatalValues {
     fn holds_in(&self, otp: &OtpVersion) -> bool {
         self.from.as_ref().is_none_or(|from| otp >= from)
             && self.until.as_ref().is_none_or(|until| otp < until)
@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn accepted_values_are_described_for_output() {
         let check = |id: &str, otp: u32, expect: &str| {
-            let takes = entry(id).and_then(|entry| entry.takes_in(otp)).expect(id);
+            let takes = entry(id).and_then(|entry| entry.accepted_in(otp)).expect(id);
             assert_eq!(takes.describe(), expect, "{id} in OTP {otp}");
         };
         check("+P", 25, "1024..134217727 processes, rounded up to a power of two | legacy");
@@ -278,7 +278,7 @@ mod tests {
     #[test]
     fn accepted_values_are_described_in_a_sentence() {
         let check = |id: &str, expect: &str| {
-            let takes = entry(id).and_then(|entry| entry.takes_in(25)).expect(id);
+            let takes = entry(id).and_then(|entry| entry.accepted_in(25)).expect(id);
             assert_eq!(takes.in_words(), expect, "{id}");
         };
         check("+P", "1024 to 134217727 processes, rounded up to a power of two; or legacy");

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use beamtune_flags::OtpVersion;
-use beamtune_flags::args::{By, Input, Wish, change, effective};
+use beamtune_flags::args::{ValueSource, Input, FlagChange, change, effective_flags};
 use beamtune_flags::source::{Format, detect};
 
 /// Returns all readable files of the corpus, with their paths.
@@ -34,7 +34,7 @@ fn corpus() -> Vec<(String, Input)> {
 #[test]
 fn changed_file_has_the_new_value_and_keeps_its_lines() {
     let (mut changed, mut refused) = (0, Vec::new());
-    let request = Wish::set("+sbwt none").expect("a change");
+    let request = FlagChange::set("+sbwt none").expect("a change");
     for (name, input) in corpus() {
         let result = match change(&input, &request, &["trial 7".to_owned()]) {
             Ok(result) => result,
@@ -44,10 +44,10 @@ fn changed_file_has_the_new_value_and_keeps_its_lines() {
             }
         };
         changed += 1;
-        let overview = effective(std::slice::from_ref(&result), &OtpVersion::from(27)).expect("one node");
+        let overview = effective_flags(std::slice::from_ref(&result), &OtpVersion::from(27)).expect("one node");
         let known = overview.emulator.iter().find(|known| known.flag == "+sbwt").expect("+sbwt");
         assert_eq!(known.value.as_deref(), Some("none"), "{name}");
-        assert!(matches!(known.by, By::Given(_)), "{name}");
+        assert!(matches!(known.source, ValueSource::File(_)), "{name}");
         if matches!(input.format, Format::VmArgs | Format::VmArgsTemplate(_)) {
             let mut new = result.text.lines();
             for line in input.text.lines().filter(|line| !line.contains("sbwt")) {
@@ -62,7 +62,7 @@ fn changed_file_has_the_new_value_and_keeps_its_lines() {
 fn effective_flags_of_every_file_are_found() {
     for (name, input) in corpus() {
         for release in [23, 29] {
-            let result = effective(std::slice::from_ref(&input), &OtpVersion::from(release));
+            let result = effective_flags(std::slice::from_ref(&input), &OtpVersion::from(release));
             match result {
                 Ok(overview) => assert!(overview.emulator.len() > 60, "{name}"),
                 Err(error) => assert!(error.to_string().contains("several nodes"), "{name}: {error}"),

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use beamtune_flags::{
-    AboveMax, Altered, Argument, BelowMin, Entry, Evidence, Kind, OtherValues, OtpVersion, Question, Takes,
+    AboveMax, SilentChange, Argument, BelowMin, Entry, Evidence, Kind, OtherValues, OtpVersion, ValueQuery, AcceptedValues,
     Verdict, entries,
 };
 
@@ -32,18 +32,18 @@ fn allocators(entry: &Entry) -> Vec<Option<char>> {
 
 fn judge(entry: &Entry, value: &str, otp: u32, allocator: Option<char>) -> Verdict {
     let value = (!value.is_empty()).then_some(value);
-    entry.judge(&Question { value, otp: &OtpVersion::from(otp), allocator, machine: None })
+    entry.judge(&ValueQuery { value, otp: &OtpVersion::from(otp), allocator, host_cpus: None })
 }
 
-fn step(entry: &Entry, otp: u32, allocator: Option<char>) -> Option<&Takes> {
-    entry.takes_for(allocator, &OtpVersion::from(otp))
+fn step(entry: &Entry, otp: u32, allocator: Option<char>) -> Option<&AcceptedValues> {
+    entry.accepted_for(allocator, &OtpVersion::from(otp))
 }
 
 #[test]
 fn accepted_values_are_ordered_by_version_and_cover_all_versions() {
     for entry in entries() {
         let mut by_letters: BTreeMap<Option<&String>, Vec<Option<&OtpVersion>>> = BTreeMap::new();
-        for step in &entry.takes {
+        for step in &entry.accepts {
             by_letters.entry(step.letters.as_ref()).or_default().push(step.from.as_ref());
         }
         for (letters, from) in &by_letters {
@@ -55,7 +55,7 @@ fn accepted_values_are_ordered_by_version_and_cover_all_versions() {
             assert!(from.windows(2).all(|pair| pair[0] < pair[1]), "{} {letters:?}: out of order", entry.id);
         }
         assert!(
-            entry.takes.is_empty() || by_letters.contains_key(&None),
+            entry.accepts.is_empty() || by_letters.contains_key(&None),
             "{}: only for some allocators",
             entry.id
         );
@@ -65,7 +65,7 @@ fn accepted_values_are_ordered_by_version_and_cover_all_versions() {
             entry.id
         );
         assert!(
-            entry.news.windows(2).all(|pair| pair[0].at <= pair[1].at),
+            entry.effect_changes.windows(2).all(|pair| pair[0].at <= pair[1].at),
             "{}: news out of order",
             entry.id
         );
@@ -76,18 +76,18 @@ fn accepted_values_are_ordered_by_version_and_cover_all_versions() {
 fn every_setting_has_values_a_default_and_evidence() {
     for entry in entries() {
         let id = &entry.id;
-        assert_eq!(!entry.takes.is_empty(), bound_to_releases(entry), "{id}: takes");
+        assert_eq!(!entry.accepts.is_empty(), bound_to_releases(entry), "{id}: takes");
         assert_eq!(bound_to_releases(entry), !entry.since.is_empty(), "{id}: since");
         assert!(!entry.evidence.is_empty(), "{id}: evidence");
         if bound_to_releases(entry) {
             assert!(!entry.default.is_empty(), "{id}: default");
             for otp in RELEASES.filter(|&otp| entry.exists_in(otp)) {
-                assert!(entry.takes_in(otp).is_some(), "{id}: takes in OTP {otp}");
+                assert!(entry.accepted_in(otp).is_some(), "{id}: takes in OTP {otp}");
                 assert!(entry.default_in(otp).is_some(), "{id}: default in OTP {otp}");
             }
         }
         for default in &entry.default {
-            assert!(default.is.is_some() != default.rule.is_some(), "{id}: a default is a value or a rule");
+            assert!(default.value.is_some() != default.rule.is_some(), "{id}: a default is a value or a rule");
         }
         if started(entry) {
             assert!(
@@ -101,7 +101,7 @@ fn every_setting_has_values_a_default_and_evidence() {
 #[test]
 fn fields_of_accepted_values_are_consistent() {
     for entry in entries() {
-        for step in &entry.takes {
+        for step in &entry.accepts {
             let id = &entry.id;
             assert!(
                 step.form.is_some() || step.integer.is_some() || !step.words.is_empty(),
@@ -209,15 +209,15 @@ fn examples_are_accepted_in_every_release_with_the_flag() {
         let Some(example) = &entry.example else { continue };
         for otp in RELEASES.filter(|&otp| entry.exists_in(otp)) {
             let verdict = entry.check(Some(example), otp);
-            let judged = entry.takes_in(otp).is_some_and(|takes| {
+            let judged = entry.accepted_in(otp).is_some_and(|takes| {
                 use beamtune_flags::Form::{Installed, Path};
                 !matches!(takes.form, Some(Installed | Path))
             });
             match verdict {
-                Verdict::Accepted { altered, .. } => {
+                Verdict::Accepted { changes: altered, .. } => {
                     let changed: Vec<_> = altered
                         .iter()
-                        .filter(|altered| !matches!(altered, Altered::Rounded | Altered::Ignored))
+                        .filter(|altered| !matches!(altered, SilentChange::Rounded | SilentChange::Ignored))
                         .collect();
                     assert!(changed.is_empty(), "{} {example} in OTP {otp}: {changed:?}", entry.id);
                 }
@@ -236,7 +236,7 @@ fn defaults_that_are_values_are_accepted() {
             let Some(default) = entry.default_value_in(otp) else { continue };
             values += 1;
             let verdict = entry.check(Some(default), otp);
-            let installed = entry.takes_in(otp).is_some_and(|takes| {
+            let installed = entry.accepted_in(otp).is_some_and(|takes| {
                 use beamtune_flags::Form::{Installed, Path};
                 matches!(takes.form, Some(Installed | Path))
             });
@@ -316,7 +316,7 @@ fn probes_set_a_value_and_are_tested_in_a_vm() {
         let started_with = matches!(entry.kind, Kind::EmulatorFlag | Kind::InitFlag | Kind::Environment);
         assert!(!started_with, "{id}: a running VM cannot change this setting");
         let (set, default) = (probe.expression(Some("beamtune_value")), probe.expression(None));
-        let without_value = entry.takes.iter().all(|step| step.words == [""]);
+        let without_value = entry.accepts.iter().all(|step| step.words == [""]);
         assert_eq!(set.contains("beamtune_value"), !without_value, "{id}: {set}");
         assert_ne!(set, default, "{id}: the probe sets nothing");
         for expression in [set, default] {

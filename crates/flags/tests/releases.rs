@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use beamtune_flags::{
-    Argument, Entry, Kind, Origin, OtpVersion, effective, entries, parse_emu_args, parse_with_environment,
+    Argument, Entry, Kind, Origin, OtpVersion, effective_value, entries, parse_emu_args, parse_with_environment,
 };
 
 const RELEASES: [u32; 4] = [23, 25, 27, 29];
@@ -109,7 +109,7 @@ fn release_accepts_its_flags_and_reports_them_unchanged() {
         for (entry, words) in flags {
             let flag = entry.spelling().replace("<S>", "B");
             assert_eq!(
-                effective(&args, &flag).as_deref(),
+                effective_value(&args, &flag).as_deref(),
                 Some(entry.example.as_deref().unwrap_or("")),
                 "OTP {release}: {words:?} in {args:?}"
             );

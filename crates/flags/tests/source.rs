@@ -3,7 +3,7 @@
 #![allow(clippy::expect_used, clippy::panic, reason = "tests")]
 
 use beamtune_flags::source::{
-    Change, Format, Fragment, MAX_BYTES, Order, Place, Role, SourceError, Template, apply, live_node,
+    Change, Format, Fragment, MAX_BYTES, Order, Place, Role, SourceError, Template, apply, running_node,
     position, read, text,
 };
 
@@ -33,7 +33,7 @@ fn show(fragment: &Fragment, text: &str) -> String {
         Place::CommandLine { words, order: Order::CommandLine(order) } => format!("{words:?} {order}"),
         Place::CommandLine { order, .. } => panic!("{order:?}"),
         Place::FileNames => "names".to_owned(),
-        Place::LiveNode => "node".to_owned(),
+        Place::RunningNode => "node".to_owned(),
     };
     let words = fragment.words.iter().map(|word| {
         let dynamic = if word.dynamic { "~" } else { "" };
@@ -213,7 +213,7 @@ fn helm_charts_are_parsed_although_they_are_not_yaml() {
     );
     let chart = "{{- range .Values.x }}\n- ERL_FLAGS: {{ .b }}\n  {{ .c }}: d\n  e\n{{- end }}\n";
     let error = read(Format::Kubernetes, chart).expect_err("no YAML");
-    assert!(error.is_not_judged(), "{error}");
+    assert!(error.is_unsupported(), "{error}");
     assert!(error.to_string().contains("helm template"), "{error}");
     assert!(error.position().is_some());
 }
@@ -301,7 +301,7 @@ fn variables_of_products_are_interpreted() {
     };
     assert_eq!(effect(Format::EjabberdCtl, "ERL_PROCESSES=1").role, Role::ValueOf(&["+P"]));
     assert_eq!(effect(Format::Shell, "ERL_MAX_PORTS=1").role, Role::ReadByVm);
-    assert!(effect(Format::RabbitmqEnv, "CTL_ERL_ARGS=x").of_tool);
+    assert!(effect(Format::RabbitmqEnv, "CTL_ERL_ARGS=x").for_tool);
     assert!(effect(Format::RabbitmqEnv, "SERVER_ERL_ARGS=x").ignored.is_some());
     assert!(effect(Format::Shell, "RABBITMQ_SERVER_ERL_ARGS=x").ignored.is_none());
 }
@@ -325,7 +325,7 @@ fn order_of_effect_is_that_of_the_launcher() {
 #[test]
 fn arguments_of_a_running_node_are_words_of_one_line() {
     let args: Vec<String> = ["-sbwt", "none", "", "--"].map(str::to_owned).into();
-    let fragment = live_node(&args);
+    let fragment = running_node(&args);
     let line = args.join(" ");
     for (word, arg) in fragment.words.iter().zip(&args) {
         assert_eq!((&word.text, &line[word.span.clone()]), (arg, arg.as_str()));

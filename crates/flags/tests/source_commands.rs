@@ -17,7 +17,7 @@ fn show(fragment: &Fragment) -> String {
     let place = match &fragment.place {
         Place::CommandLine { words, order: Order::CommandLine(order) } => {
             let what = match words {
-                CommandWords::OfErl => "erl",
+                CommandWords::Erl => "erl",
                 CommandWords::Switches => "--erl",
                 CommandWords::Options => "options",
             };

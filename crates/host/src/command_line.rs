@@ -70,7 +70,7 @@ pub struct CommandLine {
 
 impl fmt::Debug for CommandLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.shown()).finish()
+        f.debug_list().entries(self.redacted()).finish()
     }
 }
 
@@ -148,12 +148,12 @@ impl CommandLine {
     }
 
     /// Whether the command line has the form that erlexec creates.
-    pub fn is_emulators(&self) -> bool {
+    pub fn is_from_erlexec(&self) -> bool {
         self.values("root").is_some() && self.values("progname").is_some()
     }
 
     /// Returns the arguments for display, with `*` for possible secrets.
-    pub fn shown(&self) -> Vec<String> {
+    pub fn redacted(&self) -> Vec<String> {
         let (emulator, rest) = self.arguments.split_at(self.emulator);
         let mut shown: Vec<String> = emulator.to_vec();
         hide(rest, &mut shown);
@@ -315,7 +315,7 @@ mod tests {
         assert_eq!(line.parameter("kernel", "inet_dist_listen_max"), Some("9105"));
         assert_eq!(line.parameter("kernel", "inet_dist_listen"), None);
         assert_eq!(line.extra(), ["--token", "SECRET"]);
-        assert!(line.is_emulators());
+        assert!(line.is_from_erlexec());
         // Emulator flags are not init flags.
         assert_eq!(line.values("sbwt"), None);
         // An argument after `--` does not belong to the flag before it.
@@ -332,7 +332,7 @@ mod tests {
     #[test]
     fn secrets_are_never_displayed() {
         let check = |words: &str, expect: &str| {
-            let shown = command_line(words).shown().join(" ");
+            let shown = command_line(words).redacted().join(" ");
             assert_eq!(shown, expect);
             assert!(!format!("{:?}", command_line(words)).contains("SECRET"), "{words}");
         };
@@ -394,7 +394,7 @@ mod tests {
         #[test]
         fn arbitrary_bytes_do_not_panic(content in proptest::collection::vec(any::<u8>(), 0..200)) {
             let line = CommandLine::parse(&content);
-            let _ = (line.shown(), line.is_emulators(), line.last_of(["name", "sname"]));
+            let _ = (line.redacted(), line.is_from_erlexec(), line.last_of(["name", "sname"]));
             Environment::parse(&content).shown();
         }
 

@@ -11,7 +11,7 @@ pub fn allowed() -> io::Result<Vec<usize>> {
 }
 
 /// Restricts the calling thread, and everything that it starts afterwards, to these CPUs.
-pub fn run_on(cpus: &[usize]) -> io::Result<()> {
+pub fn set_affinity(cpus: &[usize]) -> io::Result<()> {
     let mut set = CpuSet::new();
     for cpu in cpus.iter().filter(|cpu| **cpu < CpuSet::MAX_CPU) {
         set.set(*cpu);
@@ -21,7 +21,7 @@ pub fn run_on(cpus: &[usize]) -> io::Result<()> {
 
 /// Gives the calling thread the lowest priority (nice 19), so that a load generator on the same CPUs is not delayed. Everything that the
 /// thread starts afterwards inherits the priority.
-pub fn give_way() -> io::Result<()> {
+pub fn lower_priority() -> io::Result<()> {
     const LOWEST: i32 = 19;
     Ok(rustix::process::setpriority_process(None, LOWEST)?)
 }
@@ -34,7 +34,7 @@ mod tests {
     fn a_thread_runs_on_the_given_cpus_only() {
         std::thread::spawn(|| {
             let all = allowed().expect("some");
-            run_on(&all[..1]).expect("allowed");
+            set_affinity(&all[..1]).expect("allowed");
             assert_eq!(allowed().expect("one"), all[..1]);
         })
         .join()

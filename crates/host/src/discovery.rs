@@ -119,7 +119,7 @@ pub struct Discovery {
     /// The VMs, ordered by process id.
     pub vms: Vec<Vm>,
     /// Whether the kernel hides other users' processes (`hidepid`), so that there may be more VMs.
-    pub others_hidden: bool,
+    pub may_be_incomplete: bool,
 }
 
 /// Finds every VM on this host. Processes that end during the search are left out.
@@ -130,12 +130,12 @@ pub fn discover(tree: &impl FileTree) -> Result<Discovery, HostError> {
     pids.sort_unstable();
     let mut host = Host::read(tree);
     // If process 1 is hidden, so are all processes of other users.
-    let mut found = Discovery { vms: Vec::new(), others_hidden: pids.first() != Some(&1) };
+    let mut found = Discovery { vms: Vec::new(), may_be_incomplete: pids.first() != Some(&1) };
     for pid in pids {
         match host.vm(pid) {
             Ok(vm) => found.vms.push(vm),
             // With hidepid=1 the process is listed, but even its world-readable files are not accessible.
-            Err(HostError::Denied { .. }) => found.others_hidden = true,
+            Err(HostError::Denied { .. }) => found.may_be_incomplete = true,
             Err(_) => {}
         }
     }
@@ -143,7 +143,7 @@ pub fn discover(tree: &impl FileTree) -> Result<Discovery, HostError> {
 }
 
 /// Inspects one process. Fails if it is not a VM.
-pub fn look_at(tree: &impl FileTree, pid: u32) -> Result<Vm, HostError> {
+pub fn inspect(tree: &impl FileTree, pid: u32) -> Result<Vm, HostError> {
     Host::read(tree).vm(pid)
 }
 
@@ -165,7 +165,7 @@ pub fn successor(
 
 /// Like [`successor`], for a VM that had a twin ([`has_twin`]). The twin may have been restarted as well, so only a VM in the same
 /// container is accepted. If the container was recreated, the successor is unknown.
-pub fn successor_of_twin(tree: &impl FileTree, before: &Vm, gone_ns: Nanos) -> Result<Vm, HostError> {
+pub fn successor_in_same_container(tree: &impl FileTree, before: &Vm, gone_ns: Nanos) -> Result<Vm, HostError> {
     let mut found = successors(tree, before, gone_ns)?;
     found.retain(|vm| vm.container.is_some() && vm.container == before.container);
     only(found, before)
@@ -273,7 +273,7 @@ impl<'a, T: FileTree> Host<'a, T> {
         tree.read_start(&format!("/proc/{pid}/cmdline"), ARGUMENTS_BYTES, &mut content)?;
         let command_line = CommandLine::parse(&content);
         // Another program with the same name, or a VM that is starting or ending.
-        if !command_line.is_emulators() {
+        if !command_line.is_from_erlexec() {
             return Err(no_vm());
         }
         tree.read_start(&format!("/proc/{pid}/status"), SMALL_FILE_BYTES, &mut content)?;

@@ -131,7 +131,7 @@ impl Distribution {
 
     /// Returns the ports that may be the distribution port. These are the listening ports in the configured range, or all listening ports
     /// if none is in the range. If the listening ports are unknown, returns the configured port, unless a range is configured.
-    pub fn candidates(&self) -> Vec<u16> {
+    pub fn possible_ports(&self) -> Vec<u16> {
         let Some(listeners) = &self.listeners else {
             let single = self.ports.filter(|(first, last)| first == last);
             return single.map(|(port, _)| port).into_iter().collect();
@@ -196,7 +196,7 @@ mod tests {
             let mut distribution = configured(words, "");
             let listener = |port: &u16| Listener { address: IpAddr::from([0, 0, 0, 0]), port: *port };
             distribution.listeners = listening.map(|ports| ports.iter().map(listener).collect());
-            assert_eq!(distribution.candidates(), expect, "{words}");
+            assert_eq!(distribution.possible_ports(), expect, "{words}");
         };
         check("-erl_epmd_port 9100", None, &[9100]);
         check("-kernel erl_epmd_node_listen_port 9100", None, &[9100]);

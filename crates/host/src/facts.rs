@@ -64,7 +64,7 @@ pub(crate) fn of_vm(vm: &Vm) -> Vec<(&'static str, String)> {
         (facts::ERTS_VERSION, installation.erts_version.clone()),
         (facts::EMU_TYPE, installation.emulator_type.clone()),
         (facts::PRODUCT, Some(vm.product.to_string())),
-        (facts::COMMAND_LINE, json(serde_json::to_string(&vm.command_line.shown()))),
+        (facts::COMMAND_LINE, json(serde_json::to_string(&vm.command_line.redacted()))),
         (facts::ENVIRONMENT, json(serde_json::to_string(&environment)).filter(|_| !environment.is_empty())),
     ])
 }

@@ -75,7 +75,7 @@ pub fn adopt_orphans() -> io::Result<()> {
 
 /// How a child ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
+pub enum ExitReason {
     /// It exited with this status.
     Exited(i32),
     /// It was terminated by this signal.
@@ -83,14 +83,14 @@ pub enum Ended {
 }
 
 /// Waits for any child, including adopted ones; `None` if there are no children.
-pub fn wait_for_any() -> io::Result<Option<(u32, Ended)>> {
+pub fn wait_for_any() -> io::Result<Option<(u32, ExitReason)>> {
     loop {
         match rustix::process::wait(WaitOptions::empty()) {
             Ok(Some((pid, status))) => {
                 let pid = pid.as_raw_pid().unsigned_abs();
                 match (status.exit_status(), status.terminating_signal()) {
-                    (Some(code), _) => return Ok(Some((pid, Ended::Exited(code)))),
-                    (_, Some(signal)) => return Ok(Some((pid, Ended::Killed(signal)))),
+                    (Some(code), _) => return Ok(Some((pid, ExitReason::Exited(code)))),
+                    (_, Some(signal)) => return Ok(Some((pid, ExitReason::Killed(signal)))),
                     // The child was stopped or continued, which was not requested.
                     (None, None) => {}
                 }
@@ -104,19 +104,19 @@ pub fn wait_for_any() -> io::Result<Option<(u32, Ended)>> {
 
 /// How to terminate a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum How {
+pub enum Termination {
     /// SIGTERM, after which a VM stops its applications.
-    Asked,
+    Graceful,
     /// SIGKILL.
-    AtOnce,
+    Kill,
 }
 
 /// Terminates a process that beamtune started. Not an error if the process has already ended.
-pub fn end(pid: u32, how: How) -> io::Result<()> {
+pub fn end(pid: u32, how: Termination) -> io::Result<()> {
     let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Ok(()) };
     let signal = match how {
-        How::Asked => Signal::TERM,
-        How::AtOnce => Signal::KILL,
+        Termination::Graceful => Signal::TERM,
+        Termination::Kill => Signal::KILL,
     };
     match rustix::process::kill_process(pid, signal) {
         Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
@@ -163,8 +163,8 @@ mod tests {
         assert!(family.pids.contains(&child.id()));
         let (_, rss_bytes) = usage(&LocalTree::default(), std::process::id()).expect("read");
         assert!(rss_bytes > 100_000, "{rss_bytes}");
-        end(child.id(), How::AtOnce).expect("ended");
+        end(child.id(), Termination::Kill).expect("ended");
         assert!(!child.wait().expect("waited").success());
-        end(child.id(), How::AtOnce).expect("has ended already");
+        end(child.id(), Termination::Kill).expect("has ended already");
     }
 }

@@ -37,9 +37,9 @@ mod text;
 pub mod threads;
 pub mod tree;
 
-pub use discovery::{Access, Discovery, Isolation, Vm, discover, look_at};
+pub use discovery::{Access, Discovery, Isolation, Vm, discover, inspect};
 pub use error::HostError;
 pub use remote::RemoteHost;
-pub use source::{Announce, HostSource, MemoryBudget};
+pub use source::{AnnouncedBy, HostSource, MemoryBudget};
 pub use text::Garble;
 pub use tree::{FileTree, LocalTree};

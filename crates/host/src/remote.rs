@@ -12,14 +12,14 @@ use std::io;
 use std::rc::Rc;
 
 use beamtune_model::{
-    Ask, Board, Clock, FileAsk, FileTold, FileTrouble, Nanos, SampleBuilder, SeriesTable, Source, Span,
-    ThreadFiles, Tick, Trouble, TroubleKind,
+    SampleRequest, FileExchange, Clock, FileRequest, FileReply, FileError, Nanos, SampleBuilder, SeriesTable, Source, Span,
+    ThreadFiles, Tick, SourceTrouble, TroubleKind,
 };
 
 use crate::error::HostError;
 use crate::machine::CPUINFO_BYTES;
 use crate::process::{Identity, SMALL_FILE_BYTES};
-use crate::source::{Announce, HostSource, ROLLUP_BUDGET_NS};
+use crate::source::{AnnouncedBy, HostSource, ROLLUP_BUDGET_NS};
 use crate::text;
 use crate::tree::FileTree;
 
@@ -99,15 +99,15 @@ struct AnswerTree(Rc<RefCell<Answers>>);
 struct Answers {
     /// The VM's process id in its own `/proc`.
     pid: u32,
-    files: Vec<(FileAsk, FileTold)>,
+    files: Vec<(FileRequest, FileReply)>,
     /// The requests for everything that the source has read from this answer.
-    asked: BTreeSet<FileAsk>,
+    asked: BTreeSet<FileRequest>,
     /// Whether any of these files was not in the answer.
     missed: bool,
 }
 
 impl AnswerTree {
-    fn fill(&self, files: Vec<(FileAsk, FileTold)>) {
+    fn fill(&self, files: Vec<(FileRequest, FileReply)>) {
         *self.0.borrow_mut() = Answers { files, ..Answers::default() };
     }
 
@@ -115,12 +115,12 @@ impl AnswerTree {
     fn has_rollup_and_detail(&self) -> (bool, bool) {
         let answers = self.0.borrow();
         let has_rollup =
-            answers.files.iter().any(|(ask, file)| is_rollup(ask) && !matches!(file, FileTold::Failed(_)));
-        (has_rollup, answers.files.iter().any(|(ask, _)| *ask == FileAsk::Threads { all: true }))
+            answers.files.iter().any(|(ask, file)| is_rollup(ask) && !matches!(file, FileReply::Failed(_)));
+        (has_rollup, answers.files.iter().any(|(ask, _)| *ask == FileRequest::Threads { all: true }))
     }
 
     /// Returns the requests for everything that the source has read, and whether any of these files was not in the answer.
-    fn asked(&self) -> (BTreeSet<FileAsk>, bool) {
+    fn asked(&self) -> (BTreeSet<FileRequest>, bool) {
         let answers = self.0.borrow();
         (answers.asked.clone(), answers.missed)
     }
@@ -151,9 +151,9 @@ impl Answers {
 
     /// Finds the answer to a request, and remembers the request; `path` is the source's path. A request for threads matches whether or not
     /// all threads were requested.
-    fn find(&mut self, path: &str, wanted: FileAsk) -> Result<&FileTold, HostError> {
-        let threads = matches!(wanted, FileAsk::Threads { .. });
-        let is_it = |ask: &FileAsk| *ask == wanted || (threads && matches!(ask, FileAsk::Threads { .. }));
+    fn find(&mut self, path: &str, wanted: FileRequest) -> Result<&FileReply, HostError> {
+        let threads = matches!(wanted, FileRequest::Threads { .. });
+        let is_it = |ask: &FileRequest| *ask == wanted || (threads && matches!(ask, FileRequest::Threads { .. }));
         let found = self.files.iter().find(|(ask, _)| is_it(ask));
         let is_left_out = found.is_none() && is_rollup(&wanted);
         self.missed |= found.is_none() && !is_left_out;
@@ -161,7 +161,7 @@ impl Answers {
             self.asked.insert(wanted);
         }
         match found {
-            Some((_, FileTold::Failed(trouble))) => Err(failed(path, trouble)),
+            Some((_, FileReply::Failed(trouble))) => Err(failed(path, trouble)),
             Some((_, file)) => Ok(file),
             // `smaps_rollup` is too expensive to be requested with each sample, so its absence does not invalidate a sample.
             None if is_left_out => Err(HostError::Skipped { path: path.to_owned() }),
@@ -178,12 +178,12 @@ impl Answers {
             return Err(missing(path));
         }
         let wanted = read(&mapped);
-        let FileAsk::Read { max_bytes: limit, .. } = wanted else { return Err(missing(path)) };
+        let FileRequest::Read { max_bytes: limit, .. } = wanted else { return Err(missing(path)) };
         match self.find(path, wanted)? {
-            FileTold::Content(content) if content.len() < limit || max_bytes <= limit => {
+            FileReply::Content(content) if content.len() < limit || max_bytes <= limit => {
                 Ok(content.get(..max_bytes).unwrap_or(content).to_vec())
             }
-            FileTold::Cut(_) | FileTold::Content(_) => {
+            FileReply::Truncated(_) | FileReply::Content(_) => {
                 Err(HostError::TooLarge { path: path.to_owned(), max: limit })
             }
             _ => Err(missing(path)),
@@ -191,8 +191,8 @@ impl Answers {
     }
 
     fn threads(&mut self, path: &str) -> Result<(&[u32], &[ThreadFiles]), HostError> {
-        match self.find(path, FileAsk::Threads { all: true })? {
-            FileTold::Threads { tids, read } => Ok((tids, read)),
+        match self.find(path, FileRequest::Threads { all: true })? {
+            FileReply::Threads { tids, read } => Ok((tids, read)),
             _ => Err(missing(path)),
         }
     }
@@ -217,22 +217,22 @@ fn missing(path: &str) -> HostError {
 }
 
 /// Creates the request for a file. Its size limit is always the same, so that each file is requested only once.
-fn read(path: &str) -> FileAsk {
-    FileAsk::Read {
+fn read(path: &str) -> FileRequest {
+    FileRequest::Read {
         path: path.to_owned(),
         max_bytes: if path == CPUINFO { CPUINFO_BYTES } else { MAX_FILE_BYTES },
     }
 }
 
-fn failed(path: &str, trouble: &FileTrouble) -> HostError {
+fn failed(path: &str, trouble: &FileError) -> HostError {
     let path = path.to_owned();
     match trouble {
-        FileTrouble::Missing => HostError::Missing { path },
-        FileTrouble::Denied => HostError::DeniedRemotely { path },
-        FileTrouble::Unsupported => HostError::Unsupported { path },
-        FileTrouble::Hung => HostError::Hangs { path },
-        FileTrouble::Late => HostError::Late { path },
-        FileTrouble::Other(why) => HostError::Io { path, source: io::Error::other(why.clone()) },
+        FileError::Missing => HostError::Missing { path },
+        FileError::Denied => HostError::DeniedRemotely { path },
+        FileError::Unsupported => HostError::Unsupported { path },
+        FileError::Hung => HostError::Hangs { path },
+        FileError::Late => HostError::Late { path },
+        FileError::Other(why) => HostError::Io { path, source: io::Error::other(why.clone()) },
     }
 }
 
@@ -267,24 +267,24 @@ impl FileTree for AnswerTree {
 
     fn count(&self, path: &str, _max: usize) -> Result<u64, HostError> {
         let mut answers = self.0.borrow_mut();
-        let ask = FileAsk::Count(answers.path(path));
-        if ask != FileAsk::Count(OPEN_FILES.to_owned()) {
+        let ask = FileRequest::Count(answers.path(path));
+        if ask != FileRequest::Count(OPEN_FILES.to_owned()) {
             return Err(missing(path));
         }
         match answers.find(path, ask)? {
-            FileTold::Count(count) => Ok(*count),
+            FileReply::Count(count) => Ok(*count),
             _ => Err(missing(path)),
         }
     }
 
     fn read_link(&self, path: &str) -> Result<String, HostError> {
         let mut answers = self.0.borrow_mut();
-        let ask = FileAsk::Link(answers.path(path));
-        if ask != FileAsk::Link(NAMESPACE.to_owned()) {
+        let ask = FileRequest::Link(answers.path(path));
+        if ask != FileRequest::Link(NAMESPACE.to_owned()) {
             return Err(missing(path));
         }
         match answers.find(path, ask)? {
-            FileTold::Link(target) => Ok(target.clone()),
+            FileReply::Link(target) => Ok(target.clone()),
             _ => Err(missing(path)),
         }
     }
@@ -293,14 +293,14 @@ impl FileTree for AnswerTree {
 /// Samples the host of a remote node, from the files in the node's answers.
 #[derive(Debug)]
 pub struct RemoteHost {
-    board: Board,
+    board: FileExchange,
     tree: AnswerTree,
     source: Option<HostSource<AnswerTree>>,
-    ask: Option<Ask>,
+    ask: Option<SampleRequest>,
     /// Requests of samples without detail; `None` until the first such sample shows which files it needs.
-    each_time: Option<BTreeSet<FileAsk>>,
+    each_time: Option<BTreeSet<FileRequest>>,
     /// Requests of detailed samples.
-    in_detail: BTreeSet<FileAsk>,
+    in_detail: BTreeSet<FileRequest>,
     /// Whether a file was missing in the last sample, so that the next one is detailed.
     is_learning: bool,
     /// Number of successive detailed samples without a new file.
@@ -311,7 +311,7 @@ pub struct RemoteHost {
 
 impl RemoteHost {
     /// Creates a source that exchanges requests and answers with the agent through `board`.
-    pub fn new(board: Board) -> Self {
+    pub fn new(board: FileExchange) -> Self {
         let host = RemoteHost {
             board,
             tree: AnswerTree::default(),
@@ -333,7 +333,7 @@ impl RemoteHost {
         let mut table = SeriesTable::default();
         let tick = Tick { t: 0, incarnation: 0, vm: None, host: None, late: 0 };
         let mut out = SampleBuilder::new(&mut table, tick);
-        self.ask = Some(Ask { seq: 0, t: 0, detail: true });
+        self.ask = Some(SampleRequest { seq: 0, t: 0, detail: true });
         // An error is ignored, because it recurs in the first sample.
         let explored = self.read(&mut out);
         // The source is discarded, so that the first sample contains the facts.
@@ -343,21 +343,21 @@ impl RemoteHost {
 
     /// Posts the requests. Threads, which are most expensive, are the last in the order of the set.
     fn post_asks(&self) {
-        let usual = |ask: &FileAsk| match ask {
-            FileAsk::Threads { .. } => FileAsk::Threads { all: false },
+        let usual = |ask: &FileRequest| match ask {
+            FileRequest::Threads { .. } => FileRequest::Threads { all: false },
             other => other.clone(),
         };
-        let in_detail: Vec<FileAsk> = self.in_detail.iter().cloned().collect();
+        let in_detail: Vec<FileRequest> = self.in_detail.iter().cloned().collect();
         let each_time = match &self.each_time {
             Some(asks) if !self.is_learning => asks.iter().map(usual).collect(),
             _ if self.is_learning && self.fruitless < MAX_FRUITLESS => in_detail.clone(),
             _ => in_detail.iter().filter(|ask| !is_rollup(ask)).map(usual).collect(),
         };
-        self.board.want(each_time, in_detail);
+        self.board.set_requests(each_time, in_detail);
     }
 
     /// Updates the requests according to what the source has read for a sample.
-    fn learn(&mut self, detail: bool, asked: BTreeSet<FileAsk>, missed: bool) {
+    fn learn(&mut self, detail: bool, asked: BTreeSet<FileRequest>, missed: bool) {
         self.is_learning = missed;
         if missed {
             self.each_time = None;
@@ -399,7 +399,7 @@ impl RemoteHost {
         }
     }
 
-    fn read(&mut self, out: &mut SampleBuilder<'_>) -> Result<Span, Trouble> {
+    fn read(&mut self, out: &mut SampleBuilder<'_>) -> Result<Span, SourceTrouble> {
         let known = self.in_detail.len();
         let read = self.try_read(out);
         let has_learned = !self.is_learning || self.in_detail.len() > known;
@@ -408,17 +408,17 @@ impl RemoteHost {
         read
     }
 
-    fn try_read(&mut self, out: &mut SampleBuilder<'_>) -> Result<Span, Trouble> {
-        let trouble = |error: HostError| Trouble::new(error.kind(), error.to_string());
+    fn try_read(&mut self, out: &mut SampleBuilder<'_>) -> Result<Span, SourceTrouble> {
+        let trouble = |error: HostError| SourceTrouble::new(error.kind(), error.to_string());
         let ask = self.ask.take();
-        let answer = self.board.take();
+        let answer = self.board.take_replies();
         // If the node has ended, its host is not readable any more, either.
         let answer = answer.ok_or_else(|| {
-            Trouble::new(TroubleKind::Gone, "the node's agent, which reads the host's files, did not answer")
+            SourceTrouble::new(TroubleKind::Gone, "the node's agent, which reads the host's files, did not answer")
         })?;
-        self.tree.fill(answer.told?);
+        self.tree.fill(answer.replies?);
         let pid = self.tree.find_pid().map_err(|error| match error {
-            HostError::Missing { .. } => Trouble::new(
+            HostError::Missing { .. } => SourceTrouble::new(
                 TroubleKind::Unsupported,
                 "the node has no /proc/self/stat: no /proc is mounted where it runs",
             ),
@@ -432,16 +432,16 @@ impl RemoteHost {
         }
         let mut source = match known {
             Some(source) => source,
-            None => HostSource::new(self.tree.clone(), pid, Announce::Elsewhere)
+            None => HostSource::new(self.tree.clone(), pid, AnnouncedBy::OtherSource)
                 .map_err(trouble)?
                 .for_remote_host(),
         };
-        let ask = ask.unwrap_or(Ask { seq: 0, t: 0, detail: false });
+        let ask = ask.unwrap_or(SampleRequest { seq: 0, t: 0, detail: false });
         let detail = ask.detail || self.is_learning || !is_known;
         let kept = (out.sample.readings.len(), out.sample.facts.len(), out.sample.gaps.len());
         let clock = FixedClock(answer.span.end);
         let read = source
-            .request(Ask { detail, ..ask }, &clock)
+            .request(SampleRequest { detail, ..ask }, &clock)
             .and_then(|()| source.collect(answer.span.end, &clock, out));
         let (mut asked, missed) = self.tree.asked();
         if !self.allows_rollup(&mut source, answer.span.end.saturating_sub(answer.span.begin)) {
@@ -456,7 +456,7 @@ impl RemoteHost {
             out.sample.gaps.truncate(kept.2);
             let why =
                 "the files of the node's control groups were unknown; they are read for the next sample";
-            return Err(Trouble::new(TroubleKind::TimedOut, why));
+            return Err(SourceTrouble::new(TroubleKind::TimedOut, why));
         }
         self.source = Some(source);
         // The source knows only the end of the span.
@@ -465,18 +465,18 @@ impl RemoteHost {
 }
 
 /// Returns the requests that are made before the control groups are known.
-fn initial_asks() -> BTreeSet<FileAsk> {
+fn initial_asks() -> BTreeSet<FileRequest> {
     let files = FILES.iter().filter(|path| **path != ROLLUP).map(|path| read(path));
     let others = [
-        FileAsk::Link(NAMESPACE.to_owned()),
-        FileAsk::Count(OPEN_FILES.to_owned()),
-        FileAsk::Threads { all: true },
+        FileRequest::Link(NAMESPACE.to_owned()),
+        FileRequest::Count(OPEN_FILES.to_owned()),
+        FileRequest::Threads { all: true },
     ];
     files.chain(others).collect()
 }
 
-fn is_rollup(ask: &FileAsk) -> bool {
-    matches!(ask, FileAsk::Read { path, .. } if path == ROLLUP)
+fn is_rollup(ask: &FileRequest) -> bool {
+    matches!(ask, FileRequest::Read { path, .. } if path == ROLLUP)
 }
 
 impl Source for RemoteHost {
@@ -484,7 +484,7 @@ impl Source for RemoteHost {
         "host"
     }
 
-    fn request(&mut self, ask: Ask, _clock: &dyn Clock) -> Result<(), Trouble> {
+    fn request(&mut self, ask: SampleRequest, _clock: &dyn Clock) -> Result<(), SourceTrouble> {
         self.ask = Some(ask);
         Ok(())
     }
@@ -494,7 +494,7 @@ impl Source for RemoteHost {
         _deadline: Nanos,
         _clock: &dyn Clock,
         out: &mut SampleBuilder<'_>,
-    ) -> Result<Span, Trouble> {
+    ) -> Result<Span, SourceTrouble> {
         self.read(out)
     }
 

@@ -16,7 +16,7 @@
 use std::collections::BTreeMap;
 
 use beamtune_model::{
-    Ask, Clock, Gap, Incarnation, Metric, Nanos, SampleBuilder, Source, Span, Trouble, TroubleKind, metrics,
+    SampleRequest, Clock, Gap, Incarnation, Metric, Nanos, SampleBuilder, Source, Span, SourceTrouble, TroubleKind, metrics,
 };
 
 use crate::cgroup::{Continuation, CpuGroup, Groups};
@@ -47,11 +47,11 @@ const ROLLUP_NS_PER_KB: Nanos = 4;
 
 /// Which source announces a new incarnation of the VM in a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Announce {
+pub enum AnnouncedBy {
     /// Another source: the one that samples the VM itself, and thus has more precise data.
-    Elsewhere,
+    OtherSource,
     /// This source, because beamtune cannot connect to the VM.
-    Here,
+    HostSource,
 }
 
 /// Samples one process and its host.
@@ -59,9 +59,9 @@ pub enum Announce {
 pub struct HostSource<T> {
     tree: T,
     identity: Identity,
-    announce: Announce,
+    announce: AnnouncedBy,
     tick_ns: Nanos,
-    ask: Option<Ask>,
+    ask: Option<SampleRequest>,
     /// Name of the process's user, for messages.
     user: Option<String>,
     /// Properties of the process at the start of this incarnation, if it was a VM.
@@ -97,7 +97,7 @@ pub struct HostSource<T> {
 
 impl<T: FileTree> HostSource<T> {
     /// Creates a source for the process that currently has this id.
-    pub fn new(tree: T, pid: u32, announce: Announce) -> Result<Self, HostError> {
+    pub fn new(tree: T, pid: u32, announce: AnnouncedBy) -> Result<Self, HostError> {
         let identity = Identity::of(&tree, pid)?;
         let user = discovery::user_of(&tree, pid);
         Ok(HostSource {
@@ -187,7 +187,7 @@ impl<T: FileTree> HostSource<T> {
                 Ok(discovery::successor(&self.tree, vm, gone_ns, Some(own_pid))?.identity.pid)
             }
             // The new incarnation may be in a container. Then the process with this id in our namespace may be an unrelated one.
-            Some(_) => Ok(discovery::look_at(&self.tree, own_pid)?.identity.pid),
+            Some(_) => Ok(discovery::inspect(&self.tree, own_pid)?.identity.pid),
             None => Ok(own_pid),
         }
     }
@@ -345,7 +345,7 @@ impl<T: FileTree> HostSource<T> {
             let reason = format!(
                 "/proc/{pid}/smaps_rollup was not read: it {why}, blocking changes of the VM's memory mappings"
             );
-            self.gaps.note("host.smaps_rollup", Some(Trouble::new(TroubleKind::TimedOut, reason)));
+            self.gaps.note("host.smaps_rollup", Some(SourceTrouble::new(TroubleKind::TimedOut, reason)));
             return;
         }
         let begin = clock.now();
@@ -371,7 +371,7 @@ impl<T: FileTree> HostSource<T> {
         if self.first {
             let mut found = facts::of_machine(Machine::read(&self.tree));
             found.extend(facts::of_process(&self.tree, self.pid(), status));
-            self.vm = discovery::look_at(&self.tree, self.pid()).ok().map(Box::new);
+            self.vm = discovery::inspect(&self.tree, self.pid()).ok().map(Box::new);
             found.extend(self.vm.iter().flat_map(|vm| facts::of_vm(vm)));
             found.into_iter().for_each(|(key, value)| out.fact(key, value));
         }
@@ -386,7 +386,7 @@ impl<T: FileTree> HostSource<T> {
     fn note(&mut self, item: &'static str, result: Result<(), HostError>) {
         let trouble = result.err().map(|error| {
             let kind = error.kind();
-            Trouble::new(kind, error.with_owner(self.user.as_deref()).to_string())
+            SourceTrouble::new(kind, error.with_owner(self.user.as_deref()).to_string())
         });
         self.gaps.note(item, trouble);
     }
@@ -410,7 +410,7 @@ impl<T: FileTree> Source for HostSource<T> {
         "host"
     }
 
-    fn request(&mut self, ask: Ask, _clock: &dyn Clock) -> Result<(), Trouble> {
+    fn request(&mut self, ask: SampleRequest, _clock: &dyn Clock) -> Result<(), SourceTrouble> {
         // The kernel answers immediately, so nothing needs to be started in advance.
         self.ask = Some(ask);
         Ok(())
@@ -422,7 +422,7 @@ impl<T: FileTree> Source for HostSource<T> {
         _deadline: Nanos,
         clock: &dyn Clock,
         out: &mut SampleBuilder<'_>,
-    ) -> Result<Span, Trouble> {
+    ) -> Result<Span, SourceTrouble> {
         let detail = self.ask.take().is_some_and(|ask| ask.detail) || self.first;
         if detail {
             self.locate();
@@ -442,7 +442,7 @@ impl<T: FileTree> Source for HostSource<T> {
         // and after reading them.
         let status = self.check().and(read).map_err(|error| {
             out.sample.readings.truncate(readings);
-            Trouble::new(error.kind(), self.lost_reason.clone().unwrap_or_else(|| error.to_string()))
+            SourceTrouble::new(error.kind(), self.lost_reason.clone().unwrap_or_else(|| error.to_string()))
         })?;
         self.seen = end;
         if detail {
@@ -456,7 +456,7 @@ impl<T: FileTree> Source for HostSource<T> {
         self.read_connections(detail, clock, out);
         self.read_closed(detail, clock, out);
         self.read_programs(detail, clock, out);
-        if self.first && self.announce == Announce::Here {
+        if self.first && self.announce == AnnouncedBy::HostSource {
             self.announce(clock, out);
         }
         self.first = false;
@@ -465,7 +465,7 @@ impl<T: FileTree> Source for HostSource<T> {
         Ok(span)
     }
 
-    fn on_new_life(&mut self, life: &Incarnation) {
+    fn on_restart(&mut self, life: &Incarnation) {
         // The process of the first incarnation is already being sampled.
         if let Some(own_pid) = life.os_pid
             && self.check().is_err()
@@ -482,8 +482,8 @@ impl<T: FileTree> Source for HostSource<T> {
 }
 
 /// Returns the reason of gaps for items that can be read only on this host.
-fn remote_host_trouble() -> Trouble {
-    Trouble::new(TroubleKind::Unsupported, "not judged: the node runs on another host")
+fn remote_host_trouble() -> SourceTrouble {
+    SourceTrouble::new(TroubleKind::Unsupported, "not judged: the node runs on another host")
 }
 
 /// Estimates the time for reading `smaps_rollup`.
@@ -537,13 +537,13 @@ struct Gaps(BTreeMap<&'static str, OpenGap>);
 
 #[derive(Debug)]
 struct OpenGap {
-    trouble: Trouble,
+    trouble: SourceTrouble,
     reported_until: Option<Nanos>,
 }
 
 impl Gaps {
     /// Updates the state of an item. `trouble` is the reason why it could not be read, `None` if it was read.
-    fn note(&mut self, item: &'static str, trouble: Option<Trouble>) {
+    fn note(&mut self, item: &'static str, trouble: Option<SourceTrouble>) {
         match trouble {
             None => {
                 self.0.remove(item);

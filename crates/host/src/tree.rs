@@ -83,7 +83,7 @@ pub trait FileTree {
 
     /// Lists connections of a process's network namespace that were closed within the last minute, first by the local side: at most `max`
     /// per address family. `None` if the tree is not that of this host.
-    fn closed(&self, _pid: u32, _max: usize) -> Option<Result<Vec<ClosedConnection>, HostError>> {
+    fn closed_connections(&self, _pid: u32, _max: usize) -> Option<Result<Vec<ClosedConnection>, HostError>> {
         None
     }
 
@@ -245,7 +245,7 @@ impl FileTree for LocalTree {
         (self.root == Path::new("/")).then(|| netlink::connections(pid, max, since))
     }
 
-    fn closed(&self, pid: u32, max: usize) -> Option<Result<Vec<ClosedConnection>, HostError>> {
+    fn closed_connections(&self, pid: u32, max: usize) -> Option<Result<Vec<ClosedConnection>, HostError>> {
         (self.root == Path::new("/")).then(|| netlink::closed(pid, max))
     }
 

@@ -159,7 +159,7 @@ fn control_groups_of_a_container_are_read_from_the_host() {
     container.line("up");
     let pid = child_of(container.pid()).unwrap();
 
-    let vm = beamtune_host::discovery::look_at(&LocalTree::default(), pid).unwrap();
+    let vm = beamtune_host::discovery::inspect(&LocalTree::default(), pid).unwrap();
     let known = vm.container.unwrap();
     assert_eq!((known.kind, known.id.as_str()), ("docker", id.as_str()));
     let mut recorder = Recorder::of(pid);

@@ -43,7 +43,7 @@ fn tree() -> LocalTree {
 }
 
 fn look_at(pid: u32) -> Vm {
-    discovery::look_at(&tree(), pid).unwrap()
+    discovery::inspect(&tree(), pid).unwrap()
 }
 
 /// Parses the printed msacc values: microseconds outside the state `sleep`, by entity.
@@ -248,7 +248,7 @@ fn the_distribution_port_is_found_without_epmd() {
         let name = unique_name();
         let node = otp.start(&["-sname", &name, "-setcookie", COOKIE], "ok");
         let port = eventually("EPMD's answer", || port_by_epmd(&name));
-        assert_eq!(look_at(node.pid()).distribution.candidates(), [port]);
+        assert_eq!(look_at(node.pid()).distribution.possible_ports(), [port]);
         // If the VM listens on other ports, too, the distribution port is among the candidates.
         let other = unique_name();
         // The socket remains open as long as the process that opened it lives.
@@ -256,10 +256,10 @@ fn the_distribution_port_is_found_without_epmd() {
         let busy = otp.start(&["-sname", &other, "-setcookie", COOKIE], listen);
         busy.line("listens");
         let port = eventually("EPMD's answer", || port_by_epmd(&other));
-        let candidates = look_at(busy.pid()).distribution.candidates();
+        let candidates = look_at(busy.pid()).distribution.possible_ports();
         assert!(candidates.len() == 2 && candidates.contains(&port), "{candidates:?} {port}");
         // A VM without distribution does not listen.
-        assert!(look_at(otp.start(&[], "ok").pid()).distribution.candidates().is_empty());
+        assert!(look_at(otp.start(&[], "ok").pid()).distribution.possible_ports().is_empty());
     });
 }
 
@@ -355,7 +355,7 @@ fn rabbitmq_is_recognized_although_its_command_line_has_no_node_name() {
     command.env("RABBITMQ_MNESIA_BASE", home.path()).env("RABBITMQ_LOG_BASE", home.path());
     command.env("RABBITMQ_ENABLED_PLUGINS_FILE", home.path().join("plugins")).env("RABBITMQ_NODE_PORT", "0");
     let broker = Running::start(command);
-    let vm = eventually("RabbitMQ's VM", || discovery::look_at(&tree(), broker.pid()).ok());
+    let vm = eventually("RabbitMQ's VM", || discovery::inspect(&tree(), broker.pid()).ok());
     let version = server.file_name().to_string_lossy().replace("rabbitmq_server-", "");
     assert_eq!(vm.product.to_string(), format!("RabbitMQ {version}"));
     assert_eq!(vm.distribution.name.unwrap().full(), Some(format!("{name}@localhost")));
@@ -379,7 +379,7 @@ fn mix_and_iex_are_recognized() {
             let mut command = otp.command(program);
             command.args(arguments);
             let running = Running::start(command);
-            let vm = eventually(expect, || discovery::look_at(&tree(), running.pid()).ok());
+            let vm = eventually(expect, || discovery::inspect(&tree(), running.pid()).ok());
             assert_eq!(vm.product.to_string(), expect, "OTP {}: {:?}", otp.release, vm.command_line);
         };
         if otp.command("elixir").arg("--version").output().is_ok_and(|output| output.status.success()) {

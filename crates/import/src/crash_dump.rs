@@ -31,13 +31,13 @@ use resources::Resources;
 use section::{Section, name, text, unquoted};
 
 /// The bytes at the beginning of every dump.
-pub const BEGINNING: &[u8] = b"=erl_crash_dump:";
+pub const SIGNATURE: &[u8] = b"=erl_crash_dump:";
 
 /// The byte order mark, which some editors insert at the beginning of a file.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// The bytes at the beginning of a gzip file.
-pub const GZIP: &[u8] = &[0x1f, 0x8b];
+pub const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];
 
 /// Size of a slot of the process and port tables on a 64-bit VM: one and a half pointers (erl_ptab.c). Measured on OTP 25, 27 and 29 with
 /// `+P 50000 +Q 3000`, which result in 65,536 and 4,096 slots.
@@ -63,7 +63,7 @@ const MODULES: usize = 7;
 
 /// The result of reading a dump.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Told {
+pub struct DumpSummary {
     /// Number of bytes read.
     pub bytes: u64,
     /// Description of what is missing and why, for the user; `None` if the dump is complete.
@@ -71,11 +71,11 @@ pub struct Told {
 }
 
 /// Number of bytes that identify a dump.
-pub const BEGINNING_BYTES: usize = BYTE_ORDER_MARK.len() + BEGINNING.len();
+pub const SIGNATURE_BYTES: usize = BYTE_ORDER_MARK.len() + SIGNATURE.len();
 
 /// Whether a file that begins with these bytes is a dump.
-pub fn begins(bytes: &[u8]) -> bool {
-    bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes).starts_with(BEGINNING)
+pub fn is_crash_dump(bytes: &[u8]) -> bool {
+    bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes).starts_with(SIGNATURE)
 }
 
 /// Finds a dump within other text, and returns the byte range of its first line.
@@ -91,13 +91,13 @@ pub(crate) fn find_in_text(text: &str) -> Option<(usize, usize)> {
 ///
 /// # Errors
 /// If the input is not a dump, is compressed, or cannot be read. A truncated dump is not an error.
-pub fn read(input: impl Read, out: &mut SampleBuilder<'_>) -> Result<Told, ImportError> {
+pub fn read(input: impl Read, out: &mut SampleBuilder<'_>) -> Result<DumpSummary, ImportError> {
     let mut lines = Lines::new(input);
     let first = lines.next().map_err(failed)?.unwrap_or_default();
-    if first.starts_with(GZIP) {
+    if first.starts_with(GZIP_MAGIC) {
         return Err(ImportError::Compressed);
     }
-    if !begins(first) {
+    if !is_crash_dump(first) {
         return Err(ImportError::NotACrashDump);
     }
     let first = first.strip_prefix(BYTE_ORDER_MARK).unwrap_or(first);
@@ -130,7 +130,7 @@ pub fn read(input: impl Read, out: &mut SampleBuilder<'_>) -> Result<Told, Impor
     }
     let missing = (!is_whole).then(|| dump.missing(abort_reason));
     dump.write(missing.as_deref(), out);
-    Ok(Told { bytes: lines.bytes(), missing })
+    Ok(DumpSummary { bytes: lines.bytes(), missing })
 }
 
 fn failed(error: std::io::Error) -> ImportError {

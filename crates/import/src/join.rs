@@ -127,7 +127,7 @@ pub fn join(output: LcntOutput) -> (Imported, usize) {
     let session = LockSession {
         length: length.us().saturating_mul(MICROSECOND),
         locks: information.locks.unwrap_or_else(|| min_lock_count(&rows).max(single_lock_count)),
-        told: single_lock_count,
+        single_locks: single_lock_count,
         remark: remark(&length, information.locks.is_some(), has_classes, is_rounded),
         ..LockSession::default()
     };
@@ -469,7 +469,7 @@ fn lock_row<'t>(row: TimedRow<'t>, refused: &mut Vec<(&'t Row, &'static str)>) -
         line: place.line,
         tries: counted.tries,
         collisions: counted.collisions,
-        waited: time_us.saturating_mul(MICROSECOND),
+        wait_time: time_us.saturating_mul(MICROSECOND),
         waits,
         histogram,
         ..LockRow::default()

@@ -105,7 +105,7 @@ impl UnreadLog {
             return;
         }
         let text = text.chars().take(MAX_QUOTED_CHARS).collect();
-        self.list.push(Unread { line, column, text, why: why.into() });
+        self.list.push(Unread { line, column, text, reason: why.into() });
         self.lines = 1;
     }
 
@@ -122,7 +122,7 @@ impl UnreadLog {
 
     fn end(&mut self) {
         if let Some(last) = self.list.last_mut().filter(|_| self.lines > 1) {
-            last.why.push_str(&format!(" ({} lines)", self.lines));
+            last.reason.push_str(&format!(" ({} lines)", self.lines));
         }
         self.lines = 0;
     }

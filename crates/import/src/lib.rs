@@ -32,7 +32,7 @@ mod term;
 mod text;
 
 pub use banner::Banner;
-pub use sample::Reading;
+pub use sample::ImportedText;
 
 /// Maximum size of a text, in bytes. The table of all locks of a large node has some 30 MB.
 pub const MAX_BYTES: usize = 64 << 20;
@@ -47,7 +47,7 @@ pub struct Unread {
     /// The beginning of the part.
     pub text: String,
     /// The reason, and the number of lines if the part has more than one.
-    pub why: String,
+    pub reason: String,
 }
 
 /// Why nothing was imported.
@@ -93,7 +93,7 @@ const DUMP: &str = "a crash dump must be a file of its own: beamtune import erl_
 ///
 /// # Errors
 /// If the text is too large, or contains no output of a known tool.
-pub fn read(bytes: &[u8]) -> Result<Reading, ImportError> {
+pub fn read(bytes: &[u8]) -> Result<ImportedText, ImportError> {
     let text = as_text(bytes)?;
     let found = find::find(&text);
     let has_parts = !found.parts.is_empty();
@@ -133,7 +133,7 @@ fn limit(unread: &mut Vec<Unread>, more: usize) {
     if more > 0 {
         let (line, column) = unread.last().map_or((1, 1), |last| (last.line, last.column));
         let why = format!("{more} more parts of the text were not read");
-        unread.push(Unread { line, column, text: String::new(), why });
+        unread.push(Unread { line, column, text: String::new(), reason: why });
     }
 }
 
@@ -155,7 +155,7 @@ fn locate(text: &str, refused: Vec<(usize, usize, String)>) -> Vec<Unread> {
         at = begin;
         let first = text[begin..end].lines().next().unwrap_or_default();
         let column = text[line_begin..begin].chars().count() + 1;
-        unread.push(Unread { line, column, text: first.chars().take(MAX_QUOTED_CHARS).collect(), why });
+        unread.push(Unread { line, column, text: first.chars().take(MAX_QUOTED_CHARS).collect(), reason: why });
     }
     unread
 }

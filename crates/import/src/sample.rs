@@ -31,7 +31,7 @@ const NO_LENGTH: &str = "the duration is unknown: times and rates assume one sec
 
 /// The data of a text, from all tools.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Reading {
+pub struct ImportedText {
     /// Tools whose output was read, in the order of their first part.
     pub tools: Vec<Tool>,
     /// The data of lcnt's tables; `None` if no row was read. In the session, `length` is 0 if neither `information` nor percentages contain
@@ -70,8 +70,8 @@ struct LocatedOmission {
 }
 
 /// Merges parts, each completely or not at all. Returns the byte ranges of refused parts, with the reason.
-pub fn join(text: &str, parts: Vec<Part>, banner: Banner) -> (Reading, Vec<(usize, usize, String)>) {
-    let mut reading = Reading { banner, ..Reading::default() };
+pub fn join(text: &str, parts: Vec<Part>, banner: Banner) -> (ImportedText, Vec<(usize, usize, String)>) {
+    let mut reading = ImportedText { banner, ..ImportedText::default() };
     let mut refused = Vec::new();
     let mut known = KnownValues::new();
     // Averages are merged last, because they need the sizes, which may be printed before or after them.
@@ -90,7 +90,7 @@ pub fn join(text: &str, parts: Vec<Part>, banner: Banner) -> (Reading, Vec<(usiz
     (reading, refused)
 }
 
-impl Reading {
+impl ImportedText {
     fn take(
         &mut self,
         tool: Tool,
@@ -197,7 +197,7 @@ impl Reading {
     }
 
     /// Whether only lock counts were read.
-    pub fn is_of_locks_alone(&self) -> bool {
+    pub fn has_only_locks(&self) -> bool {
         self.tools == [LCNT]
     }
 
@@ -219,7 +219,7 @@ impl Reading {
             first = Some(builder.sample);
         }
         let of_host = values.iter().any(|value| group(value).is_host());
-        let of_vm = !self.is_of_locks_alone();
+        let of_vm = !self.has_only_locks();
         let mut builder = SampleBuilder::new(table, tick(end, of_vm, of_host));
         values.iter().for_each(|value| add(&mut builder, value, value.value));
         let mut last = builder.sample;

@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 use std::io::Read;
 
 use beamtune_import::ImportError;
-use beamtune_import::crash_dump::{Told, read};
+use beamtune_import::crash_dump::{DumpSummary, read};
 use beamtune_model::{Group, ProcessRow, Sample, SampleBuilder, SeriesTable, Span, Tick, facts};
-use made_dump::{Made, PROCESSES};
+use made_dump::{SyntheticDump, PROCESSES};
 use proptest::prelude::*;
 
 /// A dump that was read.
 struct Dump {
-    summary: Told,
+    summary: DumpSummary,
     sample: Sample,
     table: SeriesTable,
 }
@@ -269,7 +269,7 @@ fn invalid_numbers_are_missing() {
 
 #[test]
 fn a_large_dump_is_streamed() {
-    let dump = Dump::of(Made::new(50)).expect("a dump");
+    let dump = Dump::of(SyntheticDump::new(50)).expect("a dump");
     assert_eq!(dump.summary.missing, None);
     assert!(dump.summary.bytes >= 50 << 20, "{}", dump.summary.bytes);
     assert_eq!(dump.reading(Group::Vm, "", "process_count"), Some(PROCESSES as i64));
@@ -287,7 +287,7 @@ fn a_dump_for_measuring_is_written() {
     let megabytes = std::env::var("BEAMTUNE_DUMP_MEGABYTES").expect("its size").parse().expect("a number");
     let path = std::env::var("BEAMTUNE_DUMP").expect("its path");
     let mut file = std::fs::File::create(path).expect("a file");
-    std::io::copy(&mut Made::new(megabytes), &mut file).expect("written");
+    std::io::copy(&mut SyntheticDump::new(megabytes), &mut file).expect("written");
 }
 
 #[test]

@@ -96,7 +96,7 @@ fn unread_parts_beyond_the_limit_are_counted() {
     let more = |text: &str| {
         let unread = read(text.as_bytes()).expect("a reading").unread;
         assert_eq!(unread.len(), 1_001);
-        unread.last().expect("the last one").why.clone()
+        unread.last().expect("the last one").reason.clone()
     };
     // Words that no tool prints, and lists that contradict the first one.
     let words = "word\n1>\n".repeat(1_500);
@@ -122,7 +122,7 @@ fn the_search_for_the_ends_of_calls_is_bounded() {
         let text = format!("{MEMORY}{}{table}", call.repeat(30_000));
         let reading = read(text.as_bytes()).expect("a reading");
         let is_named = |why: &str| why.contains("too many unterminated calls");
-        assert_eq!(reading.unread.iter().filter(|unread| is_named(&unread.why)).count(), 1, "{call}");
+        assert_eq!(reading.unread.iter().filter(|unread| is_named(&unread.reason)).count(), 1, "{call}");
         assert_eq!(reading.locks.map(|(_, rows)| rows.len()), Some(1), "{call}");
     }
     // A text that was copied in parts contains a few unterminated calls.

@@ -56,7 +56,7 @@ fn a_session_is_read_as_it_was_printed() {
     assert!(rows.contains(&("proc_main", Some("<nonode@nohost.4901.0>"), 1, 2_832_033, 67_558, 122_949)));
     assert_eq!(rows.len(), 12);
     let session = &imported.session;
-    assert_eq!((session.length, session.locks, session.told), (LENGTH_US * 1_000, 20_959, 7));
+    assert_eq!((session.length, session.locks, session.single_locks), (LENGTH_US * 1_000, 20_959, 7));
     assert_eq!((session.reductions, session.t), (None, 0));
     let banner = &imported.banner;
     assert_eq!((banner.release.as_deref(), banner.erts.as_deref()), (Some("25"), Some("13.1.5")));
@@ -104,13 +104,13 @@ fn the_duration_is_derived_from_percentages() {
     let unknown = read(&many);
     assert!(unknown.rows.is_empty());
     assert!(
-        unknown.unread.iter().all(|unread| unread.why.contains("lcnt:information()")),
+        unknown.unread.iter().all(|unread| unread.reason.contains("lcnt:information()")),
         "{:#?}",
         unknown.unread
     );
     let known = read_all(&format!("{many}{}", information(5_726, LENGTH_US, &classes())));
     let row = known.rows.iter().find(|row| row.class == "db_hash_slot").expect("a row");
-    assert!((row.waited / 1_000 - 4_940_488).abs() <= 5, "{row:?}");
+    assert!((row.wait_time / 1_000 - 4_940_488).abs() <= 5, "{row:?}");
 }
 
 #[test]
@@ -153,8 +153,8 @@ fn a_lock_with_its_locations_is_not_counted_twice() {
         [(None, None, 178_566), (file, Some(1809), 160_013), (file, Some(2081), 28_164), (None, None, 154)]
     );
     assert_eq!(eheap.iter().map(|row| row.tries).sum::<i64>(), 366_897);
-    assert_eq!(eheap.iter().map(|row| row.waited).sum::<i64>(), 2_332_258_000);
-    assert_eq!(imported.session.told, 7);
+    assert_eq!(eheap.iter().map(|row| row.wait_time).sum::<i64>(), 2_332_258_000);
+    assert_eq!(imported.session.single_locks, 7);
     assert!(eheap[1].kind == "mutex");
 
     // Counts that exceed those of the lock belong to another collection.
@@ -182,7 +182,7 @@ fn the_rest_of_a_class_besides_its_locations_is_another_row() {
     // Without the call, the number after "id" may be a lock.
     let cut = format!("lock: run_queue\nid:   10\ntype: mutex\n{}", table(PLACES, &of_eheap(), LENGTH_US));
     assert!(
-        read(&cut).unread.iter().all(|unread| unread.why.contains("copy the call")),
+        read(&cut).unread.iter().all(|unread| unread.reason.contains("copy the call")),
         "{:#?}",
         read(&cut).unread
     );
@@ -214,12 +214,12 @@ fn locks_with_the_same_name_are_not_a_class() {
         [("db_hash_slot", Some("carts"), 64, 2_500, 25, 10_000)]
     );
     let both = read_all(&format!("{one_by_one}{text}"));
-    assert_eq!(both.session.told, 64);
+    assert_eq!(both.session.single_locks, 64);
     assert_eq!(sum(both.rows.iter()), [2_500, 25, 10_000]);
     assert_eq!(both.rows.iter().map(|row| row.locks).sum::<i64>(), 64);
     // The table does not contain the names of the locks in a list.
     let some = text.replace(":carts", "[:carts, :users]");
-    assert!(read(&some).unread.iter().all(|unread| unread.why.contains("which ones")), "{some}");
+    assert!(read(&some).unread.iter().all(|unread| unread.reason.contains("which ones")), "{some}");
     assert!(read(&some).rows.is_empty());
 }
 
@@ -271,7 +271,7 @@ fn histograms_with_counts_are_read_but_not_those_with_marks() {
         full_histogram(&row.bins)
     ));
     assert!(long.rows[0].histogram.is_empty());
-    assert!(long.unread.iter().any(|unread| unread.why.contains("more digits")), "{:#?}", long.unread);
+    assert!(long.unread.iter().any(|unread| unread.reason.contains("more digits")), "{:#?}", long.unread);
 }
 
 #[test]
@@ -296,7 +296,7 @@ fn swapped_keys_are_swapped_back_if_possible() {
     ];
     let imported = read(&format!("lcnt:conflicts().\n{}", table(CONFLICTS, &combined, LENGTH_US)));
     assert_eq!(imported.rows.iter().map(|row| row.class.as_str()).collect::<Vec<_>>(), ["run_queue"]);
-    assert!(imported.unread.iter().all(|unread| unread.why.contains("swap")), "{:#?}", imported.unread);
+    assert!(imported.unread.iter().all(|unread| unread.reason.contains("swap")), "{:#?}", imported.unread);
 }
 
 #[test]
@@ -312,7 +312,7 @@ fn locks_printed_by_two_calls_are_counted_once() {
     );
     let imported = read_all(&text);
     assert_eq!(imported.rows.len(), 10, "two slots may have the same numbers");
-    assert_eq!(imported.session.told, 10);
+    assert_eq!(imported.session.single_locks, 10);
 }
 
 #[test]
@@ -353,7 +353,7 @@ fn unread_text_is_reported_with_its_position() {
     let imported = read(&text);
     assert_eq!(imported.rows.len(), 4);
     let unread: Vec<_> =
-        imported.unread.iter().map(|unread| (unread.line, unread.column, unread.why.as_str())).collect();
+        imported.unread.iter().map(|unread| (unread.line, unread.column, unread.reason.as_str())).collect();
     assert_eq!(
         unread,
         [
@@ -388,7 +388,7 @@ fn output_without_rows_is_reported() {
     let unread = |text: &str| {
         let reading = beamtune_import::read(text.as_bytes()).expect("a reading");
         assert_eq!((reading.locks, reading.tools), (None, vec!["erlang:memory"]), "{text}");
-        let places = reading.unread.into_iter().map(|unread| (unread.line, unread.column, unread.why));
+        let places = reading.unread.into_iter().map(|unread| (unread.line, unread.column, unread.reason));
         places.collect::<Vec<_>>()
     };
     let check = |text: &str, line: usize, why: &str| {
@@ -463,7 +463,7 @@ fn sorted(imported: &Imported) -> Vec<(String, String, i64, i64, i64)> {
                 row.id.clone().unwrap_or_default(),
                 row.tries,
                 row.collisions,
-                row.waited / 1_000,
+                row.wait_time / 1_000,
             )
         })
         .collect();

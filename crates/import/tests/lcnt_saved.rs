@@ -16,7 +16,7 @@ fn output_of_lcnt_is_read() {
     let whole = |class: &str| {
         let rows = imported.rows.iter().filter(|row| row.class == class && row.id.is_none());
         rows.fold((0, 0, 0, 0), |sum, row| {
-            (row.locks, sum.1 + row.tries, sum.2 + row.collisions, sum.3 + row.waited / 1_000)
+            (row.locks, sum.1 + row.tries, sum.2 + row.collisions, sum.3 + row.wait_time / 1_000)
         })
     };
     assert_eq!(whole("run_queue"), (2, 1_000_008_887, 123_456_801, 645_679_000));
@@ -35,7 +35,7 @@ fn output_of_lcnt_is_read() {
     assert_eq!(lock(&"t".repeat(80)), [("db_tab", Some("t".repeat(80).as_str()), 1, 70_000, 300, 20_000)]);
     assert_eq!(lock("sessions").len(), 17, "lcnt prints 20 rows");
     let session = &imported.session;
-    assert_eq!((session.length, session.locks, session.told), (5_123_456_000, 34, 21));
+    assert_eq!((session.length, session.locks, session.single_locks), (5_123_456_000, 34, 21));
     assert!(!session.remark.contains("rounded"), "{}", session.remark);
     let kinds: Vec<_> =
         imported.rows.iter().filter(|row| row.class == "proc_main").map(|row| row.kind.as_str()).collect();
@@ -91,7 +91,7 @@ fn assert_saved(imported: &Imported, saved: &str) {
                 let id = id.trim_matches('\'');
                 let mut single: Vec<_> = of_class().filter(|row| row.id.as_deref() == Some(id)).collect();
                 let whole = sum(single.iter().copied().filter(|_| class == "db_tab"));
-                single.retain(|row| [row.tries, row.collisions, row.waited / 1_000] == counts);
+                single.retain(|row| [row.tries, row.collisions, row.wait_time / 1_000] == counts);
                 assert!(single.len() == 1 || whole == counts, "{line}");
             }
         }

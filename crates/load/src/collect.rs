@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use beamtune_model::load::{
-    Asked, Generator, LOAD_RESULT_VERSION, Latency, LoadErrors, LoadResult, LoadSecond, LoadStep, Traffic,
+    LoadModel, Generator, LOAD_RESULT_VERSION, Latency, LoadErrors, LoadResult, LoadSecond, LoadStep, Traffic,
 };
 
 use crate::clock::SECOND_NS;
@@ -170,7 +170,7 @@ impl Collector {
         let percentile = |percentile| (response.count() > 0).then(|| response.percentile_ns(percentile));
         let judged = LoadSecond {
             second,
-            asked: Some(tally.asked),
+            due: Some(tally.asked),
             done,
             errors: tally.errors(),
             connected: Some(tally.connected),
@@ -218,9 +218,9 @@ impl Collector {
             began_unix_s: run.began_unix_s,
             began_monotonic_ns: Some(plan.start_ns),
             length_s: plan.model.length_ns() as f64 / SECOND_NS as f64,
-            asked: match plan.model {
-                Model::Open { profile, .. } => Asked::Open { per_second: profile.per_second, devices },
-                Model::Closed { .. } => Asked::Closed { devices },
+            model: match plan.model {
+                Model::Open { profile, .. } => LoadModel::Open { per_second: profile.per_second, devices },
+                Model::Closed { .. } => LoadModel::Closed { devices },
             },
             seed: Some(plan.seed),
             is_interrupted: run.is_interrupted,

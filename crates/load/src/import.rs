@@ -99,7 +99,7 @@ impl Tool {
     }
 
     /// Returns the tool with this name.
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|tool| tool.name() == name)
     }
 

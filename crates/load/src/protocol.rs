@@ -78,7 +78,7 @@ pub enum SendOutcome {
 
 /// What a session has read.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Heard<'a> {
+pub enum Received<'a> {
     /// Nothing complete yet.
     Nothing,
     /// The session is open and can be used.
@@ -259,11 +259,11 @@ impl Session {
         input: &'a [u8],
         checks: &Checks,
         out: &mut Vec<u8>,
-    ) -> Result<(usize, Heard<'a>), Fault> {
+    ) -> Result<(usize, Received<'a>), Fault> {
         match self {
             Self::Http(reader) => match reader.read(input).map_err(Fault::Http)? {
-                (used, Some(reply)) => Ok((used, Heard::Answer(reader.answer(reply, checks)))),
-                (used, None) => Ok((used, Heard::Nothing)),
+                (used, Some(reply)) => Ok((used, Received::Answer(reader.answer(reply, checks)))),
+                (used, None) => Ok((used, Received::Nothing)),
             },
             Self::WebSocket(connection) => connection.read(input, out).map_err(Fault::WebSocket),
             Self::Raw(reader) => reader.read(input, checks).map_err(Fault::Raw),
@@ -272,7 +272,7 @@ impl Session {
     }
 
     /// Releases the buffer of the last message if it is large.
-    pub fn forget(&mut self) {
+    pub fn release_buffer(&mut self) {
         match self {
             Self::Http(_) | Self::Mqtt(_) => {}
             Self::WebSocket(connection) => connection.forget(),
@@ -291,16 +291,16 @@ impl Session {
 
     /// Handles the closing of the connection by the peer; `unread` contains the unused bytes. Returns [`Heard::Nothing`] if nothing was
     /// pending.
-    pub fn end(&mut self, unread: &[u8], checks: &Checks) -> Result<Heard<'_>, Fault> {
+    pub fn end(&mut self, unread: &[u8], checks: &Checks) -> Result<Received<'_>, Fault> {
         match self {
             Self::Http(reader) => match reader.end(unread).map_err(Fault::Http)? {
-                Some(reply) => Ok(Heard::Answer(reader.answer(reply, checks))),
-                None => Ok(Heard::Nothing),
+                Some(reply) => Ok(Received::Answer(reader.answer(reply, checks))),
+                None => Ok(Received::Nothing),
             },
             Self::WebSocket(connection) => {
-                connection.end(unread).map_err(Fault::WebSocket).map(|()| Heard::Nothing)
+                connection.end(unread).map_err(Fault::WebSocket).map(|()| Received::Nothing)
             }
-            Self::Raw(reader) => reader.end(unread).map_err(Fault::Raw).map(|()| Heard::Nothing),
+            Self::Raw(reader) => reader.end(unread).map_err(Fault::Raw).map(|()| Received::Nothing),
             Self::Mqtt(client) => Err(Fault::Mqtt(client.end(unread))),
         }
     }

@@ -59,7 +59,7 @@ pub fn run(
 ///
 /// # Errors
 /// As for [`run`], and if a report cannot be written.
-pub fn serve(plan: &Plan, part: Part, stop: &AtomicBool, output: &mut dyn Write) -> Result<(), LoadError> {
+pub fn run_worker(plan: &Plan, part: Part, stop: &AtomicBool, output: &mut dyn Write) -> Result<(), LoadError> {
     let mut failure = None;
     run_part(plan, part, stop, &mut |report| {
         let line = serde_json::to_string(&report).map_err(std::io::Error::from);
@@ -80,7 +80,7 @@ pub fn serve(plan: &Plan, part: Part, stop: &AtomicBool, output: &mut dyn Write)
 ///
 /// # Errors
 /// As for [`run`], and if a process cannot be started or ends too early.
-pub fn lead(
+pub fn run_in_workers(
     plan: &Plan,
     parts: Vec<(Command, Part, String)>,
     stop: &AtomicBool,

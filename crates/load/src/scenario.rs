@@ -23,7 +23,7 @@ use toml::de::DeTable;
 
 pub use compile::SystemTrust;
 pub use fault::{Fault, Faults};
-pub use quick::Quick;
+pub use quick::QuickLoad;
 pub use reader::Files;
 pub use target::{SCHEMES, Scheme, Target};
 

@@ -12,7 +12,7 @@ use crate::program::Tls;
 ///
 /// # Errors
 /// If the target cannot be reached or does not answer in time, or if the handshake fails.
-pub fn greet(address: SocketAddr, tls: &Tls, timeout: Duration) -> Result<(), String> {
+pub fn check_handshake(address: SocketAddr, tls: &Tls, timeout: Duration) -> Result<(), String> {
     let mut connection =
         ClientConnection::new(tls.config.clone(), tls.name.clone()).map_err(|error| describe(&error))?;
     let mut handshake = || -> io::Result<()> {

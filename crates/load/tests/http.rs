@@ -78,7 +78,7 @@ fn devices_connect_before_the_first_arrival() {
     plan.start_ns = now_ns() + SECOND_NS / 2;
     let result = run_plan(&plan);
     assert_eq!((result.steps[1].done, result.errors(), result.steps[0].done), (1000, 0, 10));
-    assert_eq!(result.seconds.iter().filter_map(|second| second.asked).sum::<u64>(), 1000);
+    assert_eq!(result.seconds.iter().filter_map(|second| second.due).sum::<u64>(), 1000);
     let step = &result.steps[1];
     let count =
         |latency: &Option<beamtune_model::load::Latency>| latency.as_ref().map(|latency| latency.count);

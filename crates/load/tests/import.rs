@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use beamtune_load::import::{ImportError, Tool, merge, read, read_from};
 use beamtune_model::load::{
-    Asked, Generator, Latency, LoadErrors, LoadResult, LoadSecond, LoadStep, Traffic,
+    LoadModel, Generator, Latency, LoadErrors, LoadResult, LoadSecond, LoadStep, Traffic,
 };
 use proptest::prelude::*;
 
@@ -84,7 +84,7 @@ fn perftest_seconds_and_summary_are_imported() {
 fn corrected_times_of_wrk_are_response_times() {
     let result = imported("wrk/latency.txt");
     assert_eq!(result.targets, ["http://127.0.0.1:18431/"]);
-    assert_eq!((result.length_s, result.asked), (3.0, Asked::Closed { devices: 10 }));
+    assert_eq!((result.length_s, result.model), (3.0, LoadModel::Closed { devices: 10 }));
     let step = step(&result, "request");
     assert_eq!((step.done, errors(step)), (387_915, vec![]));
     assert_eq!(step.service, None);
@@ -109,7 +109,7 @@ fn wrk_without_latency_has_error_kinds_but_no_percentiles() {
 #[test]
 fn wrk2_has_response_times_and_with_an_option_service_times() {
     let result = imported("wrk2/latency.txt");
-    assert_eq!((result.tool.as_str(), result.asked), ("wrk2", Asked::Unknown));
+    assert_eq!((result.tool.as_str(), result.model), ("wrk2", LoadModel::Unknown));
     let request = step(&result, "request");
     assert_eq!((request.done, &request.service), (2491, &None));
     let expected =
@@ -129,7 +129,7 @@ fn wrk2_has_response_times_and_with_an_option_service_times() {
 fn wrk2_without_latency_must_be_named() {
     let text = bytes("wrk/no-latency.txt");
     let named = read_from("x", text.as_slice(), Some(Tool::Wrk2)).unwrap();
-    assert_eq!((named.tool.as_str(), named.asked), ("wrk2", Asked::Unknown));
+    assert_eq!((named.tool.as_str(), named.model), ("wrk2", LoadModel::Unknown));
     let refused = read_from("x", text.as_slice(), Some(Tool::K6)).unwrap_err().to_string();
     assert!(
         refused.starts_with("x: a result of wrk, not of k6; supported files of k6: JSON of --summary-export"),
@@ -140,7 +140,7 @@ fn wrk2_without_latency_must_be_named() {
 #[test]
 fn only_the_log_of_h2load_has_percentiles() {
     let result = imported("h2load/requests.txt");
-    assert_eq!((result.length_s, result.asked), (0.00909, Asked::Closed { devices: 5 }));
+    assert_eq!((result.length_s, result.model), (0.00909, LoadModel::Closed { devices: 5 }));
     let request = step(&result, "request");
     assert_eq!((request.done, request.received_bytes), (200, Some(2400)));
     assert_eq!(extremes(&request.service), (200, Some(30_000), Some(3_760_000)));
@@ -217,7 +217,7 @@ fn all_three_locust_files_are_imported() {
     assert_eq!((missing.done, errors(missing)), (0, vec![("other", 53)]));
 
     let result = imported("locust/stats_history.csv");
-    assert_eq!((result.length_s, result.asked), (4.0, Asked::Closed { devices: 5 }));
+    assert_eq!((result.length_s, result.model), (4.0, LoadModel::Closed { devices: 5 }));
     assert_eq!(step(&result, "GET /").done, 327);
     let seconds: Vec<_> = result.seconds.iter().map(|second| (second.done, second.errors)).collect();
     assert_eq!(seconds, [(83, 12), (79, 16), (83, 12), (82, 13)]);
@@ -324,7 +324,7 @@ fn imported_results_have_no_own_lag_and_say_so() {
         assert_eq!(result.generator.judged_seconds, 0, "{name}");
         assert!(result.steps.iter().all(|step| step.lag.is_none()), "{name}");
         assert!(has_remark(&result, "the generator's own lag"), "{name}");
-        let unknown = |second: &LoadSecond| second.asked.is_none() && second.cores.is_none();
+        let unknown = |second: &LoadSecond| second.due.is_none() && second.cores.is_none();
         assert!(result.seconds.iter().all(unknown), "{name}");
     }
 }
@@ -338,7 +338,7 @@ fn the_error_for_an_unknown_format_lists_the_supported_ones() {
     );
     for tool in Tool::ALL {
         assert!(refused.contains(tool.name()), "{tool}");
-        assert_eq!(Tool::named(tool.name()), Some(tool));
+        assert_eq!(Tool::from_name(tool.name()), Some(tool));
     }
     assert!(matches!(read("x", b""), Err(ImportError::Unknown { .. })));
     assert!(read("x", b"\x1f\x8b\x08").unwrap_err().to_string().contains("gunzip"));
@@ -473,7 +473,7 @@ fn a_result_of_beamtune_matches_the_schema_and_an_invalid_one_does_not() {
     let error = LoadErrors { count: 1, first: "no answer in 5 s".to_owned() };
     let second = LoadSecond {
         second: -1,
-        asked: Some(3),
+        due: Some(3),
         done: 2,
         errors: 1,
         connected: Some(10),
@@ -490,7 +490,7 @@ fn a_result_of_beamtune_matches_the_schema_and_an_invalid_one_does_not() {
         began_unix_s: Some(1e9),
         began_monotonic_ns: Some(1),
         length_s: 10.0,
-        asked: Asked::Open { per_second: 100.0, devices: 10 },
+        model: LoadModel::Open { per_second: 100.0, devices: 10 },
         seed: Some(u64::MAX),
         is_interrupted: true,
         generator: Generator {

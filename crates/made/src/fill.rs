@@ -1,11 +1,11 @@
 //! Fills the samples of a synthetic node.
 
 use beamtune_model::{
-    Event, Facts, Metric, ProcessRow, ProcessTick, RanRow, SampleBuilder, TableRow, facts, metrics,
+    Event, Facts, Metric, ProcessRow, ProcessTick, RunSampleRow, SampleBuilder, TableRow, facts, metrics,
     units::SECOND_NS,
 };
 
-use super::{Happens, Listens, Node};
+use super::{SystemMonitorEvent, Listener, SyntheticNode};
 
 /// Monotonic time of the VM at the start of the recording, in nanoseconds.
 const VM_CLOCK: i64 = -576_460_751_000_000_000;
@@ -17,7 +17,7 @@ fn ns(cores: f64, second: i64) -> i64 {
     (cores * (second * SECOND_NS) as f64) as i64
 }
 
-impl Node {
+impl SyntheticNode {
     pub(super) fn facts(&self) -> Facts {
         let mut facts = Facts::default();
         for (key, value) in [
@@ -75,17 +75,17 @@ impl Node {
             put(&MBCS_CARRIERS_SIZE_MAX, &entity, allocator.peak.0);
             put(&MBCS_BLOCKS_SIZE_MAX, &entity, allocator.peak.1);
             put(&MSEG_CARRIERS_SIZE, &entity, allocator.mbcs[1] + allocator.pool[1] + allocator.sbcs[1]);
-            put(&SEGMENTS_ASKED, &entity, allocator.segments_asked * s);
+            put(&SEGMENTS_ASKED, &entity, allocator.segments_requested * s);
             put(&ALLOCATIONS, &entity, 1_000 * s);
         }
         if let Some(first) = self.allocators.first() {
             put(&CARRIERS_SIZE_MAX, &format!("{}/0", first.name), self.carriers_peak);
         }
-        self.referred.iter().for_each(|bytes| put(&SCAN_BINARIES, "", *bytes));
-        self.fixed.iter().for_each(|(kind, bytes)| put(&FIXED_SIZE, kind, *bytes));
+        self.referenced_binary_bytes.iter().for_each(|bytes| put(&SCAN_BINARIES, "", *bytes));
+        self.fix_alloc_kinds.iter().for_each(|(kind, bytes)| put(&FIXED_SIZE, kind, *bytes));
         put(&MSEG_ALLOCATIONS, "0", self.segments.0 * s);
         put(&MSEG_CREATES, "0", self.segments.1 * s);
-        put(&MSEG_DESTROYS, "0", (self.segments.1 - self.segments_kept) * s);
+        put(&MSEG_DESTROYS, "0", (self.segments.1 - self.segments_leaked) * s);
         put(&MMAP_USED, "literal", self.literals.0);
         put(&MMAP_TOTAL, "literal", self.literals.1);
         put(&MMAP_OS_USED, "default", self.mapped);
@@ -96,7 +96,7 @@ impl Node {
         if !self.contents.is_empty() {
             put(&MAPPING_COUNT, "anonymous", 140);
             put(&MAPPING_RESIDENT, "anonymous", self.resident);
-            put(&MAPPING_LAZY_FREE, "anonymous", self.given_back);
+            put(&MAPPING_LAZY_FREE, "anonymous", self.lazy_free);
         }
         for (entity, resident, in_use) in &self.contents {
             put(&CONTENT_RESIDENT, entity, *resident);
@@ -109,7 +109,7 @@ impl Node {
     }
 
     fn fill_programs(&self, s: i64, put: &mut impl FnMut(&'static Metric, &str, i64)) {
-        let alive = |programs: &crate::Programs| programs.alive.0 + programs.alive.1 * s;
+        let alive = |programs: &crate::ExternalPrograms| programs.alive.0 + programs.alive.1 * s;
         let orphans: i64 = self.programs.iter().map(|programs| programs.orphans).sum();
         let all: i64 = self.programs.iter().map(alive).sum();
         put(&metrics::PROGRAMS_CPU, "", ns(self.programs_cpu, s));
@@ -136,7 +136,7 @@ impl Node {
     }
 
     fn fill_listeners(&self, s: i64, put: &mut impl FnMut(&'static Metric, &str, i64)) {
-        for Listens { address, waiting, limit } in &self.listeners {
+        for Listener { address, waiting, limit } in &self.listeners {
             put(&metrics::ACCEPT_QUEUE, address, waiting[s as usize % waiting.len()]);
             if let Some(limit) = limit {
                 put(&metrics::ACCEPT_QUEUE_LIMIT, address, *limit);
@@ -154,7 +154,7 @@ impl Node {
                 put(&metrics::TCP_CONNECTIONS, group, counts[s as usize % counts.len()]);
             }
             put(&metrics::TCP_UNREAD, group, connected.unread);
-            for (end, bytes, received) in connected.followed {
+            for (end, bytes, received) in connected.sampled {
                 let entity = format!("{group},{end}");
                 put(&metrics::TCP_UNREAD_BYTES, &entity, *bytes);
                 if let Some(per_s) = received {
@@ -167,10 +167,10 @@ impl Node {
             put(&metrics::UDP_DROPS, address, drops * s);
         }
         put(&metrics::UDP_RECEIVED, "", self.datagrams * s);
-        if let Some(limit) = self.others_limit {
+        if let Some(limit) = self.other_accept_queue_limit {
             put(&metrics::ACCEPT_QUEUE_OTHERS_LIMIT, "", limit);
         }
-        put(&metrics::LISTENING_SOCKETS, "", self.listeners.len() as i64 + self.foreign_listeners);
+        put(&metrics::LISTENING_SOCKETS, "", self.listeners.len() as i64 + self.other_listeners);
         put(&metrics::PASSIVE_OPENS, "", self.connections.0 * s);
         put(&metrics::LISTEN_OVERFLOWS, "", self.connections.1 * s);
         put(&metrics::LISTEN_DROPS, "", self.connections.1 * s);
@@ -178,26 +178,26 @@ impl Node {
 
     pub(super) fn fill(&self, s: i64, out: &mut SampleBuilder<'_>) {
         let mut put = |metric: &'static Metric, entity: &str, value: i64| {
-            if !self.without.contains(&metric) {
+            if !self.missing_metrics.contains(&metric) {
                 out.metric(metric, entity, value);
             }
         };
         let kinds = [
-            ("scheduler", self.schedulers, self.active, self.cpu),
+            ("scheduler", self.schedulers, self.utilization, self.cpu),
             ("dirty_cpu_scheduler", self.schedulers, self.dirty_cpu_active, self.dirty_cpu_active),
             ("dirty_io_scheduler", 10, self.dirty_io_active, 0.0),
         ];
         for (kind, count, active, cpu) in kinds {
             for number in 1..=count {
                 let entity = format!("{kind}/{number}");
-                let own = self.uneven.get(number - 1).filter(|_| kind == "scheduler");
+                let own = self.per_scheduler.get(number - 1).filter(|_| kind == "scheduler");
                 put(&metrics::SCHEDULER_ACTIVE, &entity, ns(own.map_or(active, |own| own.0), s));
                 if kind == "scheduler" {
                     put(&metrics::RUN_QUEUE, &entity, own.map_or(0, |own| own.1));
                 }
                 put(&metrics::SCHEDULER_TOTAL, &entity, ns(1.0, s));
                 put(&metrics::THREAD_CPU, &entity, ns(cpu, s));
-                let wait = if kind == "scheduler" { self.wait } else { 0.0 };
+                let wait = if kind == "scheduler" { self.run_queue_delay } else { 0.0 };
                 put(&metrics::THREAD_WAIT, &entity, ns(wait, s));
                 put(&metrics::VOLUNTARY_SWITCHES, &entity, self.voluntary_switches * s);
                 put(&metrics::INVOLUNTARY_SWITCHES, &entity, self.involuntary_switches * s);
@@ -213,7 +213,7 @@ impl Node {
         }
         put(&metrics::SCHEDULERS_ONLINE, "", self.schedulers as i64);
         put(&metrics::ACTIVE_TASKS, "", self.active_tasks);
-        put(&metrics::CONTEXT_SWITCHES, "", self.turns * s);
+        put(&metrics::CONTEXT_SWITCHES, "", self.context_switches * s);
         put(&metrics::OPEN_FDS, "", self.open_files.0 + self.open_files.1 * s);
         for (kind, count) in &self.open_kinds {
             put(&metrics::OPEN_FILES_OF_KIND, kind, *count);
@@ -228,7 +228,7 @@ impl Node {
             self.cpu * self.schedulers as f64 + self.dirty_cpu_active * self.schedulers as f64 + polling;
         put(&metrics::PROCESS_USER, "", ns(own, s));
         put(&metrics::PROCESS_SYSTEM, "", ns(self.system, s));
-        let swing = if s % 4 == 1 { self.resident_swings } else { 0 };
+        let swing = if s % 4 == 1 { self.resident_waves } else { 0 };
         put(&metrics::RSS, "", self.resident + self.resident_growth * s + swing);
         put(&metrics::MEMORY_AVAILABLE, "", self.memory_available);
         self.fill_allocators(s, &mut put);
@@ -260,13 +260,13 @@ impl Node {
             let ahead = (self.clock_ahead * SECOND_NS as f64) as i64;
             put(&metrics::TIME_OFFSET, "", wall(self.clock_step) - VM_CLOCK - gained(self.seconds) + ahead);
         }
-        let spaces = self.channel.len().saturating_sub(1).max(1) as i64;
-        let samples = self.channel.iter().enumerate();
+        let spaces = self.dist_samples.len().saturating_sub(1).max(1) as i64;
+        let samples = self.dist_samples.iter().enumerate();
         for (_, sample) in samples.filter(|(index, _)| self.seconds * *index as i64 / spaces == s) {
             put(&metrics::DIST_QUEUE, "other@host", sample.queue);
             put(&metrics::DIST_OUTPUT, "other@host", sample.output);
         }
-        put(&metrics::CPU_BUSY, "", ns(own + self.foreign + self.programs_cpu, s));
+        put(&metrics::CPU_BUSY, "", ns(own + self.other_cpu + self.programs_cpu, s));
         put(&metrics::CPU_STEAL, "", ns(self.steal, s));
         if let Some(quota) = self.quota {
             put(&metrics::CGROUP_QUOTA, "cpu", quota);
@@ -284,18 +284,18 @@ impl Node {
             put(metric, "", first + growth * s);
         }
         for kind in ["long_schedule", "long_gc", "large_heap", "busy_port", "busy_dist_port"] {
-            let of_kind = || self.events.iter().filter(|event| event.kind == kind && s >= event.from);
-            let occurrences = |event: &Happens| s + 1 - event.from;
+            let of_kind = || self.events.iter().filter(|event| event.kind == kind && s >= event.first_second);
+            let occurrences = |event: &SystemMonitorEvent| s + 1 - event.first_second;
             put(&metrics::EVENT_COUNT, kind, of_kind().map(occurrences).sum());
-            let ns = |event: &Happens| event.milliseconds * 1_000_000;
+            let ns = |event: &SystemMonitorEvent| event.milliseconds * 1_000_000;
             put(&metrics::EVENT_TIME, kind, of_kind().map(|event| occurrences(event) * ns(event)).sum());
             put(&metrics::EVENT_LONGEST, kind, of_kind().map(ns).max().unwrap_or(0));
         }
-        let (usual, wave) = self.collections;
+        let (usual, wave) = self.gcs;
         let waves = wave.map_or(0, |(every_ms, size)| {
             let now_ms = s * 1_000;
             let begun = (1..).map(|wave| wave * every_ms).take_while(|begin| *begin < now_ms);
-            begun.map(|begin| size * (now_ms - begin).min(self.wave_ms) / self.wave_ms).sum()
+            begun.map(|begin| size * (now_ms - begin).min(self.gc_wave_ms) / self.gc_wave_ms).sum()
         });
         put(&metrics::GARBAGE_COLLECTIONS, "", usual * s + waves);
         put(&metrics::GC_WORDS_RECLAIMED, "", self.reclaimed_words * s);
@@ -307,14 +307,14 @@ impl Node {
         if let Some((input, more)) = self.input {
             put(&metrics::IO_INPUT, "", input * s + more * s * s / 2);
         }
-        put(&metrics::SCAN_SPAWNED, "", self.seen_alive * s);
+        put(&metrics::SCAN_SPAWNED, "", self.spawned_alive * s);
         if self.exits.is_some() {
             put(&metrics::EXIT_MONITORED, "", 5);
             put(&metrics::EXIT_SUPERVISORS, "", 20);
         }
         let longest = self.busiest.iter().map(|busy| busy.queue.0 + busy.queue.1 * s).max().unwrap_or(0);
         put(&metrics::SCAN_LONGEST_QUEUE, "", longest);
-        put(&metrics::SCAN_QUEUED, "", self.queued);
+        put(&metrics::SCAN_QUEUED, "", self.queued_messages);
         put(&metrics::POLLSET_KERNEL_POLL, "0", i64::from(self.epoll));
         put(&metrics::POLLSET_FDS, "0", self.descriptors);
         put(&metrics::POLLSET_KERNEL_POLL, "1", 0);
@@ -340,8 +340,8 @@ impl Node {
         }
         for number in 1..=self.schedulers {
             let entity = format!("scheduler/{number}");
-            let emulator = (self.active_when_sampled.unwrap_or(self.active) - self.gc).max(0.0);
-            let other = self.spinning_when_sampled.unwrap_or((self.cpu - self.active).max(0.0));
+            let emulator = (self.msacc_utilization.unwrap_or(self.utilization) - self.gc).max(0.0);
+            let other = self.msacc_busy_wait.unwrap_or((self.cpu - self.utilization).max(0.0));
             out.family(&metrics::MSACC, &entity, "emulator", ns(emulator, s));
             out.family(&metrics::MSACC, &entity, "gc", ns(self.gc, s));
             out.family(&metrics::MSACC, &entity, "other", ns(other, s));
@@ -362,23 +362,23 @@ impl Node {
             out.family(&metrics::MSACC, &entity, "check_io", ns(*awake, s));
             out.family(&metrics::MSACC, &entity, "sleep", ns(1.0 - awake, s));
         }
-        for busy in self.busiest.iter().filter(|busy| busy.until.is_none_or(|until| s <= until)) {
+        for busy in self.busiest.iter().filter(|busy| busy.last_second.is_none_or(|until| s <= until)) {
             out.sample.busiest.push(ProcessTick {
                 pid: busy.pid.into(),
-                reductions: busy.reductions + busy.more * s,
+                reductions: busy.reductions + busy.reductions_growth * s,
                 queue: busy.queue.0 + busy.queue.1 * s,
                 runnable: Some(s % 10 < busy.runnable_of_10),
             });
-            for (stack, waits) in [(&busy.row.stack, false), (&busy.stood, true)] {
+            for (stack, waits) in [(&busy.row.stack, false), (&busy.waiting_stack, true)] {
                 if !stack.is_empty() {
                     let (pid, stack) = (busy.pid.to_owned(), stack.clone());
-                    out.sample.ran.push(RanRow {
+                    out.sample.run_samples.push(RunSampleRow {
                         t: s * SECOND_NS,
                         pid,
                         stack,
-                        looks: 1,
-                        waits,
-                        ..RanRow::default()
+                        samples: 1,
+                        is_waiting: waits,
+                        ..RunSampleRow::default()
                     });
                 }
             }
@@ -392,7 +392,7 @@ impl Node {
         out.sample.exits.extend(self.exits.iter().flatten().cloned());
         out.sample.spawns.extend(self.spawns.iter().cloned());
         out.sample.ports.extend(self.sockets.iter().cloned());
-        for event in self.events.iter().filter(|event| s >= event.from) {
+        for event in self.events.iter().filter(|event| s >= event.first_second) {
             out.sample.events.push(Event {
                 t: s * SECOND_NS,
                 kind: event.kind.to_owned(),

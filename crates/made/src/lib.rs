@@ -8,31 +8,31 @@
 mod fill;
 
 use beamtune_model::{
-    ExitRow, LockRow, LockSession, MessageRow, Metric, Period, PeriodBuilder, PortRow, ProcessRow, RanRow,
-    Sample, SampleBuilder, Seen, SeriesTable, Span, SpawnRow, StandRow, TableRow, Tick, WaitRow,
+    ExitRow, LockRow, LockSession, MessageRow, Metric, Period, PeriodBuilder, PortRow, ProcessRow, RunSampleRow,
+    Sample, SampleBuilder, IncarnationSpan, SeriesTable, Span, SpawnRow, WaitSampleRow, TableRow, Tick, LockWaitRow,
     units::SECOND_NS,
 };
 
 /// The behaviour of a node. CPU and scheduler times are in cores, and memory is in bytes, unless noted. Most fields with two values are
 /// an initial value and its growth per second.
 #[derive(Clone)]
-pub struct Node {
+pub struct SyntheticNode {
     pub seconds: i64,
     pub schedulers: usize,
     pub cpus: i64,
     /// Utilization of each normal scheduler (`scheduler_wall_time`).
-    pub active: f64,
+    pub utilization: f64,
     /// CPU time of each normal scheduler, as measured by the operating system.
     pub cpu: f64,
     /// Run-queue delay of each normal scheduler, in seconds per second.
-    pub wait: f64,
+    pub run_queue_delay: f64,
     /// Share of the time of each normal scheduler that is spent in GC.
     pub gc: f64,
     pub voluntary_switches: i64,
     pub involuntary_switches: i64,
     pub active_tasks: i64,
     /// Context switches of processes per second.
-    pub turns: i64,
+    pub context_switches: i64,
     /// Open file descriptors: (initial value, growth per second).
     pub open_files: (i64, i64),
     /// Kinds of open files, and the number of sampled files of each kind.
@@ -42,7 +42,7 @@ pub struct Node {
     pub dirty_cpu_queue: i64,
     pub dirty_io_queue: i64,
     /// CPU time of other processes of the host.
-    pub foreign: f64,
+    pub other_cpu: f64,
     pub steal: f64,
     /// CPU quota, in thousandths of a core.
     pub quota: Option<i64>,
@@ -61,18 +61,18 @@ pub struct Node {
     pub total_reductions: i64,
     /// Bytes received through ports per second, and the growth of this rate per second; `None` if not recorded.
     pub input: Option<(i64, i64)>,
-    pub busiest: Vec<Busy>,
+    pub busiest: Vec<SyntheticProcess>,
     pub spawns: Vec<SpawnRow>,
     /// Process exits that are reported each second; `None` as in recordings of versions that did not record exits.
     pub exits: Option<Vec<ExitRow>>,
     /// Spawn rate per second.
     pub spawned: i64,
     /// Spawned processes per second that are still alive when sampled.
-    pub seen_alive: i64,
+    pub spawned_alive: i64,
     /// ETS tables that are recorded each second.
     pub ets: Vec<TableRow>,
     pub sockets: Vec<PortRow>,
-    pub events: Vec<Happens>,
+    pub events: Vec<SystemMonitorEvent>,
     /// Resident memory.
     pub resident: i64,
     /// Resident memory in huge pages.
@@ -94,28 +94,28 @@ pub struct Node {
     /// Step of the host's clock in the middle of the recording, in seconds.
     pub clock_step: f64,
     /// First and last second of each incarnation of the VM; empty for a single one.
-    pub lives: Vec<(i64, i64)>,
+    pub incarnations: Vec<(i64, i64)>,
     /// Samples of a distribution connection, evenly spaced.
-    pub channel: Vec<Channel>,
-    pub allocators: Vec<Allocates>,
+    pub dist_samples: Vec<DistSample>,
+    pub allocators: Vec<SyntheticAllocator>,
     /// Growth in blocks per second of the last allocator in [`Node::allocators`].
     pub block_growth: i64,
     /// Size of the binaries that processes refer to, summed over all processes; `None` if not recorded.
-    pub referred: Option<i64>,
+    pub referenced_binary_bytes: Option<i64>,
     /// Memory in `fix_alloc` by kind; empty as in older recordings.
-    pub fixed: Vec<(&'static str, i64)>,
+    pub fix_alloc_kinds: Vec<(&'static str, i64)>,
     /// Messages in all message queues.
-    pub queued: i64,
+    pub queued_messages: i64,
     /// Words reclaimed by GC per second.
     pub reclaimed_words: i64,
     /// Growth of the resident memory per second.
     pub resident_growth: i64,
     /// Additional resident memory in every fourth second.
-    pub resident_swings: i64,
+    pub resident_waves: i64,
     /// Kinds of memory of `erlang:memory/0`: (name, initial value, growth per second).
     pub kinds: Vec<(&'static str, i64, i64)>,
     /// Resident memory that was freed with `MADV_FREE` and not yet reclaimed.
-    pub given_back: i64,
+    pub lazy_free: i64,
     /// Additional binary memory in every fourth second.
     pub binary_waves: i64,
     /// Recognised contents of resident memory: (entity, resident, in use). Empty if pages were not examined.
@@ -123,7 +123,7 @@ pub struct Node {
     /// mseg segments requested and mapped per second.
     pub segments: (i64, i64),
     /// Mapped segments per second that are never unmapped.
-    pub segments_kept: i64,
+    pub segments_leaked: i64,
     /// Literal area: used and total.
     pub literals: (i64, i64),
     /// Memory mapped outside the super carrier.
@@ -133,21 +133,21 @@ pub struct Node {
     /// Large tables: name, initial memory, growth per second.
     pub large_tables: Vec<(&'static str, i64, i64)>,
     /// GCs per second, and optional waves: (interval in milliseconds, additional GCs per wave).
-    pub collections: (i64, Option<(i64, i64)>),
+    pub gcs: (i64, Option<(i64, i64)>),
     /// Duration of a wave of GCs, in milliseconds.
-    pub wave_ms: i64,
+    pub gc_wave_ms: i64,
     pub memory_available: i64,
     /// Duration of lock counting, in nanoseconds; `None` without lock counting.
-    pub locks_counted: Option<i64>,
+    pub lock_counting_ns: Option<i64>,
     /// Minor page faults per second.
     pub minor_faults: i64,
     /// Maximum size of the carriers of the first allocator.
     pub carriers_peak: i64,
     /// Scheduler utilization while microstate accounting was enabled; if `None`, [`Node::active`].
-    pub active_when_sampled: Option<f64>,
+    pub msacc_utilization: Option<f64>,
     /// Share of the time in which each scheduler was busy waiting while microstate accounting was enabled; if `None`, CPU time minus
     /// utilization.
-    pub spinning_when_sampled: Option<f64>,
+    pub msacc_busy_wait: Option<f64>,
     /// Share of the time of each dirty CPU scheduler that is spent in GC.
     pub dirty_gc: f64,
     pub async_threads: usize,
@@ -158,22 +158,22 @@ pub struct Node {
     /// Idle CPUs of the host.
     pub idle: f64,
     /// Utilization and run-queue length of each scheduler; if empty, all have [`Node::active`] and empty run queues.
-    pub uneven: Vec<(f64, i64)>,
+    pub per_scheduler: Vec<(f64, i64)>,
     pub locks: Vec<LockRow>,
-    pub waits: Vec<WaitRow>,
+    pub waits: Vec<LockWaitRow>,
     /// Call stacks of waiting processes, sampled in the first and the last second.
-    pub stands: Vec<StandRow>,
+    pub stacks: Vec<WaitSampleRow>,
     /// Sizes of received messages.
     pub messages: Vec<MessageRow>,
-    pub listeners: Vec<Listens>,
+    pub listeners: Vec<Listener>,
     /// Accepted and rejected connections per second.
     pub connections: (i64, i64),
     /// Listening sockets of other programs in the VM's network namespace.
-    pub foreign_listeners: i64,
+    pub other_listeners: i64,
     /// The smallest limit of the accept queues of other programs, if known.
-    pub others_limit: Option<i64>,
+    pub other_accept_queue_limit: Option<i64>,
     /// TCP connections.
-    pub tcp: Vec<Connected>,
+    pub tcp: Vec<TcpGroup>,
     /// UDP sockets: address, and dropped datagrams per second.
     pub udp_drops: Vec<(&'static str, i64)>,
     /// Received datagrams per second.
@@ -183,7 +183,7 @@ pub struct Node {
     /// External programs that end per second.
     pub programs_ended: i64,
     /// External programs by name.
-    pub programs: Vec<Programs>,
+    pub programs: Vec<ExternalPrograms>,
     /// Zombie processes of external programs.
     pub zombies: i64,
     /// Ports of external programs; `None` if not recorded.
@@ -193,12 +193,12 @@ pub struct Node {
     /// Trace flags: entity, flag.
     pub trace_flags: Vec<(&'static str, &'static str)>,
     /// Metrics that are not recorded.
-    pub without: Vec<&'static Metric>,
+    pub missing_metrics: Vec<&'static Metric>,
 }
 
 /// External programs with the same name.
 #[derive(Clone)]
-pub struct Programs {
+pub struct ExternalPrograms {
     pub name: &'static str,
     /// Number of running programs: (initial value, growth per second).
     pub alive: (i64, i64),
@@ -214,7 +214,7 @@ pub struct Programs {
 
 /// A listening address of the VM.
 #[derive(Clone)]
-pub struct Listens {
+pub struct Listener {
     pub address: &'static str,
     /// Connections in the accept queue in each second, repeated cyclically.
     pub waiting: &'static [i64],
@@ -224,7 +224,7 @@ pub struct Listens {
 
 /// TCP connections of a listening socket, or to a peer.
 #[derive(Clone)]
-pub struct Connected {
+pub struct TcpGroup {
     /// The listening socket or the peer: `0.0.0.0:8080`, or `to 10.0.0.9:5432`.
     pub group: &'static str,
     /// Number of connections in each second, repeated cyclically; empty for peers.
@@ -232,12 +232,12 @@ pub struct Connected {
     /// Number of connections with unread bytes.
     pub unread: i64,
     /// Sampled connections: remote end, unread bytes, and received bytes per second (`None` if unknown).
-    pub followed: &'static [(&'static str, i64, Option<i64>)],
+    pub sampled: &'static [(&'static str, i64, Option<i64>)],
 }
 
 /// Carriers and blocks of an allocator; sizes in bytes.
 #[derive(Clone)]
-pub struct Allocates {
+pub struct SyntheticAllocator {
     pub name: &'static str,
     /// Multiblock carriers: number and size of carriers, number and size of blocks; as for the pool and singleblock carriers.
     pub mbcs: [i64; 4],
@@ -246,102 +246,102 @@ pub struct Allocates {
     /// Maximum sizes of carriers and of blocks.
     pub peak: (i64, i64),
     /// Requested mseg segments per second.
-    pub segments_asked: i64,
+    pub segments_requested: i64,
 }
 
-impl Default for Allocates {
+impl Default for SyntheticAllocator {
     fn default() -> Self {
-        Allocates {
+        SyntheticAllocator {
             name: "eheap_alloc",
             mbcs: [20, 150 << 20, 2_000, 146 << 20],
             pool: [0; 4],
             sbcs: [0; 4],
             peak: (150 << 20, 146 << 20),
-            segments_asked: 1,
+            segments_requested: 1,
         }
     }
 }
 
-impl Allocates {
+impl SyntheticAllocator {
     /// Returns an allocator with a few hundred small blocks in well utilized carriers.
     pub fn small() -> Self {
         let mbcs = [1, 100 << 10, 400, 96 << 10];
-        Allocates { mbcs, peak: (mbcs[1], mbcs[3]), ..Allocates::default() }
+        SyntheticAllocator { mbcs, peak: (mbcs[1], mbcs[3]), ..SyntheticAllocator::default() }
     }
 }
 
 /// A sample of a distribution connection, in bytes.
 #[derive(Clone, Copy)]
-pub struct Channel {
+pub struct DistSample {
     pub queue: i64,
     pub output: i64,
 }
 
 /// A process that is recorded each second.
 #[derive(Clone)]
-pub struct Busy {
+pub struct SyntheticProcess {
     pub pid: &'static str,
     pub reductions: i64,
     /// Growth of the reductions per second.
-    pub more: i64,
+    pub reductions_growth: i64,
     /// Message queue length: (initial value, growth per second).
     pub queue: (i64, i64),
     /// Number of samples in which the process is runnable, of ten.
     pub runnable_of_10: i64,
     pub row: ProcessRow,
     /// Call stack while the process waits within a call, recorded each second; empty if it never waits.
-    pub stood: Vec<String>,
+    pub waiting_stack: Vec<String>,
     /// The last second in which the process is recorded; `None` if it is recorded until the end.
-    pub until: Option<i64>,
+    pub last_second: Option<i64>,
 }
 
 /// A system monitor event that occurs once per second.
 #[derive(Clone)]
-pub struct Happens {
+pub struct SystemMonitorEvent {
     pub kind: &'static str,
     pub milliseconds: i64,
     pub subject: &'static str,
     /// The second of the first event.
-    pub from: i64,
+    pub first_second: i64,
 }
 
-impl Default for Busy {
+impl Default for SyntheticProcess {
     fn default() -> Self {
         let row = ProcessRow::default();
         let stood = Vec::new();
-        Busy {
+        SyntheticProcess {
             pid: "<0.77.0>",
             reductions: 0,
-            more: 0,
+            reductions_growth: 0,
             queue: (0, 0),
             runnable_of_10: 0,
             row,
-            stood,
-            until: None,
+            waiting_stack: stood,
+            last_second: None,
         }
     }
 }
 
-pub fn node() -> Node {
-    Node {
+pub fn node() -> SyntheticNode {
+    SyntheticNode {
         seconds: 10,
         schedulers: 2,
         cpus: 2,
-        active: 0.3,
+        utilization: 0.3,
         cpu: 0.31,
-        wait: 0.001,
+        run_queue_delay: 0.001,
         gc: 0.01,
         voluntary_switches: 100,
         involuntary_switches: 1,
         active_tasks: 3,
-        turns: 10_000,
+        context_switches: 10_000,
         open_files: (30, 0),
         open_kinds: Vec::new(),
         dirty_cpu_active: 0.01,
         dirty_io_active: 0.01,
         dirty_cpu_queue: 0,
         dirty_io_queue: 0,
-        foreign: 0.1,
+        other_cpu: 0.1,
         steal: 0.0,
         quota: None,
         throttled_periods_of_10: 0,
@@ -360,7 +360,7 @@ pub fn node() -> Node {
         spawns: Vec::new(),
         exits: Some(Vec::new()),
         spawned: 50,
-        seen_alive: 1,
+        spawned_alive: 1,
         ets: Vec::new(),
         sockets: Vec::new(),
         events: Vec::new(),
@@ -375,17 +375,17 @@ pub fn node() -> Node {
         clock_gain: 0.0,
         clock_ahead: 0.0,
         clock_step: 0.0,
-        lives: Vec::new(),
-        channel: Vec::new(),
-        allocators: vec![Allocates::default(), Allocates { name: "fix_alloc", ..Allocates::small() }],
+        incarnations: Vec::new(),
+        dist_samples: Vec::new(),
+        allocators: vec![SyntheticAllocator::default(), SyntheticAllocator { name: "fix_alloc", ..SyntheticAllocator::small() }],
         block_growth: 0,
-        referred: None,
-        fixed: Vec::new(),
-        queued: 0,
+        referenced_binary_bytes: None,
+        fix_alloc_kinds: Vec::new(),
+        queued_messages: 0,
         reclaimed_words: 1_000_000,
         resident_growth: 0,
-        resident_swings: 0,
-        given_back: 0,
+        resident_waves: 0,
+        lazy_free: 0,
         binary_waves: 0,
         kinds: vec![
             ("processes", 50 << 20, 0),
@@ -395,39 +395,39 @@ pub fn node() -> Node {
         ],
         contents: Vec::new(),
         segments: (10, 1),
-        segments_kept: 0,
+        segments_leaked: 0,
         literals: (10 << 20, 1 << 30),
         mapped: 100 << 20,
         super_carrier: None,
         large_tables: Vec::new(),
-        collections: (100, None),
-        wave_ms: 1,
+        gcs: (100, None),
+        gc_wave_ms: 1,
         memory_available: 16 << 30,
-        locks_counted: Some(10 * SECOND_NS),
+        lock_counting_ns: Some(10 * SECOND_NS),
         minor_faults: 100,
         carriers_peak: 0,
         dirty_gc: 0.0,
         async_threads: 1,
         async_cpu: 0.0,
         async_awake: 0.0,
-        active_when_sampled: None,
-        spinning_when_sampled: None,
+        msacc_utilization: None,
+        msacc_busy_wait: None,
         idle: 1.2,
-        uneven: Vec::new(),
-        locks: vec![LockRow { waited: 2_000_000, ..lock("run_queue", None) }],
+        per_scheduler: Vec::new(),
+        locks: vec![LockRow { wait_time: 2_000_000, ..lock("run_queue", None) }],
         waits: Vec::new(),
         messages: Vec::new(),
-        stands: vec![stand(95, &["gen_server:loop/7", "proc_lib:init_p_do_apply/3"], &[])],
-        listeners: vec![Listens { address: "0.0.0.0:8080", waiting: &[0], limit: Some(128) }],
+        stacks: vec![stack_row(95, &["gen_server:loop/7", "proc_lib:init_p_do_apply/3"], &[])],
+        listeners: vec![Listener { address: "0.0.0.0:8080", waiting: &[0], limit: Some(128) }],
         connections: (50, 0),
-        foreign_listeners: 0,
-        others_limit: None,
-        tcp: vec![Connected { group: "0.0.0.0:8080", connections: &[40, 45], unread: 0, followed: &[] }],
+        other_listeners: 0,
+        other_accept_queue_limit: None,
+        tcp: vec![TcpGroup { group: "0.0.0.0:8080", connections: &[40, 45], unread: 0, sampled: &[] }],
         udp_drops: vec![("0.0.0.0:53", 0)],
         datagrams: 100,
         programs_cpu: 0.0,
         programs_ended: 0,
-        programs: vec![Programs {
+        programs: vec![ExternalPrograms {
             name: "inet_gethost",
             alive: (2, 0),
             orphans: 0,
@@ -439,7 +439,7 @@ pub fn node() -> Node {
         series: vec![(&beamtune_model::metrics::TRACE_SAMPLED, "", 25, 0)],
         trace_flags: Vec::new(),
         program_ports: Some(2),
-        without: Vec::new(),
+        missing_metrics: Vec::new(),
     }
 }
 
@@ -456,19 +456,19 @@ pub fn lock(class: &str, id: Option<&str>) -> LockRow {
 }
 
 /// Returns the call stack of `count` of a hundred sampled processes, which wait and monitor the processes in `on`.
-pub fn stand(count: i64, stack: &[&str], on: &[(&str, i64)]) -> StandRow {
-    StandRow {
+pub fn stack_row(count: i64, stack: &[&str], on: &[(&str, i64)]) -> WaitSampleRow {
+    WaitSampleRow {
         status: "waiting".to_owned(),
         stack: stack.iter().map(|&function| function.to_owned()).collect(),
         count,
-        of: 100,
-        on: on.iter().map(|&(who, count)| (who.to_owned(), count)).collect(),
-        ..StandRow::default()
+        sample_size: 100,
+        targets: on.iter().map(|&(who, count)| (who.to_owned(), count)).collect(),
+        ..WaitSampleRow::default()
     }
 }
 
-impl Node {
-    pub fn with(mut self, change: impl FnOnce(&mut Node)) -> Node {
+impl SyntheticNode {
+    pub fn with(mut self, change: impl FnOnce(&mut SyntheticNode)) -> SyntheticNode {
         change(&mut self);
         self
     }
@@ -490,14 +490,14 @@ impl Node {
             if second == 0 || second == self.seconds {
                 out.sample.messages =
                     self.messages.iter().map(|row| MessageRow { t, ..row.clone() }).collect();
-                out.sample.stands = self.stands.iter().map(|row| StandRow { t, ..row.clone() }).collect();
+                out.sample.wait_samples = self.stacks.iter().map(|row| WaitSampleRow { t, ..row.clone() }).collect();
                 // These processes were running, each in one sample.
-                out.sample.ran.extend((0..10).map(|number| RanRow {
+                out.sample.run_samples.extend((0..10).map(|number| RunSampleRow {
                     t,
                     stack: vec![format!("shop_{number}:run/1")],
-                    looks: 1,
+                    samples: 1,
                     kind: Some(format!("shop_{number}:init/1")),
-                    ..RanRow::default()
+                    ..RunSampleRow::default()
                 }));
             }
             samples.push(out.sample);
@@ -517,12 +517,12 @@ impl Node {
         samples.iter().for_each(|sample| builder.sample(sample, table));
         let mut period = builder.finish();
         let session = |length| LockSession { length, ..LockSession::default() };
-        period.lock_session = self.locks_counted.map(session);
+        period.lock_session = self.lock_counting_ns.map(session);
         period.locks = self.locks.clone();
-        period.waits = self.waits.clone();
-        if !self.lives.is_empty() {
-            let seen = |&(begin, end)| Seen { begin: begin * SECOND_NS, end: end * SECOND_NS };
-            period.seen = self.lives.iter().map(seen).collect();
+        period.lock_waits = self.waits.clone();
+        if !self.incarnations.is_empty() {
+            let seen = |&(begin, end)| IncarnationSpan { begin: begin * SECOND_NS, end: end * SECOND_NS };
+            period.incarnation_spans = self.incarnations.iter().map(seen).collect();
         }
         period
     }

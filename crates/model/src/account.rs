@@ -7,11 +7,12 @@ use crate::units::text_names;
 /// What a share of the available CPU time was used for, or why it was not used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Use {
+pub enum CpuUse {
     /// Schedulers executed Erlang code and the BIFs that it calls, unless these are accounted separately.
     Code,
     /// Garbage collection on normal and dirty schedulers.
-    Collections,
+    #[serde(rename = "collections")]
+    GarbageCollection,
     /// Ports: drivers for sockets, files and external programs.
     Ports,
     /// Polling the operating system for ready sockets (`check_io`).
@@ -31,28 +32,28 @@ pub enum Use {
     /// The CPU quota throttled the VM.
     Quota,
     /// External programs used the CPU.
-    Programs,
+    ExternalPrograms,
     /// Other processes of the host used the CPU.
-    Others,
+    Neighbours,
     /// Steal: the hypervisor gave the CPU to another guest.
-    Stolen,
+    Steal,
     /// Threads waited for locks inside the VM.
     Locks,
     /// One process was always runnable, and the other processes did not need all remaining cores.
     SerialProcess,
     /// Processes took turns: only one was runnable at any time.
-    Turns,
+    TakingTurns,
     /// Processes with messages waited for replies.
-    Outside,
+    WaitingForReplies,
     /// The VM has fewer schedulers than CPUs.
     NoScheduler,
     /// No process was runnable.
-    Nothing,
+    NoRunnable,
 }
 
-text_names!(Use {
+text_names!(CpuUse {
     Code => "code",
-    Collections => "collections",
+    GarbageCollection => "collections",
     Ports => "ports",
     Polling => "polling",
     Housekeeping => "housekeeping",
@@ -62,34 +63,34 @@ text_names!(Use {
     Switching => "switching",
     BusyWaiting => "busy_waiting",
     Quota => "quota",
-    Programs => "programs",
-    Others => "others",
-    Stolen => "stolen",
+    ExternalPrograms => "programs",
+    Neighbours => "others",
+    Steal => "stolen",
     Locks => "locks",
     SerialProcess => "serial_process",
-    Turns => "turns",
-    Outside => "outside",
+    TakingTurns => "turns",
+    WaitingForReplies => "outside",
     NoScheduler => "no_scheduler",
-    Nothing => "nothing",
+    NoRunnable => "nothing",
 });
 
-impl Use {
+impl CpuUse {
     /// Whether the VM used the CPU.
     pub fn is_used(self) -> bool {
-        self <= Use::BusyWaiting
+        self <= CpuUse::BusyWaiting
     }
 
     /// Whether the CPU was idle for lack of work, so that more work could use it.
     pub fn is_idle(self) -> bool {
-        matches!(self, Use::Outside | Use::Nothing)
+        matches!(self, CpuUse::WaitingForReplies | CpuUse::NoRunnable)
     }
 }
 
 /// A share of the available CPU time.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Share {
+pub struct CpuShare {
     /// What it was used for, or why it was not used.
-    pub what: Use,
+    pub what: CpuUse,
     /// Size in cores.
     pub cores: f64,
     /// Evidence, or what used the CPU: a phrase without a full stop; empty if there is nothing to add.
@@ -105,7 +106,7 @@ pub struct CpuAccount {
     /// Length of the period in seconds.
     pub seconds: f64,
     /// In the order of [`Use`], without duplicates; the sizes add up to `cores`.
-    pub shares: Vec<Share>,
+    pub shares: Vec<CpuShare>,
 }
 
 impl CpuAccount {

@@ -15,7 +15,7 @@ pub fn programs_cores(period: &Period) -> Result<f64, Missing> {
 }
 
 /// CPU use of other processes on the host, in cores; never negative. External programs are excluded if their use is known.
-pub fn foreign_cores(period: &Period) -> Result<f64, Missing> {
+pub fn neighbour_cores(period: &Period) -> Result<f64, Missing> {
     let own = process_cores(period)? + programs_cores(period).unwrap_or(0.0);
     Ok((period.cores(&metrics::CPU_BUSY, "")? - own).max(0.0))
 }

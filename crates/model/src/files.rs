@@ -7,11 +7,11 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::sample::Span;
-use crate::source::Trouble;
+use crate::source::SourceTrouble;
 
 /// A request to the host of the node. Paths are as seen by the VM, whose own process is `/proc/self`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum FileAsk {
+pub enum FileRequest {
     /// Read the first bytes of a file.
     Read {
         /// Path of the file.
@@ -32,11 +32,11 @@ pub enum FileAsk {
 
 /// The reply to one [`FileAsk`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum FileTold {
+pub enum FileReply {
     /// The content of a file, up to the requested size.
     Content(Vec<u8>),
     /// The beginning of a file that exceeds the agent's limit.
-    Cut(Vec<u8>),
+    Truncated(Vec<u8>),
     /// Target of a link.
     Link(String),
     /// Number of entries of a directory.
@@ -49,7 +49,7 @@ pub enum FileTold {
         read: Vec<ThreadFiles>,
     },
     /// The request failed for this reason.
-    Failed(FileTrouble),
+    Failed(FileError),
 }
 
 /// Files of one thread.
@@ -67,7 +67,7 @@ pub struct ThreadFiles {
 
 /// Why a file was not read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum FileTrouble {
+pub enum FileError {
     /// The file does not exist.
     Missing,
     /// The VM's user has no permission.
@@ -84,45 +84,45 @@ pub enum FileTrouble {
 
 /// All replies to the requests of one sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FilesTold {
+pub struct FileReplies {
     /// Time of the read, on the recorder's clock.
     pub span: Span,
     /// Replies in the order of the requests, or why nothing was read.
-    pub told: Result<Vec<(FileAsk, FileTold)>, Trouble>,
+    pub replies: Result<Vec<(FileRequest, FileReply)>, SourceTrouble>,
 }
 
 /// Exchange between the sources of host and VM; clones share the same board.
 #[derive(Debug, Clone, Default)]
-pub struct Board(Arc<Mutex<Inner>>);
+pub struct FileExchange(Arc<Mutex<Inner>>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    each_time: Vec<FileAsk>,
-    in_detail: Vec<FileAsk>,
-    told: Option<FilesTold>,
+    each_time: Vec<FileRequest>,
+    in_detail: Vec<FileRequest>,
+    told: Option<FileReplies>,
 }
 
-impl Board {
+impl FileExchange {
     /// Sets the requests for ordinary samples, and those for samples with expensive items.
-    pub fn want(&self, each_time: Vec<FileAsk>, in_detail: Vec<FileAsk>) {
+    pub fn set_requests(&self, each_time: Vec<FileRequest>, in_detail: Vec<FileRequest>) {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         (inner.each_time, inner.in_detail) = (each_time, in_detail);
     }
 
     /// Returns the requests for the next sample and discards replies to earlier ones.
-    pub fn ask(&self, detail: bool) -> Vec<FileAsk> {
+    pub fn next_requests(&self, detail: bool) -> Vec<FileRequest> {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         inner.told = None;
         if detail { inner.in_detail.clone() } else { inner.each_time.clone() }
     }
 
     /// Stores replies.
-    pub fn tell(&self, told: FilesTold) {
+    pub fn put_replies(&self, told: FileReplies) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).told = Some(told);
     }
 
     /// Takes the replies; `None` before they arrive.
-    pub fn take(&self) -> Option<FilesTold> {
+    pub fn take_replies(&self) -> Option<FileReplies> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).told.take()
     }
 }
@@ -133,18 +133,18 @@ mod tests {
 
     #[test]
     fn earlier_replies_are_discarded_by_a_new_request() {
-        let board = Board::default();
-        board.want(
-            vec![FileAsk::Threads { all: false }],
-            vec![FileAsk::Threads { all: false }, FileAsk::Link("/proc/self/ns/cgroup".to_owned())],
+        let board = FileExchange::default();
+        board.set_requests(
+            vec![FileRequest::Threads { all: false }],
+            vec![FileRequest::Threads { all: false }, FileRequest::Link("/proc/self/ns/cgroup".to_owned())],
         );
-        assert_eq!(board.ask(false), [FileAsk::Threads { all: false }]);
-        let told = FilesTold { span: Span { begin: 1, end: 2 }, told: Ok(Vec::new()) };
-        board.clone().tell(told.clone());
-        assert_eq!(board.take(), Some(told.clone()));
-        assert_eq!(board.take(), None);
-        board.tell(told);
-        assert_eq!(board.ask(true).len(), 2);
-        assert_eq!(board.take(), None);
+        assert_eq!(board.next_requests(false), [FileRequest::Threads { all: false }]);
+        let told = FileReplies { span: Span { begin: 1, end: 2 }, replies: Ok(Vec::new()) };
+        board.clone().put_replies(told.clone());
+        assert_eq!(board.take_replies(), Some(told.clone()));
+        assert_eq!(board.take_replies(), None);
+        board.put_replies(told);
+        assert_eq!(board.next_requests(true).len(), 2);
+        assert_eq!(board.take_replies(), None);
     }
 }

@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 
-use crate::account::Use;
+use crate::account::CpuUse;
 use crate::units::text_names;
 
 /// What a finding is about.
@@ -374,7 +374,7 @@ pub struct Claim {
     pub account: Account,
     /// The share of the CPU account, if the claim concerns a single one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub part: Option<Use>,
+    pub part: Option<CpuUse>,
     /// Size of the claim, with its unit.
     #[serde(flatten)]
     pub cost: Cost,
@@ -391,7 +391,7 @@ pub struct Claim {
 #[serde(tag = "signal", content = "of", rename_all = "snake_case")]
 pub enum Signal {
     /// Most of the unused CPU is unused for this reason.
-    Unused(Use),
+    Unused(CpuUse),
     /// Processes may take turns because of this subject.
     TurnsFor(Subject),
     /// The finding's subject itself waits for this one.
@@ -425,7 +425,7 @@ pub enum Signal {
     /// One of several processes that the finding is about, or a table that the process uses for it.
     Member(Subject),
     /// The kind of the finding's processes, and the function in which each of them waits.
-    StandsAt {
+    WaitsIn {
         /// Initial call, or the common part of the processes' names.
         kind: String,
         /// The function in which they wait, with the function of the application that called it.

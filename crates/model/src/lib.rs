@@ -27,33 +27,33 @@ pub mod rows;
 pub mod sample;
 pub mod series;
 pub mod source;
-pub mod stands;
+pub mod wait_samples;
 pub mod study;
 pub mod text;
 pub mod thresholds;
 pub mod units;
 pub mod window;
 
-pub use account::{CpuAccount, Share, Use};
+pub use account::{CpuAccount, CpuShare, CpuUse};
 pub use diagnosis::{
     Against, Chain, Code, Diagnosis, Evidence, Finding, Follows, Level, Outcome, Remedy, Scale, Verdict,
 };
 pub use facts::Facts;
-pub use files::{Board, FileAsk, FileTold, FileTrouble, FilesTold, ThreadFiles};
+pub use files::{FileExchange, FileRequest, FileReply, FileError, FileReplies, ThreadFiles};
 pub use finding::{Account, Claim, Confidence, Cost, HostPart, Limit, MemoryKind, Signal, Subject};
-pub use locks::{LockRow, LockSession, WaitRow};
-pub use messages::{MessageRow, Messages, Weighed};
-pub use period::{Mail, Missing, Period, PeriodBuilder, ProcessUse, Readings, Seen, SeriesStat, WorkSample};
+pub use locks::{LockRow, LockSession, LockWaitRow};
+pub use messages::{MessageRow, Messages, MessageSum};
+pub use period::{QueuedMessages, Missing, Period, PeriodBuilder, ProcessActivity, Readings, IncarnationSpan, SeriesStat, WorkSample};
 pub use profile::{
     CallStack, CpuState, Frame, FrameKind, FunctionTime, Profile, ProfileBuilder, ProfiledThread, StackSample,
 };
 pub use rows::{
-    AllocationRow, BlockSum, CarrierRow, CodeRow, CollectRow, CollectionRow, ExitRow, HolderRow, PortRow,
-    ProcessRow, ProcessTick, RanRow, Rank, SizeCount, SpawnRow, TableRow,
+    AllocationRow, BlockSum, CarrierRow, CodeRow, CollectedProcessRow, RequestedGcRow, ExitRow, BinaryHolderRow, PortRow,
+    ProcessRow, ProcessTick, RunSampleRow, Rank, SizeCount, SpawnRow, TableRow,
 };
 pub use sample::{Event, Gap, Incarnation, Sample, SampleBuilder, Snapshot, Span, Tick};
 pub use series::{Family, Group, Metric, Series, SeriesId, SeriesTable};
-pub use source::{Ask, Clock, Source, Trouble, TroubleKind};
-pub use stands::{Newcomers, Stand, StandRow, Stands, Wanted};
+pub use source::{SampleRequest, Clock, Source, SourceTrouble, TroubleKind};
+pub use wait_samples::{NewProcesses, WaitSample, WaitSampleRow, WaitSamples, WaitTarget};
 pub use thresholds::{Threshold, Thresholds};
 pub use units::{Kind, Nanos, Unit};

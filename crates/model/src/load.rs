@@ -31,7 +31,8 @@ pub struct LoadResult {
     /// Scheduled length.
     pub length_s: f64,
     /// The requested load.
-    pub asked: Asked,
+    #[serde(rename = "asked")]
+    pub model: LoadModel,
     /// Seed of the schedule and of all random choices.
     pub seed: Option<u64>,
     /// Whether the run was stopped early.
@@ -53,7 +54,7 @@ pub struct LoadResult {
 /// The load requested from the generator.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "model", rename_all = "snake_case")]
-pub enum Asked {
+pub enum LoadModel {
     /// Open: arrivals at a rate, independent of the target.
     Open {
         /// Arrivals per second once the rate is constant.
@@ -162,7 +163,7 @@ impl LoadResult {
             began_unix_s: None,
             began_monotonic_ns: None,
             length_s: 0.0,
-            asked: Asked::Unknown,
+            model: LoadModel::Unknown,
             seed: None,
             is_interrupted: false,
             generator: Generator::default(),
@@ -176,7 +177,7 @@ impl LoadResult {
 
     /// Number of correct responses in all steps that are included in rates.
     pub fn done(&self) -> u64 {
-        self.steps.iter().filter(|step| step.counts()).map(|step| step.done).sum()
+        self.steps.iter().filter(|step| step.is_counted()).map(|step| step.done).sum()
     }
 
     /// Number of errors in all steps.
@@ -187,7 +188,7 @@ impl LoadResult {
 
 impl LoadStep {
     /// Whether the step is included in rates and in the times per second, because it does more than connect or send.
-    pub fn counts(&self) -> bool {
+    pub fn is_counted(&self) -> bool {
         !self.is_connect && !self.is_send
     }
 }
@@ -205,7 +206,8 @@ pub struct LoadSecond {
     /// Number of the second since the start of the schedule; negative while connecting before it.
     pub second: i64,
     /// Arrivals due; `None` if the schedule is unknown.
-    pub asked: Option<u64>,
+    #[serde(rename = "asked")]
+    pub due: Option<u64>,
     /// Correct responses in the steps that are included in rates.
     pub done: u64,
     /// Errors.
@@ -229,7 +231,7 @@ impl LoadSecond {
     pub fn counted(second: i64, done: u64, errors: u64) -> Self {
         LoadSecond {
             second,
-            asked: None,
+            due: None,
             done,
             errors,
             connected: None,

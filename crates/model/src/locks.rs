@@ -21,7 +21,7 @@ pub struct LockSession {
     /// Number of counted locks.
     pub locks: i64,
     /// Number of locks that have their own row ([`LockRow::id`]).
-    pub told: i64,
+    pub single_locks: i64,
     /// Reductions of the node in this interval, the measure of work when sessions are compared. `None` if not counted.
     pub reductions: Option<i64>,
     /// Number of processes at the end; `None` if not counted.
@@ -59,7 +59,7 @@ pub struct LockRow {
     /// Attempts that failed because another thread held the lock.
     pub collisions: i64,
     /// Wait time, summed over all threads.
-    pub waited: Nanos,
+    pub wait_time: Nanos,
     /// Number of timed waits.
     pub waits: i64,
     /// Waits by length, see [`WAIT_BINS`]; without trailing zeros, empty if unknown.
@@ -68,7 +68,7 @@ pub struct LockRow {
 
 /// Lock waits of threads of one kind with one stack, on a VM that does not count locks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct WaitRow {
+pub struct LockWaitRow {
     /// End of the sampling, since the start of the recording; the same in all its rows.
     pub t: Nanos,
     /// Length of the sampling.
@@ -80,13 +80,13 @@ pub struct WaitRow {
     /// Functions of the emulator, innermost first, without those of the lock itself; empty if no stack was available.
     pub stack: Vec<String>,
     /// Number of samples.
-    pub seen: i64,
+    pub samples: i64,
     /// Wait time, summed over all threads: measured if waits were timed, else estimated from the samples.
     pub waited: Nanos,
 }
 
 /// Values of [`WaitRow::how`].
-pub mod how {
+pub mod wait_kind {
     /// Asleep in the kernel until woken.
     pub const SLEEP: &str = "sleep";
     /// Yielding the CPU repeatedly, before sleeping.

@@ -8,10 +8,10 @@ mod bridge;
 mod movement;
 mod returns;
 
-pub use allocators::{Allocator, Carriers, all_together, allocators};
-pub use bridge::{Bridge, Mapping, PAGE_BYTES, Part, moved_while_looking};
-pub use movement::{Daily, Movement, Step};
-pub use returns::{Estimate, Returns};
+pub use allocators::{Allocator, Carriers, allocator_totals, allocators};
+pub use bridge::{MemoryBreakdown, Mapping, PAGE_BYTES, ContentPart, moved_during_scan};
+pub use movement::{Daily, Movement, LevelChange};
+pub use returns::{Estimate, Reclaimable};
 
 /// Kinds of mappings. Each mapping has exactly one.
 pub mod mapping {

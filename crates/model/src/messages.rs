@@ -30,16 +30,16 @@ pub struct MessageRow {
 
 /// Messages of one size class.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Weighed {
+pub struct MessageSum {
     /// Number of messages.
     pub messages: i64,
     /// Their total size in bytes.
     pub bytes: i64,
 }
 
-impl Weighed {
+impl MessageSum {
     /// Mean size of a message, in bytes.
-    pub fn each(self) -> f64 {
+    pub fn mean_bytes(self) -> f64 {
         self.bytes as f64 / self.messages.max(1) as f64
     }
 
@@ -53,20 +53,20 @@ impl Weighed {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Messages {
     /// Observation time in microseconds.
-    pub us: i64,
+    pub observed_us: i64,
     /// Messages by size class, the smallest first.
-    pub sizes: Vec<Weighed>,
+    pub sizes: Vec<MessageSum>,
     /// Lower bound of bytes sent per second: messages that were received at once are not counted.
     pub bytes_per_s: i64,
     /// Receivers with the most bytes, in descending order. A receiver has one entry per size class.
-    pub to: Vec<(String, Weighed)>,
+    pub receivers: Vec<(String, MessageSum)>,
 }
 
 impl Messages {
     /// Sum of all messages of at least `bytes` each.
-    pub fn of_at_least(&self, bytes: f64) -> Weighed {
-        let mut sum = Weighed::default();
-        let large = self.sizes.iter().filter(|size| size.each() >= bytes);
+    pub fn sum_from(&self, bytes: f64) -> MessageSum {
+        let mut sum = MessageSum::default();
+        let large = self.sizes.iter().filter(|size| size.mean_bytes() >= bytes);
         large.for_each(|size| sum.add(size.messages, size.bytes));
         sum
     }
@@ -78,8 +78,8 @@ pub(crate) struct MessagesBuilder {
     messages: Messages,
     last: Option<Nanos>,
     /// By number of significant bits of the mean size.
-    sizes: BTreeMap<u32, Weighed>,
-    to: HashMap<(String, u32), Weighed>,
+    sizes: BTreeMap<u32, MessageSum>,
+    to: HashMap<(String, u32), MessageSum>,
     /// Bytes of all messages, extrapolated to all active processes.
     all_bytes: f64,
 }
@@ -96,7 +96,7 @@ impl MessagesBuilder {
         }
         if self.last != Some(row.t) {
             self.last = Some(row.t);
-            self.messages.us = self.messages.us.saturating_add(row.us);
+            self.messages.observed_us = self.messages.observed_us.saturating_add(row.us);
         }
         if row.messages > 0 {
             self.sizes.entry(size).or_default().add(row.messages, row.bytes);
@@ -108,13 +108,13 @@ impl MessagesBuilder {
     }
 
     pub(crate) fn finish(self) -> Messages {
-        let mut to: Vec<((String, u32), Weighed)> = self.to.into_iter().collect();
+        let mut to: Vec<((String, u32), MessageSum)> = self.to.into_iter().collect();
         to.sort_by(|a, b| b.1.bytes.cmp(&a.1.bytes).then_with(|| a.0.cmp(&b.0)));
         let to = to.into_iter().map(|((pid, _), weighed)| (pid, weighed)).collect();
         Messages {
             sizes: self.sizes.into_values().collect(),
-            bytes_per_s: (self.all_bytes / (self.messages.us.max(1) as f64 / 1e6)) as i64,
-            to,
+            bytes_per_s: (self.all_bytes / (self.messages.observed_us.max(1) as f64 / 1e6)) as i64,
+            receivers: to,
             ..self.messages
         }
     }
@@ -150,14 +150,14 @@ mod tests {
         ];
         rows.into_iter().for_each(|row| builder.add(row, 10));
         let messages = builder.finish();
-        assert_eq!(messages.us, 30_000, "once per sample");
+        assert_eq!(messages.observed_us, 30_000, "once per sample");
         let (small, large) =
-            (Weighed { messages: 10, bytes: 1_000 }, Weighed { messages: 3, bytes: 160_000 });
+            (MessageSum { messages: 10, bytes: 1_000 }, MessageSum { messages: 3, bytes: 160_000 });
         assert_eq!(messages.sizes, [small, large]);
-        assert_eq!(messages.of_at_least(32_768.0), large);
+        assert_eq!(messages.sum_from(32_768.0), large);
         let expect =
-            [("<0.7.0>".to_owned(), large), ("<0.8.0>".to_owned(), Weighed { messages: 1, bytes: 900 })];
-        assert_eq!(messages.to, expect);
+            [("<0.7.0>".to_owned(), large), ("<0.8.0>".to_owned(), MessageSum { messages: 1, bytes: 900 })];
+        assert_eq!(messages.receivers, expect);
         // 161 kB for half of the active processes, in 30 ms.
         assert_eq!(messages.bytes_per_s, 161_000 * 2 * 100 / 3);
     }
@@ -169,6 +169,6 @@ mod tests {
             let pid = Some(format!("<0.{pid}.0>"));
             builder.add(MessageRow { pid, messages: 1, bytes: 100, ..MessageRow::default() }, 5);
         }
-        assert_eq!(builder.finish().to.len(), 5);
+        assert_eq!(builder.finish().receivers.len(), 5);
     }
 }

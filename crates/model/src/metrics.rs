@@ -34,7 +34,7 @@ pub const PID_IS_KEY: i64 = 1;
 /// Value of [`TABLE_PID_PLACE`]: the key contains a pid.
 pub const PID_IN_KEY: i64 = 2;
 /// Value of [`TABLE_PID_PLACE`]: an element of the object other than the key is or contains a pid.
-pub const PID_IN_ROW: i64 = 3;
+pub const PID_IN_OBJECT: i64 = 3;
 
 families! {
     MSACC = Msacc, PerfCounter, Counter,

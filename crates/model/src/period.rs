@@ -11,27 +11,27 @@ use std::collections::HashMap;
 
 use crate::facts::Facts;
 use crate::finding::Subject;
-use crate::locks::{LockRow, LockSession, WaitRow};
+use crate::locks::{LockRow, LockSession, LockWaitRow};
 use crate::messages::Messages;
 use crate::metrics;
 use crate::rows::{
-    AllocationRow, CarrierRow, CodeRow, CollectRow, CollectionRow, ExitRow, HolderRow, PortRow, ProcessRow,
+    AllocationRow, CarrierRow, CodeRow, CollectedProcessRow, RequestedGcRow, ExitRow, BinaryHolderRow, PortRow, ProcessRow,
     SpawnRow, TableRow,
 };
 use crate::sample::{Event, Gap, Incarnation};
 use crate::series::{Family, Group, Metric, Series, SeriesTable};
 use crate::source::TroubleKind;
-use crate::stands::Stands;
+use crate::wait_samples::WaitSamples;
 use crate::thresholds::Thresholds;
 use crate::units::{Kind, Nanos, SECOND_NS, Unit, seconds};
 use crate::window::{self, Break, Point};
 pub use build::{PeriodBuilder, Readings};
-pub use queued::Mail;
+pub use queued::QueuedMessages;
 
 /// Maximum number of points of a trace: enough to fit a slope and to draw a line.
 const TRACE_POINTS: usize = 128;
 /// [`Missing::why`] for data that imported text does not contain.
-pub const NOT_IN_TEXT: &str = "not in the imported text";
+pub const NOT_IN_IMPORT: &str = "not in the imported text";
 
 /// Raw readings of a series, thinned to at most 128 that are evenly spread over the period.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -95,9 +95,9 @@ pub struct SeriesStat {
     /// The last reading.
     pub last: Point,
     /// Start of the final run of equal readings. Kept separately because the trace is thinned.
-    pub held_since: Nanos,
+    pub final_run_since: Nanos,
     /// Number of readings in the final run; 1 if the last reading differs from the one before.
-    pub held: u32,
+    pub final_run: u32,
     /// The smallest value.
     pub min: i64,
     /// The largest value.
@@ -123,8 +123,8 @@ impl SeriesStat {
             samples: 0,
             first,
             last: first,
-            held_since: first.t,
-            held: 0,
+            final_run_since: first.t,
+            final_run: 0,
             min: first.value,
             max: first.value,
             sum: 0.0,
@@ -144,9 +144,9 @@ impl SeriesStat {
         self.max = self.max.max(point.value);
         self.sum += point.value as f64;
         if (point.value, point.incarnation) == (self.last.value, self.last.incarnation) {
-            self.held += 1;
+            self.final_run += 1;
         } else {
-            (self.held_since, self.held) = (point.t, 1);
+            (self.final_run_since, self.final_run) = (point.t, 1);
         }
         self.last = point;
         self.trace.push(point.t, point.value);
@@ -178,7 +178,7 @@ impl SeriesStat {
         let Some(&last) = rest.last() else { return };
         self.samples += rest.len() as u32;
         self.sum += value as f64 * rest.len() as f64;
-        self.held += rest.len() as u32;
+        self.final_run += rest.len() as u32;
         if self.kind == Kind::Counter {
             self.covered += last - first;
         }
@@ -200,7 +200,7 @@ impl SeriesStat {
 
 /// Data of one process, mainly from the seconds in which it was recorded as one of the busiest.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ProcessUse {
+pub struct ProcessActivity {
     /// `<0.123.0>`.
     pub pid: String,
     /// Reductions in the seconds in which it was recorded.
@@ -208,7 +208,7 @@ pub struct ProcessUse {
     /// Number of seconds (ticks) in which it was among the busiest or had one of the longest queues.
     pub ticks: u32,
     /// Number of these ticks in which its status was read.
-    pub judged: u32,
+    pub status_samples: u32,
     /// Number of ticks with a status in which it was running or runnable.
     pub runnable: u32,
     /// Reductions per tick, thinned.
@@ -219,51 +219,51 @@ pub struct ProcessUse {
     pub queue: Trace,
     /// Time of the last tick in which it was recorded, and its queue length at this time. Processes that have exited are not recorded,
     /// nor are idle processes with an empty queue.
-    pub queue_last: (Nanos, i64),
+    pub last_queue: (Nanos, i64),
     /// The last detailed reading, if any.
     pub row: Option<ProcessRow>,
     /// Registered name, as recorded with a table that the process owns. A process with a very long queue may not answer detailed
     /// readings, so this can be its only known name.
-    pub name_as_owner: Option<String>,
+    pub owner_name: Option<String>,
     /// The detailed reading of the message queue with the most bytes.
-    pub mail: Option<Mail>,
+    pub queued_messages: Option<QueuedMessages>,
     /// Call stacks while it was running or runnable, with the number of samples.
-    pub ran: Vec<(Vec<String>, i64)>,
+    pub run_stacks: Vec<(Vec<String>, i64)>,
     /// Call stacks while it waited within a call, with the number of samples, from ticks in which it was among the busiest.
-    pub stood: Vec<(Vec<String>, i64)>,
+    pub wait_stacks: Vec<(Vec<String>, i64)>,
 }
 
-impl ProcessUse {
+impl ProcessActivity {
     fn new(pid: &str) -> Self {
-        ProcessUse {
+        ProcessActivity {
             pid: pid.to_owned(),
             reductions: 0,
             ticks: 0,
-            judged: 0,
+            status_samples: 0,
             runnable: 0,
             queue_max: 0,
             work: Trace::default(),
             queue: Trace::default(),
-            queue_last: (0, 0),
+            last_queue: (0, 0),
             row: None,
-            name_as_owner: None,
-            mail: None,
-            ran: Vec::new(),
-            stood: Vec::new(),
+            owner_name: None,
+            queued_messages: None,
+            run_stacks: Vec::new(),
+            wait_stacks: Vec::new(),
         }
     }
 
     /// The process as subject of a finding.
     pub fn subject(&self) -> Subject {
         let by_row = self.row.as_ref().and_then(ProcessRow::title);
-        let name = by_row.or(self.name_as_owner.as_deref());
+        let name = by_row.or(self.owner_name.as_deref());
         Subject::Process { pid: self.pid.clone(), name: name.map(str::to_owned) }
     }
 
     /// Name, label or initial call, with the pid; only the pid if none of them is known.
     pub fn title(&self) -> String {
         let by_row = self.row.as_ref().and_then(ProcessRow::title);
-        match by_row.or(self.name_as_owner.as_deref()) {
+        match by_row.or(self.owner_name.as_deref()) {
             Some(title) => format!("{title} ({})", self.pid),
             None => self.pid.clone(),
         }
@@ -278,11 +278,11 @@ pub struct WorkSample {
     /// `module:function/arity`, innermost first, nine at most.
     pub stack: Vec<String>,
     /// Number of samples.
-    pub looks: i64,
+    pub samples: i64,
     /// Whether they were in garbage collection.
-    pub collects: bool,
+    pub is_collecting: bool,
     /// Whether they were runnable: they had been woken or preempted in this function.
-    pub is_ready: bool,
+    pub is_runnable: bool,
 }
 
 /// Data that a rule needs and the recording does not contain.
@@ -294,12 +294,12 @@ pub struct Missing {
     /// The reason, if recorded.
     pub why: String,
     /// How to get the data.
-    pub next: String,
+    pub next_step: String,
 }
 
 /// First and last tick of an incarnation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Seen {
+pub struct IncarnationSpan {
     /// First tick.
     pub begin: Nanos,
     /// Last tick.
@@ -312,9 +312,9 @@ pub struct Period {
     /// The incarnation.
     pub incarnation: Option<Incarnation>,
     /// Number of incarnations in the whole recording.
-    pub lives: u32,
+    pub incarnation_count: u32,
     /// All incarnations in the selected part of the recording, by time.
-    pub seen: Vec<Seen>,
+    pub incarnation_spans: Vec<IncarnationSpan>,
     /// Facts, which are constant for the incarnation.
     pub facts: Facts,
     /// Instant of the first tick.
@@ -328,11 +328,11 @@ pub struct Period {
     /// Number of ticks in which the host was read.
     pub host_ticks: u32,
     /// Maximum delay of a sample after its scheduled instant.
-    pub latest: Nanos,
+    pub max_late: Nanos,
     series: SeriesTable,
     stats: Vec<Option<SeriesStat>>,
     /// The busiest processes, most reductions first.
-    pub processes: Vec<ProcessUse>,
+    pub processes: Vec<ProcessActivity>,
     /// Last row of each ETS table, the largest first.
     pub tables: Vec<TableRow>,
     /// By table id: when the table was first recorded, and its memory at this time, in bytes.
@@ -344,7 +344,7 @@ pub struct Period {
     /// Exits of monitored processes, each kind of exit once, the most frequent first.
     pub exits: Vec<ExitRow>,
     /// Call stacks of waiting processes, and what they wait for.
-    pub stands: Stands,
+    pub wait_samples: WaitSamples,
     /// Call stacks of randomly sampled processes at work, short-lived ones included; empty for a quiet node, and for older recordings.
     pub work_samples: Vec<WorkSample>,
     /// Sizes of messages.
@@ -356,17 +356,17 @@ pub struct Period {
     /// Applications with the most code, from the last reading; empty if none was requested.
     pub code: Vec<CodeRow>,
     /// Processes that refer to the most binaries, from the last reading; empty if none was requested.
-    pub holders: Vec<HolderRow>,
+    pub holders: Vec<BinaryHolderRow>,
     /// Requested garbage collections, by time.
-    pub collections: Vec<CollectionRow>,
+    pub collections: Vec<RequestedGcRow>,
     /// Processes that shrank in requested garbage collections, most bytes freed first.
-    pub collected: Vec<CollectRow>,
+    pub collected: Vec<CollectedProcessRow>,
     /// The last session of lock counting; `None` if none was requested.
     pub lock_session: Option<LockSession>,
     /// Lock counts of this session, the longest total wait time first.
     pub locks: Vec<LockRow>,
     /// Lock waits of threads in the last wait sampling, the longest first; empty if none was requested.
-    pub waits: Vec<WaitRow>,
+    pub lock_waits: Vec<LockWaitRow>,
     /// Events.
     pub events: Vec<Event>,
     /// Gaps: intervals in which something could not be measured.
@@ -406,7 +406,7 @@ impl Period {
         family: &'a Family,
         entity: &'a str,
     ) -> impl Iterator<Item = (&'a str, &'a SeriesStat)> {
-        let ids = self.series.of(family.group, entity);
+        let ids = self.series.of_entity(family.group, entity);
         ids.into_iter()
             .filter_map(|id| Some((&*self.series.get(id)?.name, self.stats.get(id.index())?.as_ref()?)))
     }
@@ -426,7 +426,7 @@ impl Period {
         self.stat(metric, entity)?.rate().ok_or_else(|| Missing {
             what: describe(metric, entity),
             why: "fewer than two consecutive readings".to_owned(),
-            next: "record for longer: --for 10s".to_owned(),
+            next_step: "record for longer: --for 10s".to_owned(),
         })
     }
 
@@ -436,7 +436,7 @@ impl Period {
         window::seconds(metric.unit, rate, &self.facts).ok_or_else(|| Missing {
             what: describe(metric, entity),
             why: "unit of time unknown: not reported by the node".to_owned(),
-            next: "record again with this version of beamtune".to_owned(),
+            next_step: "record again with this version of beamtune".to_owned(),
         })
     }
 
@@ -483,7 +483,7 @@ impl Period {
             }
             false => next(host, kind),
         };
-        Missing { what, why, next: next.to_owned() }
+        Missing { what, why, next_step: next.to_owned() }
     }
 
     /// Whether the period was imported from printed text or from a crash dump, rather than recorded from a node.
@@ -497,19 +497,19 @@ impl Period {
     }
 
     /// Data of a process, if it was recorded.
-    pub fn process(&self, pid: &str) -> Option<&ProcessUse> {
+    pub fn process(&self, pid: &str) -> Option<&ProcessActivity> {
         self.processes.iter().find(|process| process.pid == pid)
     }
 
     /// Title of a process; only the pid if nothing else is known.
     pub fn title_of(&self, pid: &str) -> String {
-        self.process(pid).map_or_else(|| pid.to_owned(), ProcessUse::title)
+        self.process(pid).map_or_else(|| pid.to_owned(), ProcessActivity::title)
     }
 
     /// The process with this registered name, if a detailed reading contains it.
-    pub fn process_named(&self, name: &str) -> Option<&ProcessUse> {
+    pub fn process_named(&self, name: &str) -> Option<&ProcessActivity> {
         let is_it =
-            |process: &&ProcessUse| process.row.as_ref().and_then(|row| row.name.as_deref()) == Some(name);
+            |process: &&ProcessActivity| process.row.as_ref().and_then(|row| row.name.as_deref()) == Some(name);
         self.processes.iter().find(is_it)
     }
 
@@ -526,7 +526,7 @@ impl Period {
         };
         match self.gaps.iter().rev().find(explains) {
             Some(gap) => (gap.reason.clone(), (gap.source != source).then_some(gap.kind)),
-            None if self.is_imported() => (NOT_IN_TEXT.to_owned(), None),
+            None if self.is_imported() => (NOT_IN_IMPORT.to_owned(), None),
             None if host && self.host_ticks == 0 => ("the host was not read".to_owned(), None),
             None if !host && self.vm_ticks == 0 => ("the VM was not read".to_owned(), None),
             None => ("not recorded".to_owned(), None),

@@ -114,7 +114,7 @@ impl ProcessRow {
 /// A call stack of a process that was sampled in the last ten seconds. The process is one of the busiest, which are sampled every second,
 /// or a randomly sampled process that was at work.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RanRow {
+pub struct RunSampleRow {
     /// Time of the report, since the start of the recording.
     pub t: Nanos,
     /// `<0.123.0>`, as printed on the node itself; empty for random samples.
@@ -122,13 +122,13 @@ pub struct RanRow {
     /// `module:function/arity`, innermost first, at most nine.
     pub stack: Vec<String>,
     /// Number of samples.
-    pub looks: i64,
+    pub samples: i64,
     /// Busiest processes: it waited within a call (if false, it was running or runnable). Random samples: it was runnable, but not running.
-    pub waits: bool,
+    pub is_waiting: bool,
     /// Random samples: registered name, else initial call.
     pub kind: Option<String>,
     /// Random samples: it was in garbage collection.
-    pub collects: bool,
+    pub is_collecting: bool,
 }
 
 /// Exits of monitored processes since the last report, with the same parent, identity and reason.
@@ -308,7 +308,7 @@ pub struct CodeRow {
 /// A process that refers to many binaries, read only on request. The total size of the binaries of all such processes, each counted once,
 /// is [`crate::metrics::HELD_BINARIES_SIZE`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HolderRow {
+pub struct BinaryHolderRow {
     /// Time since the start of the recording; the same in all rows of a reading.
     pub t: Nanos,
     /// `<0.123.0>`, as printed on the node itself.
@@ -333,18 +333,18 @@ pub struct HolderRow {
     /// Total size of these binaries, in bytes.
     pub bytes: i64,
     /// Number of binaries that only this process refers to.
-    pub alone: i64,
+    pub exclusive: i64,
     /// Total size of the binaries that only this process refers to, in bytes.
     pub alone_bytes: i64,
 }
 
 /// Garbage collections of processes, made on request. All sizes are in bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CollectionRow {
+pub struct RequestedGcRow {
     /// Time since the start of the recording.
     pub t: Nanos,
     /// Which processes: `named` by the user, or a random `sample`.
-    pub how: String,
+    pub selection: String,
     /// Number of processes of the node without those of beamtune, or number of named processes.
     pub processes: i64,
     /// Number of processes chosen: the largest ones first, then a random sample in random order.
@@ -373,7 +373,7 @@ pub struct CollectionRow {
     /// Virtual binary heap of the collected processes, after.
     pub binary_after: i64,
     /// Number of processes collected from the random sample.
-    pub chance: i64,
+    pub random: i64,
     /// Random sample: sum of the heap freed per process, each rounded down to whole KiB.
     pub chance_heap_kib: i64,
     /// Random sample: sum of the squares of the heap freed per process in KiB, for a confidence interval of the total over all processes.
@@ -402,7 +402,7 @@ pub struct CollectionRow {
 
 /// A process that shrank in a requested garbage collection; the processes that freed the most are recorded. All sizes are in bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CollectRow {
+pub struct CollectedProcessRow {
     /// Time of its [`CollectionRow`].
     pub t: Nanos,
     /// `<0.123.0>`, as printed on the node itself.
@@ -425,14 +425,14 @@ pub struct CollectRow {
     pub took: Nanos,
 }
 
-impl HolderRow {
+impl BinaryHolderRow {
     /// Name of the process for output, see [`ProcessRow::title`].
     pub fn title(&self) -> Option<&str> {
         title([&self.name, &self.label, &self.initial_call])
     }
 }
 
-impl CollectRow {
+impl CollectedProcessRow {
     /// Name of the process for output, see [`ProcessRow::title`].
     pub fn title(&self) -> Option<&str> {
         title([&self.name, &self.label, &self.initial_call])
@@ -461,11 +461,11 @@ pub struct SpawnRow {
     /// Initial call, table name, port name, common prefix of several atoms, name of the other node, or table id.
     pub kind: String,
     /// Registered name or initial call of the parent or owner. For connection attempts: their step. For a table: module or application.
-    pub maker: Option<String>,
+    pub creator: Option<String>,
     /// Number of occurrences in the sample.
     pub count: i64,
     /// Size of the sample.
-    pub of: i64,
+    pub sample_size: i64,
     /// `given`: total size of the arguments in bytes.
     pub bytes: Option<i64>,
 }

@@ -1,14 +1,14 @@
 //! Samples: the raw data of one tick.
 
-use crate::locks::{LockRow, LockSession, WaitRow};
+use crate::locks::{LockRow, LockSession, LockWaitRow};
 use crate::messages::MessageRow;
 use crate::rows::{
-    AllocationRow, CarrierRow, CodeRow, CollectRow, CollectionRow, ExitRow, HolderRow, PortRow, ProcessRow,
-    ProcessTick, RanRow, SpawnRow, TableRow,
+    AllocationRow, CarrierRow, CodeRow, CollectedProcessRow, RequestedGcRow, ExitRow, BinaryHolderRow, PortRow, ProcessRow,
+    ProcessTick, RunSampleRow, SpawnRow, TableRow,
 };
 use crate::series::{Family, Group, Metric, SeriesId, SeriesTable};
 use crate::source::TroubleKind;
-use crate::stands::StandRow;
+use crate::wait_samples::WaitSampleRow;
 use crate::units::{Kind, Nanos, Unit};
 
 /// The interval in which a set of values was read.
@@ -129,11 +129,11 @@ pub struct Sample {
     /// Exits of monitored processes.
     pub exits: Vec<ExitRow>,
     /// Call stacks of waiting processes.
-    pub stands: Vec<StandRow>,
+    pub wait_samples: Vec<WaitSampleRow>,
     /// Messages of estimated size.
     pub messages: Vec<MessageRow>,
     /// Call stacks of processes at work.
-    pub ran: Vec<RanRow>,
+    pub run_samples: Vec<RunSampleRow>,
     /// Carriers, if a scan was requested.
     pub carriers: Vec<CarrierRow>,
     /// Tagged blocks, if a scan was requested.
@@ -141,17 +141,17 @@ pub struct Sample {
     /// Code by application, if requested.
     pub code: Vec<CodeRow>,
     /// Processes that refer to many binaries, if requested.
-    pub holders: Vec<HolderRow>,
+    pub holders: Vec<BinaryHolderRow>,
     /// Requested garbage collections.
-    pub collections: Vec<CollectionRow>,
+    pub collections: Vec<RequestedGcRow>,
     /// Processes that shrank most in these collections.
-    pub collected: Vec<CollectRow>,
+    pub collected: Vec<CollectedProcessRow>,
     /// Sessions of lock counting, if requested.
     pub lock_sessions: Vec<LockSession>,
     /// Lock counts of these sessions.
     pub locks: Vec<LockRow>,
     /// Lock waits of threads, if requested.
-    pub waits: Vec<WaitRow>,
+    pub lock_waits: Vec<LockWaitRow>,
     /// Blobs.
     pub snapshots: Vec<Snapshot>,
     /// Events since the last sample.

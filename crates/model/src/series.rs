@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::units::{Kind, Unit, text_names};
 
 /// Separator in entities that consist of several names. Not printable, because the names may contain any printable character.
-pub const PARTS: char = '\u{1f}';
+pub const PART_SEPARATOR: char = '\u{1f}';
 
 /// Series that are read together, stored in one chunk and timed by one clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -201,7 +201,7 @@ pub struct Metric {
     /// Counter or gauge.
     pub kind: Kind,
     /// Description and source.
-    pub what: &'static str,
+    pub description: &'static str,
 }
 
 /// Definition of all series of a group whose names the VM chooses.
@@ -285,7 +285,7 @@ impl SeriesTable {
     }
 
     /// All series of one entity, ordered by id.
-    pub fn of(&self, group: Group, entity: &str) -> Vec<SeriesId> {
+    pub fn of_entity(&self, group: Group, entity: &str) -> Vec<SeriesId> {
         let names = self.index.get(&group).and_then(|entities| entities.get(entity));
         let mut ids: Vec<_> = names.into_iter().flat_map(HashMap::values).copied().collect();
         ids.sort_unstable();

@@ -21,7 +21,7 @@ pub trait Clock {
 
 /// A request for one sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ask {
+pub struct SampleRequest {
     /// Sequence number, increasing by one.
     pub seq: u64,
     /// The scheduled instant.
@@ -39,7 +39,7 @@ pub trait Source {
     fn name(&self) -> &'static str;
 
     /// Starts a read; does not wait for the reply.
-    fn request(&mut self, ask: Ask, clock: &dyn Clock) -> Result<(), Trouble>;
+    fn request(&mut self, ask: SampleRequest, clock: &dyn Clock) -> Result<(), SourceTrouble>;
 
     /// Waits until `deadline` at most for the reply to the last request, and adds it to the sample. Returns the span of the read, on the
     /// recorder's clock. If some items fail, the others are added and each failure becomes a gap. If the node was restarted, the source
@@ -49,7 +49,7 @@ pub trait Source {
         deadline: Nanos,
         clock: &dyn Clock,
         out: &mut SampleBuilder<'_>,
-    ) -> Result<Span, Trouble>;
+    ) -> Result<Span, SourceTrouble>;
 
     /// Whether the data of this source arrive with the VM's reply, as those of a remote host do. It must then be collected after the VM.
     fn comes_with_vm(&self) -> bool {
@@ -57,7 +57,7 @@ pub trait Source {
     }
 
     /// Called when another source has reported a restart of the node, which makes the state of the old incarnation obsolete.
-    fn on_new_life(&mut self, _life: &Incarnation) {}
+    fn on_restart(&mut self, _life: &Incarnation) {}
 }
 
 /// Kinds of reasons why something could not be measured. Reasons with the same consequence are one kind.
@@ -90,16 +90,16 @@ text_names!(TroubleKind {
 /// Expected failure of a source; it becomes a gap in the recording.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
-pub struct Trouble {
+pub struct SourceTrouble {
     /// Kind of the failure.
     pub kind: TroubleKind,
     /// Description for users, with the next step if there is one.
     pub reason: String,
 }
 
-impl Trouble {
+impl SourceTrouble {
     /// Creates a failure of this kind.
     pub fn new(kind: TroubleKind, reason: impl Into<String>) -> Self {
-        Trouble { kind, reason: reason.into() }
+        SourceTrouble { kind, reason: reason.into() }
     }
 }

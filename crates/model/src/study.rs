@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::units::{Unit, text_names};
-pub use tuning::{Advised, Ending, Fatal, Finalist, Gain, Knob, Learnt, Part, Pays, Tuning, TuningVerdict};
+pub use tuning::{AdvisedLevel, TuningOutcome, FatalLevels, Finalist, SettingEffect, Knob, LevelResult, SettingPart, PartVerdict, Tuning, TuningVerdict};
 pub use verdict::{Answer, GuardVerdict, Margin, QuantityEffect, Question, Ratio, Verdict};
 
 /// A setting under comparison.
@@ -60,7 +60,7 @@ text_names!(Phase {
 
 /// A trial to run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Order {
+pub struct TrialOrder {
     /// Part of the study.
     pub phase: Phase,
     /// Number of the block, unique in the study. Trials of one block are compared with each other.
@@ -78,7 +78,7 @@ pub struct Order {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
     /// The setting that was run, and its place in the study.
-    pub order: Order,
+    pub order: TrialOrder,
     /// Start, in seconds since 1970.
     pub began_unix_s: f64,
     /// Duration from the start of the target until its end.
@@ -109,7 +109,8 @@ pub enum TrialOutcome {
     /// The target did not start, did not accept the setting, or did not survive the trial. This is a result of the setting.
     Failed {
         /// Reason as text.
-        why: String,
+        #[serde(rename = "why")]
+        reason: String,
     },
 }
 

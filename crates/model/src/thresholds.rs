@@ -23,7 +23,7 @@ impl Threshold {
     }
 
     /// The default.
-    pub const fn usual(&self) -> Scale {
+    pub const fn default_scale(&self) -> Scale {
         self.scale
     }
 
@@ -43,7 +43,7 @@ pub struct Thresholds {
 
 impl Thresholds {
     /// Creates an empty set of overrides for this file.
-    pub fn of_file(file: &str) -> Thresholds {
+    pub fn from_file(file: &str) -> Thresholds {
         Thresholds { file: file.to_owned(), changed: BTreeMap::new() }
     }
 

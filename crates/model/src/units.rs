@@ -15,7 +15,7 @@ pub fn seconds(nanos: Nanos) -> f64 {
 
 /// Rounds a time counter down to whole microseconds, or as close as its unit allows. Reading the threads of a VM takes about
 /// 100 µs, so finer digits are noise, but would take most of the space in a recording.
-pub fn whole_microseconds(counter: i64, units_per_second: i64) -> i64 {
+pub fn round_to_microseconds(counter: i64, units_per_second: i64) -> i64 {
     counter - counter.rem_euclid((units_per_second / 1_000_000).max(1))
 }
 
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn time_counters_with_finer_units_are_rounded_down_to_microseconds() {
         let check = |counter, units_per_second, expect| {
-            assert_eq!(whole_microseconds(counter, units_per_second), expect);
+            assert_eq!(round_to_microseconds(counter, units_per_second), expect);
         };
         check(1_234_567, SECOND_NS, 1_234_000);
         check(999, SECOND_NS, 0);

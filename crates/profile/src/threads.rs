@@ -54,7 +54,7 @@ pub struct Change {
 }
 
 /// Reads all threads of a process; threads that end in the meantime are left out.
-pub fn look(tree: &impl FileTree, pid: u32, clock: &dyn Clock) -> Result<ThreadSnapshot, HostError> {
+pub fn snapshot(tree: &impl FileTree, pid: u32, clock: &dyn Clock) -> Result<ThreadSnapshot, HostError> {
     let folder = format!("/proc/{pid}/task");
     let t = clock.now();
     let names = tree.list(&folder, MAX_THREADS)?;
@@ -88,7 +88,7 @@ fn thread(tree: &impl FileTree, folder: &str, tid: u32) -> Option<Thread> {
 }
 
 /// Calculates the differences between two readings.
-pub fn between(before: &ThreadSnapshot, after: &ThreadSnapshot) -> Change {
+pub fn changes(before: &ThreadSnapshot, after: &ThreadSnapshot) -> Change {
     let earlier: HashMap<(u32, &str), &Thread> =
         before.threads.iter().map(|thread| ((thread.tid, thread.kind.as_str()), thread)).collect();
     let grown = |from: Option<i64>, to: Option<i64>| {
@@ -160,7 +160,7 @@ mod tests {
             (8, "erts_sched_1", "1000 200 5\n"),
             (9, "1_dirty_cpu_sch", "1 2 3\n"),
         ]);
-        let mut seen = look(&LocalTree::at(root.path()), 7, &Stopped).unwrap();
+        let mut seen = snapshot(&LocalTree::at(root.path()), 7, &Stopped).unwrap();
         seen.threads.sort_by_key(|thread| thread.tid);
         let expect = vec![
             thread(7, OTHER, Some(10), Some(1)),
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn times_are_none_without_scheduler_statistics() {
         let root = host(&[(7, "beam.smp", "0 0 0\n"), (8, "erts_sched_1", "0 0 0\n")]);
-        let seen = look(&LocalTree::at(root.path()), 7, &Stopped).unwrap().threads;
+        let seen = snapshot(&LocalTree::at(root.path()), 7, &Stopped).unwrap().threads;
         assert!(seen.iter().all(|thread| thread.ran.is_none() && thread.queued.is_none()), "{seen:?}");
     }
 
@@ -188,7 +188,7 @@ mod tests {
             Thread { sleeps: Some(0), preempted: Some(0), ..thread(2, "aux", Some(2), None) },
         ];
         let change =
-            between(&ThreadSnapshot { t: 5, threads: before }, &ThreadSnapshot { t: 25, threads: after });
+            changes(&ThreadSnapshot { t: 5, threads: before }, &ThreadSnapshot { t: 25, threads: after });
         assert_eq!(change, Change { length: 20, threads: expect });
     }
 }

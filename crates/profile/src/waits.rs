@@ -13,8 +13,8 @@
 
 use std::collections::HashMap;
 
-use beamtune_model::locks::how;
-use beamtune_model::{Nanos, WaitRow};
+use beamtune_model::locks::wait_kind;
+use beamtune_model::{Nanos, LockWaitRow};
 
 use crate::image::{Frame, Image};
 use crate::names::without_underscores;
@@ -43,8 +43,8 @@ impl WaitKind {
     /// Returns the value for a [`WaitRow`].
     pub fn text(self) -> &'static str {
         match self {
-            WaitKind::Sleep => how::SLEEP,
-            WaitKind::Yield => how::YIELD,
+            WaitKind::Sleep => wait_kind::SLEEP,
+            WaitKind::Yield => wait_kind::YIELD,
         }
     }
 }
@@ -208,9 +208,9 @@ pub struct StackCounter {
 
 /// The evaluated samples.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Found {
+pub struct WaitSummary {
     /// Waits for locks, the longest first.
-    pub rows: Vec<WaitRow>,
+    pub rows: Vec<LockWaitRow>,
     /// Number of samples of on-CPU threads.
     pub on_cpu: i64,
     /// Samples of on-CPU threads that took a lock without waiting, by the operation that takes the lock; highest count first.
@@ -230,7 +230,7 @@ impl StackCounter {
             self.kinds.push(kind.to_owned());
             self.kinds.len() - 1
         });
-        let key = (kind, how, stack);
+        let key = (kind, wait_kind, stack);
         if let Some(index) = self.index.get(&key) {
             return Some(*index);
         }
@@ -259,7 +259,7 @@ impl StackCounter {
 
     /// Evaluates all samples. `length` is the duration of sampling; `t` of the rows is 0. `late` is the average delay between wake-up and
     /// running, which is not part of a wait.
-    pub fn evaluate(&self, image: &Image, length: Nanos, late: Nanos) -> Found {
+    pub fn evaluate(&self, image: &Image, length: Nanos, late: Nanos) -> WaitSummary {
         let mut tail_callers: HashMap<u64, Option<String>> = HashMap::new();
         let spins = |address| image.is_spinning(address);
         let name = |address, is_last| {
@@ -285,33 +285,33 @@ impl StackCounter {
         spins: impl Fn(u64) -> bool,
         length: Nanos,
         late: Nanos,
-    ) -> Found {
+    ) -> WaitSummary {
         let mut rows: HashMap<(usize, WaitKind, Vec<String>), Tally> = HashMap::new();
         let mut locking: HashMap<String, i64> = HashMap::new();
         let mut other: HashMap<Option<String>, i64> = HashMap::new();
-        let mut found = Found { left_out: self.left_out, ..Found::default() };
+        let mut found = WaitSummary { left_out: self.left_out, ..WaitSummary::default() };
         for ((kind, how, stack), tally) in self.stacks.iter().filter(|(_, tally)| tally.samples > 0) {
             let last = stack.frames.len().saturating_sub(1);
             let is_last = |index| index == last && stack.end == StackEnd::Generated;
             let frames = stack.frames.iter().enumerate();
             let frames: Vec<Frame> = frames.map(|(index, address)| name(*address, is_last(index))).collect();
             found.lost += if stack.end == StackEnd::Lost { tally.samples } else { 0 };
-            found.on_cpu += if *how == WaitKind::Yield { tally.samples } else { 0 };
+            found.on_cpu += if *wait_kind == WaitKind::Yield { tally.samples } else { 0 };
             let is_spinning = stack.frames.first().is_some_and(|address| spins(*address));
             match activity(&frames, is_spinning) {
                 Activity::WaitsForLock(names) => {
-                    let sum = rows.entry((*kind, *how, names)).or_default();
+                    let sum = rows.entry((*kind, *wait_kind, names)).or_default();
                     sum.samples += tally.samples;
                     sum.weight += tally.weight;
                     sum.timed += tally.timed;
                     sum.time += tally.time;
                     sum.slept += tally.slept;
                 }
-                Activity::Locks(names) if *how == WaitKind::Yield => {
+                Activity::Locks(names) if *wait_kind == WaitKind::Yield => {
                     *locking.entry(names.into_iter().next().unwrap_or_default()).or_default() +=
                         tally.samples;
                 }
-                Activity::WaitsForOther(function) if *how == WaitKind::Sleep => {
+                Activity::WaitsForOther(function) if *wait_kind == WaitKind::Sleep => {
                     *other.entry(function).or_default() += tally.samples;
                 }
                 _ => {}
@@ -319,18 +319,18 @@ impl StackCounter {
         }
         found.rows = rows
             .into_iter()
-            .map(|((kind, how, stack), tally)| WaitRow {
+            .map(|((kind, how, stack), tally)| LockWaitRow {
                 t: 0,
                 length,
                 thread: self.kinds.get(kind).cloned().unwrap_or_default(),
-                how: how.text().to_owned(),
+                how: wait_kind.text().to_owned(),
                 stack,
-                seen: tally.samples,
-                waited: waited(&tally, if how == WaitKind::Sleep { late } else { 0 }),
+                samples: tally.samples,
+                waited: waited(&tally, if wait_kind == WaitKind::Sleep { late } else { 0 }),
             })
             .collect();
         found.rows.sort_by(|a, b| {
-            let key = |row: &WaitRow| std::cmp::Reverse((row.waited, row.seen));
+            let key = |row: &LockWaitRow| std::cmp::Reverse((row.waited, row.samples));
             key(a)
                 .cmp(&key(b))
                 .then_with(|| (&a.thread, &a.how, &a.stack).cmp(&(&b.thread, &b.how, &b.stack)))

@@ -36,7 +36,7 @@ use crate::stream::{self, Event, MIN_RING_BYTES, Options, Refusal, Stream};
 use crate::threads::Change;
 use crate::timeline::{EndedWait, ThreadEvent, Timeline};
 use crate::unwind::Unwinder;
-use crate::waits::{Found, StackCounter, WaitKind};
+use crate::waits::{WaitSummary, StackCounter, WaitKind};
 use choose::{Chosen, MAX_THREADS, choose};
 
 /// Memory of all rings together.
@@ -57,13 +57,13 @@ const MIN_CORES: f64 = 0.1;
 
 /// How the start of sleeps is detected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sleeps {
+pub enum SleepDetection {
     /// Uprobes on the functions that sleep.
-    Entries,
+    Uprobes,
     /// Context switches.
     Switches,
     /// Not at all.
-    Unseen,
+    None,
 }
 
 /// The cost of watching for the VM.
@@ -82,11 +82,11 @@ pub struct Cost {
 
 /// The result of watching.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Seen {
+pub struct WatchResult {
     /// Waits, and counts of other samples.
-    pub found: Found,
+    pub summary: WaitSummary,
     /// How the start of sleeps was detected.
-    pub sleeps: Sleeps,
+    pub sleeps: SleepDetection,
     /// The cost of watching.
     pub cost: Cost,
 }
@@ -109,7 +109,7 @@ pub struct Watch {
     threads: Vec<WatchedThread>,
     /// Number of selected threads whose events were opened or could not be opened.
     tried: usize,
-    sleeps: Sleeps,
+    sleeps: SleepDetection,
     waits: StackCounter,
     samples: u64,
     lost: u64,
@@ -159,7 +159,7 @@ impl Watch {
             image,
             threads: Vec::new(),
             tried: 0,
-            sleeps: Sleeps::Unseen,
+            sleeps: SleepDetection::None,
             waits: StackCounter::default(),
             samples: 0,
             lost: 0,
@@ -307,7 +307,7 @@ impl Watch {
         }
         let events: Vec<Event<'_>> = points.iter().map(Event::Entry).collect();
         let is_probed = self.add_streams(&events, false).is_ok();
-        self.sleeps = if is_probed { Sleeps::Entries } else { self.sleeps };
+        self.sleeps = if is_probed { SleepDetection::Uprobes } else { self.sleeps };
         is_probed
     }
 
@@ -320,7 +320,7 @@ impl Watch {
     /// Opens sleep detection by context switches.
     fn open_switches(&mut self) -> Result<(), Refusal> {
         self.add_streams(&[Event::Switches], true)?;
-        self.sleeps = Sleeps::Switches;
+        self.sleeps = SleepDetection::Switches;
         Ok(())
     }
 
@@ -357,27 +357,27 @@ impl Watch {
     /// Samples fewer switches if threads switch more often than before, and removes uprobes that are hit too often.
     fn check(&mut self) {
         let (since, before) = self.checked;
-        if self.sleeps == Sleeps::Unseen || since.elapsed() < CHECK_INTERVAL {
+        if self.sleeps == SleepDetection::None || since.elapsed() < CHECK_INTERVAL {
             return;
         }
         let entries = self.entries();
         let per_second = entries.saturating_sub(before) as f64 / since.elapsed().as_secs_f64();
         self.checked = (Instant::now(), entries);
         let is_too_often = match self.sleeps {
-            Sleeps::Entries => self.trap_share(per_second) > MAX_TRAP_SHARE,
+            SleepDetection::Uprobes => self.trap_share(per_second) > MAX_TRAP_SHARE,
             _ => per_second > self.switches.max(f64::from(self.rate)) * MAX_SWITCH_INCREASE,
         };
         if !is_too_often {
             return;
         }
         self.switches = self.switches.max(per_second);
-        if self.sleeps == Sleeps::Entries {
+        if self.sleeps == SleepDetection::Uprobes {
             self.traps = entries;
             self.remove_probes();
         } else {
             // Closing context-switch events is fast, and their memory is needed.
             self.threads.iter_mut().for_each(|watched| watched.sleeps.clear());
-            self.sleeps = Sleeps::Unseen;
+            self.sleeps = SleepDetection::None;
         }
         let opened = self.open_switches();
         self.note_unseen_sleeps(opened);
@@ -389,7 +389,7 @@ impl Watch {
     fn remove_probes(&mut self) {
         let streams: Vec<Stream> =
             self.threads.iter_mut().flat_map(|watched| std::mem::take(&mut watched.sleeps)).collect();
-        self.sleeps = Sleeps::Unseen;
+        self.sleeps = SleepDetection::None;
         self.removal = Some(std::thread::spawn(move || drop(streams)));
     }
 
@@ -426,7 +426,7 @@ impl Watch {
                         *samples += 1;
                         if let Some(stack) = waits.index_of(kind, WaitKind::Sleep, unwound(unwinder, &sample))
                         {
-                            let is_leaving = *sleeps == Sleeps::Switches;
+                            let is_leaving = *sleeps == SleepDetection::Switches;
                             timeline.push(sample.t, ThreadEvent::Wait { stack, weight, is_leaving });
                         }
                     }
@@ -445,14 +445,14 @@ impl Watch {
     /// Stops watching. `length` is the duration; `queued` is the run-queue delay of all watched threads together in that time, measured by
     /// the kernel. The delay between wake-up and running is calculated from it and is not part of a wait for a lock. Without this
     /// correction, sleeps would seem longer on a busy host.
-    pub fn finish(mut self, length: Nanos, queued: Option<Nanos>) -> Seen {
+    pub fn finish(mut self, length: Nanos, queued: Option<Nanos>) -> WatchResult {
         for watched in &mut self.threads {
             watched.clock.stop();
             for stream in &mut watched.sleeps {
                 stream.stop();
             }
         }
-        if self.sleeps == Sleeps::Entries {
+        if self.sleeps == SleepDetection::Uprobes {
             self.traps = self.entries();
         }
         let sleeps = self.sleeps;
@@ -478,8 +478,8 @@ impl Watch {
             // An error does not matter: the thread only closes files.
             let _ = removal.join();
         }
-        Seen {
-            found: self.waits.evaluate(&self.image, length, late),
+        WatchResult {
+            summary: self.waits.evaluate(&self.image, length, late),
             sleeps,
             cost: Cost { traps: self.traps, samples: self.samples, lost: self.lost, time },
         }

@@ -23,7 +23,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use beamtune_model::units::SECOND_NS;
-use beamtune_model::{Ask, Clock, Nanos, SampleBuilder, SeriesTable, Source, Span, Tick, Trouble};
+use beamtune_model::{SampleRequest, Clock, Nanos, SampleBuilder, SeriesTable, Source, Span, Tick, SourceTrouble};
 use beamtune_recording::{Existing, Plan, Reader, Selection, Sources, Stop, SystemClock, Writer, record};
 use synthetic::{Host, Node, Vm};
 
@@ -99,7 +99,7 @@ impl Source for Timed<'_> {
         self.0.name()
     }
 
-    fn request(&mut self, ask: Ask, clock: &dyn Clock) -> Result<(), Trouble> {
+    fn request(&mut self, ask: SampleRequest, clock: &dyn Clock) -> Result<(), SourceTrouble> {
         self.0.request(ask, clock)
     }
 
@@ -108,7 +108,7 @@ impl Source for Timed<'_> {
         deadline: Nanos,
         clock: &dyn Clock,
         out: &mut SampleBuilder<'_>,
-    ) -> Result<Span, Trouble> {
+    ) -> Result<Span, SourceTrouble> {
         let span = self.0.collect(deadline, clock, out);
         self.1.set(Instant::now());
         span
@@ -172,7 +172,7 @@ fn generating() -> Result<f64, Failure> {
         let t = second * SECOND_NS;
         let tick = Tick { t, incarnation: 0, vm: None, host: None, late: 0 };
         let mut out = SampleBuilder::new(&mut table, tick);
-        vm.request(Ask { seq: second as u64, t, detail: second % 10 == 0 }, &clock)?;
+        vm.request(SampleRequest { seq: second as u64, t, detail: second % 10 == 0 }, &clock)?;
         host.collect(t, &clock, &mut out)?;
         vm.collect(t, &clock, &mut out)?;
     }
@@ -183,7 +183,7 @@ fn read(file: &Path) -> Result<ExitCode, Failure> {
     let start = Instant::now();
     let reader = Reader::open(file)?;
     let opened = start.elapsed();
-    let lives = reader.lives()?;
+    let lives = reader.recorded_incarnations()?;
     let (listed, cpu_before) = (start.elapsed(), cpu()?);
     let period = reader.period(&Selection::default())?;
     let (all, cpu_used) = (start.elapsed(), cpu()? - cpu_before);

@@ -89,7 +89,7 @@ pub enum Error {
     /// The log of a ring is full, and cannot be restarted because of a reader.
     #[error("{}: its log is full because another program reads the file; samples are lost until that program closes it",
         .path.display())]
-    HeldByReader {
+    BlockedByReader {
         /// The file.
         path: PathBuf,
     },
@@ -138,7 +138,7 @@ pub enum Error {
     #[error("no incarnation {asked} in the recording; it has {known:?}")]
     NoSuchIncarnation {
         /// The requested incarnation.
-        asked: u32,
+        requested: u32,
         /// The recorded incarnations.
         known: Vec<u32>,
     },

@@ -46,8 +46,8 @@ mod writer;
 
 pub use clock::{Stop, SystemClock};
 pub use error::Error;
-pub use reader::{Life, Past, Reader, Samples, Selection};
-pub use recorder::{End, Outcome, Plan, Progress, Sources, record};
+pub use reader::{RecordedIncarnation, ResumePoint, Reader, Samples, Selection};
+pub use recorder::{EndReason, Outcome, Plan, Progress, Sources, record};
 pub use redact::{Redaction, redact};
 pub use schema::{APPLICATION_ID, FORMAT};
 pub use writer::{Existing, Ring, Writer};

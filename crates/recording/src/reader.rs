@@ -20,7 +20,7 @@ use beamtune_model::{
 use rusqlite::{Connection, OptionalExtension, Row};
 
 pub use period::Selection;
-pub use resume::Past;
+pub use resume::ResumePoint;
 pub(crate) use resume::{Leftover, read_leftover};
 pub use samples::Samples;
 
@@ -46,7 +46,7 @@ pub struct Reader {
 
 /// An incarnation of the node in a recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Life {
+pub struct RecordedIncarnation {
     /// Number, from 0.
     pub id: u32,
     /// Data of the incarnation; `None` if no source has announced it.
@@ -66,7 +66,7 @@ impl Reader {
         let opened = open::open(path)?;
         let reader = Reader::new(opened.connection, path.to_owned(), opened.missing_bytes);
         if let Some(missing_bytes) = reader.missing_bytes
-            && reader.lives().map_or(true, |lives| lives.is_empty())
+            && reader.recorded_incarnations().map_or(true, |lives| lives.is_empty())
         {
             return Err(Error::Truncated { path: path.to_owned(), missing_bytes });
         }
@@ -116,13 +116,13 @@ impl Reader {
     }
 
     /// Returns the recorded incarnations, in order. Reads all ticks, which takes about 20 ms for a day.
-    pub fn lives(&self) -> Result<Vec<Life>, Error> {
-        let mut lives: Vec<Life> = Vec::new();
+    pub fn recorded_incarnations(&self) -> Result<Vec<RecordedIncarnation>, Error> {
+        let mut lives: Vec<RecordedIncarnation> = Vec::new();
         self.ticks(scan::BEFORE_ALL_KEYS, Nanos::MAX, |tick| {
             let (id, t) = (tick.incarnation, tick.t);
             match lives.last_mut() {
                 Some(life) if life.id == id => (life.ticks, life.end) = (life.ticks + 1, t),
-                _ => lives.push(Life { id, incarnation: None, ticks: 1, begin: t, end: t }),
+                _ => lives.push(RecordedIncarnation { id, incarnation: None, ticks: 1, begin: t, end: t }),
             }
             true
         })?;

@@ -15,8 +15,8 @@ mod trigger;
 
 use beamtune_model::units::SECOND_NS;
 use beamtune_model::{
-    Ask, Clock, Event, Facts, Gap, Incarnation, Nanos, Sample, SampleBuilder, SeriesTable, Source, Span,
-    Tick, Trouble, TroubleKind, facts,
+    SampleRequest, Clock, Event, Facts, Gap, Incarnation, Nanos, Sample, SampleBuilder, SeriesTable, Source, Span,
+    Tick, SourceTrouble, TroubleKind, facts,
 };
 
 use crate::clock::Stop;
@@ -48,7 +48,7 @@ pub struct Plan {
     pub detail_every: Nanos,
     /// Timeout for a reply. It may exceed `every`: a node that takes two seconds to reply needs a diagnosis, and half of its samples
     /// are better than none.
-    pub patience: Nanos,
+    pub timeout: Nanos,
     /// Timeout for the VM's first reply, if longer. This reply contains the facts, which most rules need. A node with about 32 processes
     /// that contend for one table, and with four schedulers on two busy CPUs, took 5.5 s for it.
     pub first_patience: Nanos,
@@ -68,7 +68,7 @@ impl Default for Plan {
             every: SECOND_NS,
             length: None,
             detail_every: 10 * SECOND_NS,
-            patience: 2 * SECOND_NS,
+            timeout: 2 * SECOND_NS,
             first_patience: 10 * SECOND_NS,
             wait_for_return: 30 * SECOND_NS,
             wait_for_storage: 10 * SECOND_NS,
@@ -106,7 +106,7 @@ pub struct Progress<'a> {
 
 /// Why a recording ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum EndReason {
     /// The planned length has elapsed.
     Elapsed,
     /// The recorder was asked to stop.
@@ -119,13 +119,13 @@ pub enum End {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
     /// Why the recording ended.
-    pub end: End,
+    pub end: EndReason,
     /// Number of samples stored.
     pub samples: u64,
     /// Number of ticks missed because the recorder was late.
     pub missed: u64,
     /// The last failure, even if later samples succeeded.
-    pub last_trouble: Option<Trouble>,
+    pub last_trouble: Option<SourceTrouble>,
 }
 
 /// Records until the end of the plan, until a stop is requested, or until the node is gone. Afterwards the caller must
@@ -173,7 +173,7 @@ pub fn record(
         missed: 0,
         samples: 0,
         gaps: OpenGaps::default(),
-        incarnations: Incarnations::resumed(past.life),
+        incarnations: Incarnations::resumed(past.incarnation),
         host_facts: Facts::default(),
         triggers: plan.triggers.then(Triggers::default),
         gone_since: None,
@@ -215,8 +215,8 @@ struct Recorder<'a, 's> {
     gone_since: Option<Nanos>,
     unstored: Option<Unstored>,
     /// Failure of the last sample.
-    trouble: Option<Trouble>,
-    last_trouble: Option<Trouble>,
+    trouble: Option<SourceTrouble>,
+    last_trouble: Option<SourceTrouble>,
 }
 
 /// Times of the last sample.
@@ -246,12 +246,12 @@ struct Due {
 }
 
 /// Result of reading a source; `None` if there is no such source.
-type Answer = Option<Result<Span, Trouble>>;
+type Answer = Option<Result<Span, SourceTrouble>>;
 
 impl Recorder<'_, '_> {
     fn run(mut self, progress: &mut dyn FnMut(&Progress<'_>)) -> Result<Outcome, Error> {
         if self.sources.vm.is_none() && self.sources.host.is_none() {
-            return Ok(self.outcome(End::SourcesGone));
+            return Ok(self.outcome(EndReason::SourcesGone));
         }
         let mut next = self.begin;
         loop {
@@ -260,7 +260,7 @@ impl Recorder<'_, '_> {
             }
             let stopping = self.stop.is_requested();
             if stopping && self.has_fresh_detail() {
-                return Ok(self.outcome(End::Stopped));
+                return Ok(self.outcome(EndReason::Stopped));
             }
             let (due, missed) = if stopping { (self.now(), None) } else { self.due(next) };
             self.sample(due, missed);
@@ -273,13 +273,13 @@ impl Recorder<'_, '_> {
                 return Err(unstored.why);
             }
             if stopping {
-                return Ok(self.outcome(End::Stopped));
+                return Ok(self.outcome(EndReason::Stopped));
             }
             if due.last {
-                return Ok(self.outcome(End::Elapsed));
+                return Ok(self.outcome(EndReason::Elapsed));
             }
             if self.gone_since.is_some_and(|since| now - since >= self.plan.wait_for_return) {
-                return Ok(self.outcome(End::SourcesGone));
+                return Ok(self.outcome(EndReason::SourcesGone));
             }
             next = self.after(due.t);
             if self.gone_since.is_some_and(|since| due.t - since >= SLOW_RETRY_AFTER_NS) {
@@ -330,7 +330,7 @@ impl Recorder<'_, '_> {
     /// How long failures to store samples are tolerated.
     fn storage_patience(&self, why: &Error) -> Nanos {
         match why {
-            Error::HeldByReader { .. } => Nanos::MAX,
+            Error::BlockedByReader { .. } => Nanos::MAX,
             Error::DiskFull { .. } => self.plan.wait_for_room,
             _ => self.plan.wait_for_storage,
         }
@@ -344,7 +344,7 @@ impl Recorder<'_, '_> {
     /// Takes a sample and stores it.
     fn sample(&mut self, due: Due, missed: Option<Gap>) {
         let begin = self.clock.now();
-        let ask = Ask { seq: self.seq, t: due.t, detail: due.detail };
+        let ask = SampleRequest { seq: self.seq, t: due.t, detail: due.detail };
         self.seq += 1;
         self.details += u64::from(due.detail);
         let tick = Tick {
@@ -363,7 +363,7 @@ impl Recorder<'_, '_> {
             self.writer.note_wall(due.t, ahead.saturating_add(due.t));
         }
 
-        let patience = begin.saturating_add(self.plan.patience);
+        let patience = begin.saturating_add(self.plan.timeout);
         // While the VM does not answer, only samples with expensive items wait for it beyond the next tick. So the host is still
         // read at most ticks.
         let vm_patience = if ask.seq == 0 {
@@ -419,7 +419,7 @@ impl Recorder<'_, '_> {
                 if let Some(source) = source
                     && !announced
                 {
-                    source.on_new_life(&incarnation);
+                    source.on_restart(&incarnation);
                 }
             }
         }
@@ -547,7 +547,7 @@ impl Recorder<'_, '_> {
                 self.unstored = None;
             }
             Err(why) => {
-                self.trouble = Some(Trouble::new(TroubleKind::Recorder, why.to_string()));
+                self.trouble = Some(SourceTrouble::new(TroubleKind::Recorder, why.to_string()));
                 let since = self.unstored.as_ref().map_or(t, |unstored| unstored.since);
                 self.unstored = Some(Unstored { since, why, rest });
             }
@@ -566,7 +566,7 @@ impl Recorder<'_, '_> {
         });
     }
 
-    fn outcome(self, end: End) -> Outcome {
+    fn outcome(self, end: EndReason) -> Outcome {
         Outcome { end, samples: self.samples, missed: self.missed, last_trouble: self.last_trouble }
     }
 }

@@ -13,10 +13,10 @@ mod locks;
 use std::collections::HashMap;
 use std::path::Path;
 
-use beamtune_model::series::PARTS;
+use beamtune_model::series::PART_SEPARATOR;
 use beamtune_model::{
-    AllocationRow, CarrierRow, CollectRow, CollectionRow, Event, ExitRow, Gap, Group, HolderRow, PortRow,
-    ProcessRow, Sample, Series, SeriesTable, SpawnRow, StandRow, TableRow, TroubleKind, facts,
+    AllocationRow, CarrierRow, CollectedProcessRow, RequestedGcRow, Event, ExitRow, Gap, Group, BinaryHolderRow, PortRow,
+    ProcessRow, Sample, Series, SeriesTable, SpawnRow, WaitSampleRow, TableRow, TroubleKind, facts,
 };
 
 use crate::error::Error;
@@ -102,8 +102,8 @@ impl Replacer {
         sample.tables.iter_mut().for_each(|row| self.table(row));
         sample.ports.iter_mut().for_each(|row| self.port(row));
         sample.spawns.iter_mut().for_each(|row| self.spawn(row));
-        sample.stands.iter_mut().for_each(|row| self.stand(row));
-        for row in &mut sample.ran {
+        sample.wait_samples.iter_mut().for_each(|row| self.stand(row));
+        for row in &mut sample.run_samples {
             if !row.pid.is_empty() {
                 row.pid = self.id(&row.pid);
             }
@@ -119,7 +119,7 @@ impl Replacer {
         sample.collected.iter_mut().for_each(|row| self.collected(row));
         sample.lock_sessions.iter_mut().for_each(|session| self.lock_session(session));
         sample.locks.iter_mut().for_each(|row| self.lock(row));
-        sample.waits.iter_mut().for_each(|row| self.wait(row));
+        sample.lock_waits.iter_mut().for_each(|row| self.wait(row));
         sample.code.iter_mut().for_each(|row| some(&mut row.application, |text| self.application(text)));
         sample.events.iter_mut().for_each(|event| self.event(event));
         sample.gaps.iter_mut().for_each(|gap| self.gap(gap));
@@ -164,7 +164,7 @@ impl Replacer {
             (_, true) => row.kind.clone(),
             _ => self.name(&row.kind),
         };
-        some(&mut row.maker, |text| if is_step { self.word(text) } else { self.name(text) });
+        some(&mut row.creator, |text| if is_step { self.word(text) } else { self.name(text) });
         row.what = self.word(&row.what);
     }
 
@@ -183,12 +183,12 @@ impl Replacer {
         stack.iter_mut().for_each(|function| *function = self.name(function));
     }
 
-    fn stand(&mut self, row: &mut StandRow) {
+    fn stand(&mut self, row: &mut WaitSampleRow) {
         some(&mut row.pid, |text| self.id(text));
         row.status = self.word(&row.status);
         some(&mut row.kind, |text| self.name(text));
         self.stack(&mut row.stack);
-        for (who, _) in &mut row.on {
+        for (who, _) in &mut row.targets {
             *who = match &*who {
                 who if is_id(who) => self.id(who),
                 who if who.contains('@') => self.node(who),
@@ -209,7 +209,7 @@ impl Replacer {
         some(&mut row.skipped, |text| self.word(text));
     }
 
-    fn holder(&mut self, row: &mut HolderRow) {
+    fn holder(&mut self, row: &mut BinaryHolderRow) {
         row.pid = self.id(&row.pid);
         some(&mut row.name, |text| self.name(text));
         some(&mut row.label, |text| self.name(text));
@@ -217,12 +217,12 @@ impl Replacer {
         some(&mut row.skipped, |text| self.word(text));
     }
 
-    fn collection(&mut self, row: &mut CollectionRow) {
-        row.how = self.word(&row.how);
+    fn collection(&mut self, row: &mut RequestedGcRow) {
+        row.selection = self.word(&row.selection);
         row.stopped = self.word(&row.stopped);
     }
 
-    fn collected(&mut self, row: &mut CollectRow) {
+    fn collected(&mut self, row: &mut CollectedProcessRow) {
         row.pid = self.id(&row.pid);
         some(&mut row.name, |text| self.name(text));
         some(&mut row.label, |text| self.name(text));
@@ -396,14 +396,14 @@ impl Replacer {
             }
             // Replaced in the same way as the labels of processes, which contain the same names of queues and connections.
             Group::BrokerQueue | Group::BrokerClient | Group::BrokerConnection | Group::BrokerOpener => {
-                let parts: Vec<String> = text.split(PARTS).map(|part| self.name(part)).collect();
-                parts.join(&PARTS.to_string())
+                let parts: Vec<String> = text.split(PART_SEPARATOR).map(|part| self.name(part)).collect();
+                parts.join(&PART_SEPARATOR.to_string())
             }
             Group::Table if text.is_empty() || is_id(text) => text.to_owned(),
             Group::Table => self.name(text),
             Group::Trace | Group::TraceFlag => {
                 let part = |part: &str| if is_id(part) { part.to_owned() } else { self.name(part) };
-                text.split(PARTS).map(part).collect::<Vec<_>>().join(&PARTS.to_string())
+                text.split(PART_SEPARATOR).map(part).collect::<Vec<_>>().join(&PART_SEPARATOR.to_string())
             }
             Group::HostFiles if text.starts_with('/') => self.path(text),
             _ => self.path_of_words(text),

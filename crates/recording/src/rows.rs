@@ -7,9 +7,9 @@ mod texts;
 use std::collections::HashSet;
 
 use beamtune_model::{
-    AllocationRow, CarrierRow, CodeRow, CollectRow, CollectionRow, Event, ExitRow, Gap, HolderRow, LockRow,
-    LockSession, MessageRow, Nanos, PeriodBuilder, PortRow, ProcessRow, RanRow, Sample, Snapshot, SpawnRow,
-    StandRow, TableRow, WaitRow,
+    AllocationRow, CarrierRow, CodeRow, CollectedProcessRow, RequestedGcRow, Event, ExitRow, Gap, BinaryHolderRow, LockRow,
+    LockSession, MessageRow, Nanos, PeriodBuilder, PortRow, ProcessRow, RunSampleRow, Sample, Snapshot, SpawnRow,
+    WaitSampleRow, TableRow, LockWaitRow,
 };
 use rusqlite::Connection;
 
@@ -73,21 +73,21 @@ table! { "spawn" of SpawnRow, Sample::spawns, PeriodBuilder::spawn;
     t;
     what: Text;
     kind: Text;
-    maker: Text;
+    creator: Text;
     count;
-    of;
+    sample_size;
     #[later] bytes;
 }
 
-table! { #[later] "stand" of StandRow, Sample::stands, PeriodBuilder::stand;
+table! { #[later] "stand" of WaitSampleRow, Sample::wait_samples, PeriodBuilder::wait_sample;
     t;
     pid;
     status: Text;
     stack: Text;
     count;
     queued;
-    of;
-    on as "waits_for": Json;
+    sample_size;
+    targets as "waits_for": Json;
     #[later] kind: Text;
 }
 
@@ -102,14 +102,14 @@ table! { #[later] "message" of MessageRow, Sample::messages, PeriodBuilder::mess
     sampled;
 }
 
-table! { #[later] "ran" of RanRow, Sample::ran, PeriodBuilder::ran;
+table! { #[later] "ran" of RunSampleRow, Sample::run_samples, PeriodBuilder::run_sample;
     t;
     pid;
     stack: Text;
-    looks;
-    #[later] waits: Flag;
+    samples;
+    #[later] is_waiting: Flag;
     #[later] kind: Text;
-    #[later] collects: Flag;
+    #[later] is_collecting: Flag;
 }
 
 table! { #[later] "exit" of ExitRow, Sample::exits, PeriodBuilder::exit;
@@ -159,7 +159,7 @@ table! { #[later] "code" of CodeRow, Sample::code, PeriodBuilder::code;
     old_bytes;
 }
 
-table! { #[later] "holder" of HolderRow, Sample::holders, PeriodBuilder::holder;
+table! { #[later] "holder" of BinaryHolderRow, Sample::holders, PeriodBuilder::holder;
     t;
     pid;
     name: Text;
@@ -171,13 +171,13 @@ table! { #[later] "holder" of HolderRow, Sample::holders, PeriodBuilder::holder;
     references as "refs";
     binaries;
     bytes;
-    alone;
+    exclusive;
     alone_bytes;
 }
 
-table! { #[later] "collection" of CollectionRow, Sample::collections, PeriodBuilder::collection;
+table! { #[later] "collection" of RequestedGcRow, Sample::collections, PeriodBuilder::collection;
     t;
-    how: Text;
+    selection: Text;
     processes;
     chosen;
     largest;
@@ -191,7 +191,7 @@ table! { #[later] "collection" of CollectionRow, Sample::collections, PeriodBuil
     heap_after;
     binary_before;
     binary_after;
-    chance;
+    random;
     chance_heap_kib;
     chance_heap_kib_squares;
     chance_binary_kib;
@@ -206,7 +206,7 @@ table! { #[later] "collection" of CollectionRow, Sample::collections, PeriodBuil
     queue;
 }
 
-table! { #[later] "collected" of CollectRow, Sample::collected, PeriodBuilder::collected;
+table! { #[later] "collected" of CollectedProcessRow, Sample::collected, PeriodBuilder::collected;
     t;
     pid;
     name: Text;
@@ -224,7 +224,7 @@ table! { #[later] "lock_session" of LockSession, Sample::lock_sessions, PeriodBu
     length;
     categories: Json;
     locks;
-    told;
+    single_locks;
     reductions;
     processes;
     cost_bytes;
@@ -242,18 +242,18 @@ table! { #[later] "lock" of LockRow, Sample::locks, PeriodBuilder::lock;
     line;
     tries;
     collisions;
-    waited;
+    wait_time;
     waits;
     histogram: Json;
 }
 
-table! { #[later] "lock_wait" of WaitRow, Sample::waits, PeriodBuilder::wait;
+table! { #[later] "lock_wait" of LockWaitRow, Sample::lock_waits, PeriodBuilder::lock_wait;
     t;
     length;
     thread: Text;
     how: Text;
     stack: Json;
-    seen;
+    samples;
     waited;
 }
 

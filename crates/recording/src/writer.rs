@@ -28,7 +28,7 @@ pub use ring::Ring;
 use crate::codec::busiest;
 use crate::codec::column::Encoder;
 use crate::error::Error;
-use crate::reader::{self, Leftover, Past, Reader};
+use crate::reader::{self, Leftover, ResumePoint, Reader};
 use crate::rows::{self, FactRow, SampleRow, TextIds, for_each_row_type};
 use crate::schema::{BUSIEST, RING_SCHEMA, meta};
 use ring::Bounds;
@@ -69,7 +69,7 @@ pub struct Writer {
     /// Bounds of a ring; `None` otherwise.
     bounds: Option<Bounds>,
     /// State that an earlier process has left in the file.
-    past: Option<Past>,
+    past: Option<ResumePoint>,
     /// Instants with their wall-clock times, to be stored with the next sample.
     clock: Vec<(Nanos, i64)>,
 }
@@ -91,7 +91,7 @@ impl Writer {
     /// Starts a ring for a node, or continues an existing ring, even if its last writer crashed.
     pub fn ring(path: &Path, ring: Ring, node: &str) -> Result<Self, Error> {
         let at = |error| Error::sqlite(path, error);
-        let ring = Ring { max_bytes: ring.max_bytes.max(Ring::SMALLEST_BYTES), ..ring };
+        let ring = Ring { max_bytes: ring.max_bytes.max(Ring::MIN_BYTES), ..ring };
         let Some(lock) = create::lock_old(path)? else {
             let (connection, lock) = create::create(path, Existing::Refuse, |connection| {
                 connection.execute_batch(RING_SCHEMA)?;
@@ -137,13 +137,13 @@ impl Writer {
     }
 
     /// Takes the state that an earlier process has left in the file; `None` after the first call.
-    pub(crate) fn take_past(&mut self) -> Option<Past> {
+    pub(crate) fn take_past(&mut self) -> Option<ResumePoint> {
         self.past.take()
     }
 
     /// Returns the instant at which a recording to this file begins if the wall clock shows `wall`. It is 0 in a new file; otherwise it is
     /// after the last tick.
-    pub fn begins_at(&self, wall: i64) -> Nanos {
+    pub fn first_instant(&self, wall: i64) -> Nanos {
         self.past.as_ref().map_or(0, |past| past.resume(wall).0)
     }
 
@@ -210,7 +210,7 @@ impl Writer {
         if let Some(bounds) = &mut self.bounds
             && !bounds.prepare(&self.connection).map_err(|error| Error::sqlite(&self.path, error))?
         {
-            return Err(Error::HeldByReader { path: self.path.clone() });
+            return Err(Error::BlockedByReader { path: self.path.clone() });
         }
         let must_seal = self.bounds.as_ref().is_some_and(|bounds| bounds.must_seal(self.hot_bytes));
         if self.segment.is_due(&sample.tick) || must_seal {

@@ -13,8 +13,8 @@ use std::thread;
 use std::time::Duration;
 
 use beamtune_model::units::SECOND_NS;
-use beamtune_model::{Ask, Clock, Nanos, SampleBuilder, Series, Source, Span, Trouble, TroubleKind, metrics};
-use beamtune_recording::{End, Error, Existing, Plan, Reader, Selection, Sources, Stop, Writer, record};
+use beamtune_model::{SampleRequest, Clock, Nanos, SampleBuilder, Series, Source, Span, SourceTrouble, TroubleKind, metrics};
+use beamtune_recording::{EndReason, Error, Existing, Plan, Reader, Selection, Sources, Stop, Writer, record};
 use rusqlite::Connection;
 
 use common::{Disk, Random, assert_same, recorded, replayed, samples};
@@ -314,11 +314,11 @@ impl Source for Wide {
         "host"
     }
 
-    fn request(&mut self, _ask: Ask, _clock: &dyn Clock) -> Result<(), Trouble> {
+    fn request(&mut self, _ask: SampleRequest, _clock: &dyn Clock) -> Result<(), SourceTrouble> {
         Ok(())
     }
 
-    fn collect(&mut self, _: Nanos, clock: &dyn Clock, out: &mut SampleBuilder<'_>) -> Result<Span, Trouble> {
+    fn collect(&mut self, _: Nanos, clock: &dyn Clock, out: &mut SampleBuilder<'_>) -> Result<Span, SourceTrouble> {
         for thread in 0..2_000 {
             out.metric(&metrics::THREAD_CPU, &format!("other/x/{thread}"), self.0.bits() as i64);
         }
@@ -388,7 +388,7 @@ fn the_recording_continues_with_a_gap_once_the_disk_has_space_again() {
         |_| (),
     )
     .expect("continued");
-    assert_eq!(outcome.end, End::Elapsed);
+    assert_eq!(outcome.end, EndReason::Elapsed);
     assert!((20..71).contains(&outcome.samples), "{} samples", outcome.samples);
     let trouble = outcome.last_trouble.expect("reported");
     assert_eq!(trouble.kind, TroubleKind::Recorder);

@@ -40,7 +40,7 @@ fn crc(bytes: &[u8]) -> u32 {
 fn read_all(path: &Path) -> Result<Vec<Sample>, Error> {
     let reader = Reader::open(path)?;
     let samples = reader.samples().collect();
-    for life in reader.lives()? {
+    for life in reader.recorded_incarnations()? {
         let _ = reader.facts(life.id)?;
         let _ = reader.period(&Selection { incarnation: Some(life.id), ..Selection::default() })?;
     }
@@ -128,7 +128,7 @@ fn data_missing_in_older_versions_are_not_damage() {
         sample.collected.clear();
         sample.lock_sessions.clear();
         sample.locks.clear();
-        sample.waits.clear();
+        sample.lock_waits.clear();
     });
     let reader = Reader::open(&path).expect("opened");
     assert_same(&replayed(&reader), &samples);

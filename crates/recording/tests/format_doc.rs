@@ -38,7 +38,7 @@ fn metrics_table() -> String {
         row(&family.group, "(the VM's)", family.unit, family.kind, family.what);
     }
     for metric in metrics::METRICS {
-        row(&metric.group, &format!("`{}`", metric.name), metric.unit, metric.kind, metric.what);
+        row(&metric.group, &format!("`{}`", metric.name), metric.unit, metric.kind, metric.description);
     }
     table
 }

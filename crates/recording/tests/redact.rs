@@ -68,14 +68,14 @@ fn marked(second: i64, table: &mut beamtune_model::SeriesTable, secret: &str) ->
     }
     for row in &mut sample.spawns {
         (row.what, row.kind) = (secret.to_owned(), secret.to_owned());
-        row.maker = Some(secret.to_owned());
+        row.creator = Some(secret.to_owned());
     }
-    for row in &mut sample.stands {
+    for row in &mut sample.wait_samples {
         (row.pid, row.status) = (Some(secret.to_owned()), secret.to_owned());
         row.stack = vec![secret.to_owned(), format!("{secret}:{secret}/1")];
-        row.on = vec![(secret.to_owned(), 1), (format!("{secret}@{secret}"), 1), (format!("{secret}:80"), 1)];
+        row.targets = vec![(secret.to_owned(), 1), (format!("{secret}@{secret}"), 1), (format!("{secret}:80"), 1)];
     }
-    for row in &mut sample.ran {
+    for row in &mut sample.run_samples {
         (row.pid, row.stack) = (secret.to_owned(), vec![secret.to_owned(), format!("{secret}:{secret}/1")]);
     }
     for row in &mut sample.exits {
@@ -111,7 +111,7 @@ fn marked(second: i64, table: &mut beamtune_model::SeriesTable, secret: &str) ->
         row.initial_call = Some(format!("{secret}:{secret}/1"));
     }
     for row in &mut sample.collections {
-        (row.how, row.stopped) = (secret.to_owned(), secret.to_owned());
+        (row.selection, row.stopped) = (secret.to_owned(), secret.to_owned());
     }
     for session in &mut sample.lock_sessions {
         session.categories = vec![secret.to_owned()];
@@ -122,7 +122,7 @@ fn marked(second: i64, table: &mut beamtune_model::SeriesTable, secret: &str) ->
         (row.id, row.entity) = (Some(secret.to_owned()), Some(format!("{secret} of {secret}:init/1")));
         row.file = Some(format!("/home/{secret}/erts/emulator/beam/erl_db.c"));
     }
-    for row in &mut sample.waits {
+    for row in &mut sample.lock_waits {
         (row.thread, row.how) = (secret.to_owned(), secret.to_owned());
         row.stack = vec!["ets_insert_2".to_owned(), format!("{secret}_lock"), secret.to_owned()];
     }

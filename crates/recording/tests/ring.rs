@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 
 use beamtune_model::units::SECOND_NS;
 use beamtune_model::{
-    Ask, Clock, Incarnation, Nanos, Sample, SampleBuilder, SeriesTable, Source, Span, Tick, Trouble, metrics,
+    SampleRequest, Clock, Incarnation, Nanos, Sample, SampleBuilder, SeriesTable, Source, Span, Tick, SourceTrouble, metrics,
 };
 use beamtune_recording::{Error, Existing, Plan, Reader, Ring, Selection, Sources, Stop, Writer, record};
 use common::{Disk, Random, assert_same, recorded, replayed, sample, samples};
@@ -65,7 +65,7 @@ fn a_ring_equals_a_recording_that_began_at_its_first_sample() {
     assert_same(&followed, &all[..followed.len()]);
     assert!(followed.len() > 2_400);
 
-    let lives = reader.lives().expect("readable");
+    let lives = reader.recorded_incarnations().expect("readable");
     assert_eq!(lives.len(), 1, "the ticks of the first incarnation were dropped");
     assert_eq!((lives[0].id, lives[0].begin), (1, 1_500 * SECOND_NS));
     let period = reader.period(&Selection::default()).expect("readable");
@@ -242,7 +242,7 @@ fn a_reader_that_keeps_a_transaction_open_does_not_let_a_ring_exceed_its_size() 
     for second in 20..700 {
         match store(&mut writer, second) {
             Ok(()) => {}
-            Err(Error::HeldByReader { .. }) => refused += 1,
+            Err(Error::BlockedByReader { .. }) => refused += 1,
             Err(error) => panic!("{error}"),
         }
         assert!(size(&path) <= 14_000_000, "{} bytes at {second} s", size(&path));
@@ -418,11 +418,11 @@ impl Source for Host<'_> {
         "host"
     }
 
-    fn request(&mut self, _ask: Ask, _clock: &dyn Clock) -> Result<(), Trouble> {
+    fn request(&mut self, _ask: SampleRequest, _clock: &dyn Clock) -> Result<(), SourceTrouble> {
         Ok(())
     }
 
-    fn collect(&mut self, _: Nanos, clock: &dyn Clock, out: &mut SampleBuilder<'_>) -> Result<Span, Trouble> {
+    fn collect(&mut self, _: Nanos, clock: &dyn Clock, out: &mut SampleBuilder<'_>) -> Result<Span, SourceTrouble> {
         if !std::mem::replace(&mut self.announced, true) {
             let (node, boot) = (NODE.to_owned(), self.boot.to_owned());
             let (mono0, wall0) = (clock.now(), clock.wall());
@@ -440,7 +440,7 @@ fn a_restarted_recorder_continues_the_incarnation_with_a_gap() {
     let noon = 1_700_000_000 * SECOND_NS;
     let run = |wall: i64, boot: &str| {
         let mut writer = Writer::ring(&path, ring(90_000), NODE).expect("opened");
-        let begin = writer.begins_at(wall);
+        let begin = writer.first_instant(wall);
         let clock = Scene { now: Cell::new(begin), wall_ahead: Cell::new(wall - begin) };
         let plan = Plan { length: Some(20 * SECOND_NS), ..Plan::default() };
         let sources = Sources { vm: None, host: Some(&mut Host { boot, announced: false }) };
@@ -455,7 +455,7 @@ fn a_restarted_recorder_continues_the_incarnation_with_a_gap() {
     assert_eq!(run(noon + 4_000 * SECOND_NS, "boot 2"), 3_641 + 3_380);
 
     let reader = Reader::open(&path).expect("opened");
-    let lives: Vec<_> = reader.lives().expect("readable").iter().map(|life| (life.id, life.ticks)).collect();
+    let lives: Vec<_> = reader.recorded_incarnations().expect("readable").iter().map(|life| (life.id, life.ticks)).collect();
     assert_eq!(lives, [(0, 63), (1, 21)]);
     let gaps: Vec<_> = replayed(&reader)
         .iter()

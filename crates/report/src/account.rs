@@ -1,6 +1,6 @@
 //! The CPU account as text: one line per part; the parts add up to the total.
 
-use beamtune_model::{CpuAccount, Share, Use};
+use beamtune_model::{CpuAccount, CpuShare, CpuUse};
 
 use crate::text::{self, Style};
 
@@ -19,10 +19,10 @@ enum Group {
 }
 
 impl Group {
-    fn of(what: Use) -> Group {
+    fn of(what: CpuUse) -> Group {
         match what {
-            Use::Programs => Group::Used,
-            Use::Quota | Use::Others | Use::Stolen => Group::Taken,
+            CpuUse::ExternalPrograms => Group::Used,
+            CpuUse::Quota | CpuUse::Neighbours | CpuUse::Steal => Group::Taken,
             what if what.is_used() => Group::Used,
             _ => Group::Idle,
         }
@@ -38,38 +38,38 @@ impl Group {
 }
 
 /// Returns the name of a part. `alone` is the only runnable process, for [`Use::SerialProcess`].
-fn words(what: Use, alone: Option<&str>) -> String {
+fn words(what: CpuUse, alone: Option<&str>) -> String {
     let words = match what {
-        Use::Code => "Erlang code",
-        Use::Collections => "garbage collection",
-        Use::Ports => "ports and drivers",
-        Use::Polling => "polling for I/O",
-        Use::Housekeeping => "VM housekeeping",
-        Use::DirtyCpu => "dirty CPU schedulers",
-        Use::DirtyIo => "dirty I/O schedulers",
-        Use::OtherThreads => "other threads",
-        Use::Switching => "sleep and wake-up",
-        Use::BusyWaiting => "busy wait",
-        Use::Programs => "external programs",
-        Use::Quota => "throttled by the CPU quota",
-        Use::Others => "other processes on the host",
-        Use::Stolen => "stolen by the hypervisor",
-        Use::Locks => "schedulers blocked (locks, native code)",
-        Use::SerialProcess => match alone {
+        CpuUse::Code => "Erlang code",
+        CpuUse::GarbageCollection => "garbage collection",
+        CpuUse::Ports => "ports and drivers",
+        CpuUse::Polling => "polling for I/O",
+        CpuUse::Housekeeping => "VM housekeeping",
+        CpuUse::DirtyCpu => "dirty CPU schedulers",
+        CpuUse::DirtyIo => "dirty I/O schedulers",
+        CpuUse::OtherThreads => "other threads",
+        CpuUse::Switching => "sleep and wake-up",
+        CpuUse::BusyWaiting => "busy wait",
+        CpuUse::ExternalPrograms => "external programs",
+        CpuUse::Quota => "throttled by the CPU quota",
+        CpuUse::Neighbours => "other processes on the host",
+        CpuUse::Steal => "stolen by the hypervisor",
+        CpuUse::Locks => "schedulers blocked (locks, native code)",
+        CpuUse::SerialProcess => match alone {
             Some(name) => return format!("only {name} is runnable"),
             None => "only one process is runnable",
         },
-        Use::Turns => "only one process runnable at a time",
-        Use::Outside => "waiting for a process or peer",
-        Use::NoScheduler => "fewer schedulers than CPUs",
-        Use::Nothing => "no runnable process",
+        CpuUse::TakingTurns => "only one process runnable at a time",
+        CpuUse::WaitingForReplies => "waiting for a process or peer",
+        CpuUse::NoScheduler => "fewer schedulers than CPUs",
+        CpuUse::NoRunnable => "no runnable process",
     };
     words.to_owned()
 }
 
 /// A part of the account, rounded to hundredths of a core.
 struct Part<'a> {
-    share: &'a Share,
+    share: &'a CpuShare,
     hundredths: i64,
 }
 
@@ -133,7 +133,7 @@ pub fn bar(account: &CpuAccount, alone: Option<&str>, style: Style) -> String {
 fn named(parts: &[Part<'_>], groups: &[Group], alone: Option<&str>) -> Vec<String> {
     let is_meant = |part: &&Part<'_>| groups.contains(&Group::of(part.share.what));
     let all: i64 = parts.iter().filter(is_meant).map(|part| part.hundredths).sum();
-    let mut large: Vec<(Use, i64)> = Vec::new();
+    let mut large: Vec<(CpuUse, i64)> = Vec::new();
     for group in groups {
         let mut of_group: Vec<&Part<'_>> = parts
             .iter()
@@ -149,7 +149,7 @@ fn named(parts: &[Part<'_>], groups: &[Group], alone: Option<&str>) -> Vec<Strin
         *largest += other;
         other = 0;
     }
-    let name = |(what, hundredths): &(Use, i64)| {
+    let name = |(what, hundredths): &(CpuUse, i64)| {
         let before = if Group::of(*what) == Group::Idle { "idle: " } else { "" };
         format!("{} {before}{}", cores(*hundredths), words(*what, alone))
     };
@@ -193,8 +193,8 @@ pub fn render(account: &CpuAccount, style: Style) -> String {
 mod tests {
     use super::*;
 
-    fn account(cores: f64, shares: &[(Use, f64, &str)]) -> CpuAccount {
-        let share = |(what, cores, how): &(Use, f64, &str)| Share {
+    fn account(cores: f64, shares: &[(CpuUse, f64, &str)]) -> CpuAccount {
+        let share = |(what, cores, how): &(CpuUse, f64, &str)| CpuShare {
             what: *what,
             cores: *cores,
             how: (*how).to_owned(),
@@ -207,13 +207,13 @@ mod tests {
         let account = account(
             4.0,
             &[
-                (Use::Code, 1.0, ""),
-                (Use::Ports, 0.01, ""),
-                (Use::BusyWaiting, 0.5, ""),
-                (Use::Programs, 0.3, ""),
-                (Use::Others, 0.2, ""),
-                (Use::Outside, 1.98, "shop_db (<0.99.0>) in prim_inet:recv0/3"),
-                (Use::Nothing, 0.01, ""),
+                (CpuUse::Code, 1.0, ""),
+                (CpuUse::Ports, 0.01, ""),
+                (CpuUse::BusyWaiting, 0.5, ""),
+                (CpuUse::ExternalPrograms, 0.3, ""),
+                (CpuUse::Neighbours, 0.2, ""),
+                (CpuUse::WaitingForReplies, 1.98, "shop_db (<0.99.0>) in prim_inet:recv0/3"),
+                (CpuUse::NoRunnable, 0.01, ""),
             ],
         );
         let expect = "Where 4.00 cores went in 10 s\n  \
@@ -230,14 +230,14 @@ mod tests {
     #[test]
     fn the_bar_names_the_largest_parts_and_why_cores_are_idle() {
         let shares = [
-            (Use::Code, 0.21, ""),
-            (Use::Collections, 0.015, ""),
-            (Use::Ports, 0.03, ""),
-            (Use::BusyWaiting, 0.15, ""),
-            (Use::Programs, 0.32, ""),
-            (Use::Others, 0.09, ""),
-            (Use::Locks, 0.3, ""),
-            (Use::Nothing, 0.885, ""),
+            (CpuUse::Code, 0.21, ""),
+            (CpuUse::GarbageCollection, 0.015, ""),
+            (CpuUse::Ports, 0.03, ""),
+            (CpuUse::BusyWaiting, 0.15, ""),
+            (CpuUse::ExternalPrograms, 0.32, ""),
+            (CpuUse::Neighbours, 0.09, ""),
+            (CpuUse::Locks, 0.3, ""),
+            (CpuUse::NoRunnable, 0.885, ""),
         ];
         let expect = "\
 CPU  ███████░░░░░░░░░░░░░  0.73 of 2.00 cores used by the node: 0.32 external programs, 0.21 Erlang
@@ -246,7 +246,7 @@ CPU  ███████░░░░░░░░░░░░░  0.73 of 2.00 
                            idle: schedulers blocked (locks, native code)
 ";
         assert_eq!(bar(&account(2.0, &shares), None, Style::PLAIN), expect);
-        let serial = account(2.0, &[(Use::Code, 1.0, ""), (Use::SerialProcess, 1.0, "")]);
+        let serial = account(2.0, &[(CpuUse::Code, 1.0, ""), (CpuUse::SerialProcess, 1.0, "")]);
         assert!(
             bar(&serial, Some("shop_cart"), Style::PLAIN).contains("1.00 idle: only shop_cart is runnable\n")
         );
@@ -261,7 +261,7 @@ CPU  ███████░░░░░░░░░░░░░  0.73 of 2.00 
         // Rounded one by one, the parts would be 0.33 three times, which is 0.99.
         let thirds = account(
             1.0,
-            &[(Use::Code, 1.0 / 3.0, ""), (Use::Ports, 1.0 / 3.0, ""), (Use::Nothing, 1.0 / 3.0, "")],
+            &[(CpuUse::Code, 1.0 / 3.0, ""), (CpuUse::Ports, 1.0 / 3.0, ""), (CpuUse::NoRunnable, 1.0 / 3.0, "")],
         );
         let sum: i64 = parts(&thirds).iter().map(|part| part.hundredths).sum();
         assert_eq!(sum, 100);

@@ -1,7 +1,7 @@
 //! The flags of a node: for each flag, the value in effect and its source.
 
-use beamtune_flags::args::{By, Given, Input, Overview, place_name};
-use beamtune_flags::lint::holds_secret;
+use beamtune_flags::args::{ValueSource, FlagUse, Input, Overview, place_name};
+use beamtune_flags::lint::contains_secret;
 use beamtune_flags::source::position;
 use beamtune_flags::{Origin, Setting};
 use serde::Serialize;
@@ -56,11 +56,11 @@ pub struct Sheet {
 impl Sheet {
     /// Creates the sheet of a set of files; `names` are their paths, in the same order.
     pub fn of_files(names: &[&str], inputs: &[Input], overview: &Overview) -> Sheet {
-        let place = |given: &Given| place(names, inputs, given);
+        let place = |given: &FlagUse| place(names, inputs, given);
         let emulator = overview.emulator.iter().map(|known| {
-            let (from, given) = match &known.by {
-                By::Given(given) => (place(given), Some(given)),
-                By::Default => ("default".to_owned(), None),
+            let (from, given) = match &known.source {
+                ValueSource::File(given) => (place(given), Some(given)),
+                ValueSource::Default => ("default".to_owned(), None),
             };
             Row {
                 flag: known.flag.clone(),
@@ -70,7 +70,7 @@ impl Sheet {
                 dynamic: given.is_some_and(|given| given.dynamic),
                 conditional: given.is_some_and(|given| given.conditional),
                 instead_of: known
-                    .instead_of
+                    .overridden
                     .iter()
                     .map(|given| Lost { value: given.value(), from: place(given) })
                     .collect(),
@@ -78,7 +78,7 @@ impl Sheet {
         });
         let others = overview.others.iter().map(|given| Row {
             flag: given.flag.clone(),
-            value: if holds_secret(&given.flag) {
+            value: if contains_secret(&given.flag) {
                 given.value().map(|_| "*".to_owned())
             } else {
                 given.value()
@@ -89,7 +89,7 @@ impl Sheet {
             conditional: given.conditional,
             instead_of: Vec::new(),
         });
-        let idle = overview.idle.iter().map(|idle| {
+        let idle = overview.ineffective.iter().map(|idle| {
             let line = inputs.get(idle.file).map_or(0, |input| position(&input.text, idle.offset).line);
             let name = names.get(idle.file).copied().unwrap_or_default();
             format!("{name}:{line} {}: {}", idle.name, idle.why)
@@ -129,7 +129,7 @@ fn origin(origin: &Origin) -> String {
 }
 
 /// Formats the place of a flag: `docker-compose.yml:7 ERL_FLAGS`.
-fn place(names: &[&str], inputs: &[Input], given: &Given) -> String {
+fn place(names: &[&str], inputs: &[Input], given: &FlagUse) -> String {
     let name = names.get(given.file).copied().unwrap_or_default();
     let Some(input) = inputs.get(given.file) else { return name.to_owned() };
     let line = position(&input.text, given.span.start).line;
@@ -201,9 +201,9 @@ pub fn json(sheet: &Sheet) -> String {
 
 #[cfg(test)]
 mod tests {
-    use beamtune_flags::args::effective;
+    use beamtune_flags::args::effective_flags;
     use beamtune_flags::source::Format;
-    use beamtune_flags::{OtpVersion, in_effect};
+    use beamtune_flags::{OtpVersion, effective_settings};
 
     use super::*;
 
@@ -211,7 +211,7 @@ mod tests {
         let names: Vec<&str> = files.iter().map(|(name, _, _)| *name).collect();
         let inputs: Vec<Input> =
             files.iter().map(|(_, format, text)| Input::read(*format, *text).expect(text)).collect();
-        let overview = effective(&inputs, &OtpVersion::from(25)).expect("one node");
+        let overview = effective_flags(&inputs, &OtpVersion::from(25)).expect("one node");
         Sheet::of_files(&names, &inputs, &overview)
     }
 
@@ -258,7 +258,7 @@ Emulator flags at their default
     fn flags_of_a_running_node_have_their_source() {
         let args = ["-P", "1000", "-P", "5000"].map(str::to_owned);
         let environment = [("ERL_FLAGS".to_owned(), "+P 5000".to_owned())];
-        let sheet = Sheet::of_node(&in_effect(&args, &environment, 25));
+        let sheet = Sheet::of_node(&effective_settings(&args, &environment, 25));
         let row = sheet.emulator.first().expect("a flag");
         assert_eq!(
             (row.flag.as_str(), row.value.as_deref(), row.from.as_str()),

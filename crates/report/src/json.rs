@@ -117,7 +117,7 @@ impl Span {
             host_samples: period.host_ticks,
             began: incarnation
                 .map(|inc| seconds(inc.wall0.saturating_add(period.begin.saturating_sub(inc.mono0)))),
-            lives: period.lives,
+            lives: period.incarnation_count,
         }
     }
 }

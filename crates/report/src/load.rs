@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use beamtune_model::load::{Asked, Latency, LoadResult, LoadStep};
+use beamtune_model::load::{LoadModel, Latency, LoadResult, LoadStep};
 
 use crate::table::{Align::*, Table};
 use crate::text::{self, Style};
@@ -64,12 +64,12 @@ fn trust(result: &LoadResult, style: Style) -> String {
 fn title(result: &LoadResult) -> String {
     let targets = result.targets.iter().map(|target| text::clean(target)).collect::<Vec<_>>().join(", ");
     let length = text::seconds(result.length_s);
-    let what = match result.asked {
-        Asked::Open { per_second, devices } => {
+    let what = match result.model {
+        LoadModel::Open { per_second, devices } => {
             format!("{} a second for {length}, by {} devices", text::decimal(per_second), count(devices))
         }
-        Asked::Closed { devices } => format!("{} devices for {length}", count(devices)),
-        Asked::Unknown => length,
+        LoadModel::Closed { devices } => format!("{} devices for {length}", count(devices)),
+        LoadModel::Unknown => length,
     };
     if targets.is_empty() { what } else { format!("{targets}: {what}") }
 }
@@ -85,12 +85,12 @@ fn sums(result: &LoadResult) -> String {
         .filter(|second| second.second >= 0 && (second.second as f64) < result.length_s)
         .collect();
     // Results of other tools begin and end within a second of the clock, so their rate is calculated from the totals.
-    let has_schedule = within.iter().any(|second| second.asked.is_some());
+    let has_schedule = within.iter().any(|second| second.due.is_some());
     if has_schedule {
         let per_second = |sum: u64| text::decimal(sum as f64 / within.len() as f64);
         let _ = write!(out, "; {} a second", per_second(within.iter().map(|second| second.done).sum()));
-        if matches!(result.asked, Asked::Open { .. }) {
-            let asked: Option<u64> = within.iter().map(|second| second.asked).sum();
+        if matches!(result.model, LoadModel::Open { .. }) {
+            let asked: Option<u64> = within.iter().map(|second| second.due).sum();
             if let Some(asked) = asked {
                 let _ = write!(out, " of {} asked", per_second(asked));
             }
@@ -269,7 +269,7 @@ mod tests {
             Some(Traffic { sent_bytes: 900, received_bytes: 1_500_000, messages: 0, reconnects: 7 });
         let expected = "900 B sent, 1.50 MB received; 7 connections closed by the target\n";
         assert_eq!(traffic(&result), expected);
-        result.seconds.iter_mut().for_each(|second| (second.asked, second.connected) = (Some(10), Some(7)));
+        result.seconds.iter_mut().for_each(|second| (second.due, second.connected) = (Some(10), Some(7)));
         assert_eq!(sums(&result), "0 done, 0 errors; 10 a second; up to 7 connections\n");
     }
 

@@ -11,7 +11,7 @@ mod uses;
 mod walked;
 mod waterfall;
 
-use beamtune_model::memory::{Bridge, Movement, Returns, allocators};
+use beamtune_model::memory::{MemoryBreakdown, Movement, Reclaimable, allocators};
 use beamtune_model::{Diagnosis, Group, Period};
 
 use crate::diagnosis::{self, Verbosity, View};
@@ -29,12 +29,12 @@ const MAX_BRIEF_ROWS: usize = 12;
 pub fn render(
     period: &Period,
     movements: &[Movement],
-    returns: Option<Returns>,
+    returns: Option<Reclaimable>,
     verdicts: &Diagnosis,
     view: &View<'_>,
 ) -> String {
     let style = view.style;
-    let bridge = Bridge::of(period);
+    let bridge = MemoryBreakdown::of(period);
     let allocators = allocators(period);
     let is_brief = view.verbosity == Verbosity::Brief;
     let max_rows = if is_brief { MAX_BRIEF_ROWS } else { usize::MAX };
@@ -73,13 +73,13 @@ fn who(name: &str, pid: &str) -> String {
 }
 
 /// Renders how much memory is resident, and how much of it is not explained.
-fn headline(period: &Period, bridge: &Bridge, style: Style) -> String {
+fn headline(period: &Period, bridge: &MemoryBreakdown, style: Style) -> String {
     let Some(resident) = bridge.resident else {
         let missing = period.missing_group(Group::HostProcess, "resident memory");
         let words = format!(
             "Resident memory is not known: {}. {}.\n",
             text::sentence(&missing.why),
-            next(&missing.next)
+            next(&missing.next_step)
         );
         return text::wrap(&words, style.width, "");
     };
@@ -99,7 +99,7 @@ fn headline(period: &Period, bridge: &Bridge, style: Style) -> String {
             let words = format!(
                 "Its pages were not read: {}. {}.",
                 text::sentence(&missing.why),
-                next(&missing.next)
+                next(&missing.next_step)
             );
             format!("{size}{swapped}\n{}\n", text::wrap(&words, style.width, ""))
         }

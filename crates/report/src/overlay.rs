@@ -41,7 +41,7 @@ pub fn render(rows: &[Row<'_>], style: Style) -> String {
         let time = |nanoseconds: f64| text::seconds(nanoseconds / 1e9);
         let mut cells = vec![
             at.clone(),
-            optional(second.asked, &text::decimal),
+            optional(second.due, &text::decimal),
             text::decimal(second.done as f64),
             text::decimal(second.errors as f64),
             optional(second.p50_ns, &time),

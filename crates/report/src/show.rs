@@ -187,7 +187,7 @@ fn flags(period: &Period, style: Style) -> String {
     let environment: Vec<_> =
         period.facts.object(facts::ENVIRONMENT).unwrap_or_default().into_iter().collect();
     let mut table = Table::new(&[("flag", Left), ("value", Left), ("from", Left), ("instead of", Left)]);
-    let (given, default): (Vec<_>, Vec<_>) = beamtune_flags::in_effect(&args, &environment, release)
+    let (given, default): (Vec<_>, Vec<_>) = beamtune_flags::effective_settings(&args, &environment, release)
         .into_iter()
         .partition(|setting| setting.origin != Origin::Default);
     for setting in given.iter().chain(&default) {
@@ -221,7 +221,7 @@ fn processes(period: &Period, style: Style) -> String {
         ("busy", Right),
         ("current function", Left),
     ]);
-    let interesting = |p: &&beamtune_model::ProcessUse| {
+    let interesting = |p: &&beamtune_model::ProcessActivity| {
         p.reductions > 0
             || p.queue_max > 0
             || p.row
@@ -235,8 +235,8 @@ fn processes(period: &Period, style: Style) -> String {
         } else {
             String::new()
         };
-        let busy = if process.judged > 0 {
-            format!("{:.0} %", f64::from(process.runnable) * 100.0 / f64::from(process.judged))
+        let busy = if process.status_samples > 0 {
+            format!("{:.0} %", f64::from(process.runnable) * 100.0 / f64::from(process.status_samples))
         } else {
             String::new()
         };

@@ -80,7 +80,7 @@ fn answer(question: &Question, verdict: &Verdict) -> String {
             "The difference is smaller than this machine can show: use a quieter one, or a longer --for."
                 .to_owned()
         }
-        Answer::MethodFindsWhatIsNot => {
+        Answer::FalsePositive => {
             "No verdict: A differs from itself, so the machine or the target changes meanwhile.".to_owned()
         }
         Answer::TooManyInvalid => "No verdict: too many invalid trials.".to_owned(),
@@ -231,7 +231,7 @@ fn verdict_words(question: &Question, verdict: &Verdict, effect: &QuantityEffect
             Answer::Same => "no difference",
             Answer::Undecided | Answer::BelowDetectable => "no difference shown",
             Answer::Open => "not decided yet",
-            Answer::MethodFindsWhatIsNot | Answer::TooManyInvalid | Answer::Fails { .. } => "",
+            Answer::FalsePositive | Answer::TooManyInvalid | Answer::Fails { .. } => "",
         },
         (false, Some(ratio)) => {
             let name = effect.quantity.split('/').next().unwrap_or_default();
@@ -267,7 +267,7 @@ fn guard_words(guard: &GuardVerdict) -> String {
         "not_measured" => "not measured",
         _ => "undecided",
     };
-    format!("guard {sign}{} % {verdict}", in_percent(guard.margin.most))
+    format!("guard {sign}{} % {verdict}", in_percent(guard.margin.max))
 }
 
 /// Formats the verdicts on all constraints in a line: `p99: guard +10 % kept, RSS: …`.
@@ -315,7 +315,7 @@ mod tests {
             objective: "cpu-per-request".to_owned(),
             guards: Vec::new(),
             same_pairs: 6,
-            most_pairs: 30,
+            max_pairs: 30,
         }
     }
 
@@ -339,7 +339,7 @@ mod tests {
                 effect("errors", 0.0, 0.0, None),
             ],
             guards: vec![GuardVerdict {
-                margin: Margin { quantity: "p99".to_owned(), most: 0.1 },
+                margin: Margin { quantity: "p99".to_owned(), max: 0.1 },
                 verdict: "kept",
             }],
             invalid: [(InvalidKind::Interference, 3)].into(),
@@ -394,7 +394,7 @@ mod tests {
         check(Answer::Same, "[-58, -31]    no difference");
         check(Answer::Undecided, "8 pairs show no difference; a difference above 58 % is ruled out.");
         check(Answer::BelowDetectable, "smaller than this machine can show");
-        check(Answer::MethodFindsWhatIsNot, "A differs from itself");
+        check(Answer::FalsePositive, "A differs from itself");
         check(Answer::TooManyInvalid, "too many invalid trials");
         check(Answer::Open, "beamtune study resume");
         check(

@@ -2,7 +2,7 @@
 //! all candidates and trials.
 
 use beamtune_model::study::{
-    Ending, Finalist, Knob, Learnt, Part, Pays, Quantity, Trial, TrialOutcome, Tuning, TuningVerdict,
+    TuningOutcome, Finalist, Knob, LevelResult, SettingPart, PartVerdict, Quantity, Trial, TrialOutcome, Tuning, TuningVerdict,
 };
 
 use crate::diagnosis::{Verbosity, View};
@@ -52,17 +52,17 @@ fn answer(tuning: &Tuning, verdict: &TuningVerdict, style: Style) -> String {
     let winner = verdict.winner.and_then(|winner| verdict.finalists.get(winner));
     match &verdict.ending {
         None => none("Not decided yet: continue with beamtune study resume FILE."),
-        Some(Ending::Found) if verdict.flags.is_empty() => {
+        Some(TuningOutcome::Found) if verdict.flags.is_empty() => {
             none("No flag: no part of the best setting helps alone.")
         }
-        Some(Ending::Found) => {
+        Some(TuningOutcome::Found) => {
             let flags =
                 style.bold(&text::wrap(&text::clean_words(&verdict.flags.join(" ")), style.width, "  "));
             let proof = match &verdict.gain {
                 Some(gain) => {
                     let guards = guards(&gain.guards);
                     let guards = if guards.is_empty() { guards } else { format!("; {guards}") };
-                    let bias = match gain.has_chosen_it {
+                    let bias = match gain.selected_by_same_trials {
                         true => ", which also selected it, so it may be a little less",
                         false => "",
                     };
@@ -72,8 +72,8 @@ fn answer(tuning: &Tuning, verdict: &TuningVerdict, style: Style) -> String {
                         change(gain.ratio),
                         gain.pairs,
                         gain.again_pairs,
-                        percent(gain.again.low),
-                        percent(gain.again.high)
+                        percent(gain.repeat_interval.low),
+                        percent(gain.repeat_interval.high)
                     )
                 }
                 None => format!(
@@ -84,16 +84,16 @@ fn answer(tuning: &Tuning, verdict: &TuningVerdict, style: Style) -> String {
             };
             format!("{flags}\n{}", wrapped(&proof))
         }
-        Some(Ending::NothingBetter) => none("No tried setting is better than the target as it is."),
-        Some(Ending::NotConfirmed) => {
+        Some(TuningOutcome::NothingBetter) => none("No tried setting is better than the target as it is."),
+        Some(TuningOutcome::NotConfirmed) => {
             none("No flag: no candidate was better in new trials with its guards kept.")
         }
-        Some(Ending::MethodFindsWhatIsNot) => none(
+        Some(TuningOutcome::MethodFindsWhatIsNot) => none(
             "No verdict: the target differs from itself, so the machine or the target changes meanwhile.",
         ),
-        Some(Ending::TooManyInvalid) => none("No verdict: too many invalid trials."),
-        Some(Ending::Fails { why }) => none(&format!("The target does not work: {}", text::clean_words(why))),
-        Some(Ending::TooFewTrials { least }) => {
+        Some(TuningOutcome::TooManyInvalid) => none("No verdict: too many invalid trials."),
+        Some(TuningOutcome::Fails { why }) => none(&format!("The target does not work: {}", text::clean_words(why))),
+        Some(TuningOutcome::TooFewTrials { min_trials: least }) => {
             none(&format!("No verdict: too few trials. At least {least} are needed; raise --budget."))
         }
     }
@@ -102,12 +102,12 @@ fn answer(tuning: &Tuning, verdict: &TuningVerdict, style: Style) -> String {
 /// Renders the lines for vm.args, each with its measured effect.
 fn parts(tuning: &Tuning, verdict: &TuningVerdict, style: Style) -> String {
     let mut table = Table::new(&[("", Left), ("", Right), ("", Left)]);
-    for Part { knob, level, ratio, pays } in &verdict.parts {
+    for SettingPart { knob, level, ratio, verdict: pays } in &verdict.parts {
         let Some(of) = tuning.knobs.get(*knob) else { continue };
         let words = match pays {
-            Pays::Yes => "better",
-            Pays::No => "no difference, left out",
-            Pays::Unknown => "no difference shown, kept",
+            PartVerdict::Yes => "better",
+            PartVerdict::No => "no difference, left out",
+            PartVerdict::Unknown => "no difference shown, kept",
         };
         let proof = ratio.map_or_else(|| "not tried alone".to_owned(), change);
         table.row([format!("  {}", text::clean_words(&of.level(*level))), proof, words.to_owned()]);
@@ -118,7 +118,7 @@ fn parts(tuning: &Tuning, verdict: &TuningVerdict, style: Style) -> String {
 /// Renders which flags were tried, one line per kind of result.
 fn summary(tuning: &Tuning, verdict: &TuningVerdict, trials: &[Trial], style: Style) -> String {
     let more = is_more_better(tuning);
-    let is_in_result = |learnt: &&Learnt| verdict.point.get(learnt.knob) == Some(&learnt.level);
+    let is_in_result = |learnt: &&LevelResult| verdict.point.get(learnt.knob) == Some(&learnt.level);
     let mut table = Table::new(&[("", Left), ("", Left)]);
     for result in
         [Found::Better, Found::Unknown, Found::Worse, Found::BreaksGuard, Found::Fails, Found::Fatal]
@@ -164,8 +164,8 @@ fn finalists(tuning: &Tuning, verdict: &TuningVerdict, style: Style) -> String {
 /// Renders the result of the search for each level, the best first.
 fn learnt(tuning: &Tuning, verdict: &TuningVerdict, style: Style) -> String {
     let more = is_more_better(tuning);
-    let mut rows: Vec<&Learnt> = verdict.levels.iter().collect();
-    let worth = |learnt: &Learnt| match learnt.effect {
+    let mut rows: Vec<&LevelResult> = verdict.levels.iter().collect();
+    let worth = |learnt: &LevelResult| match learnt.effect {
         Some(ratio) if more => -ratio.estimate,
         Some(ratio) => ratio.estimate,
         None => f64::INFINITY,
@@ -213,7 +213,7 @@ impl Found {
     }
 }
 
-fn found(learnt: &Learnt, more_is_better: bool) -> Found {
+fn found(learnt: &LevelResult, more_is_better: bool) -> Found {
     let Some(ratio) = learnt.effect else {
         return if learnt.is_fatal { Found::Fatal } else { Found::Fails };
     };
@@ -245,7 +245,7 @@ fn tried(tuning: &Tuning, verdict: &TuningVerdict, trials: &[Trial], style: Styl
             cell(&tuning.objective),
             cell("p99"),
             cell("rss"),
-            if verdict.front.contains(&at) { "front".to_owned() } else { String::new() },
+            if verdict.pareto_front.contains(&at) { "front".to_owned() } else { String::new() },
         ];
         rows.push((if is_more_better(tuning) { -measured } else { measured }, row));
     }
@@ -259,7 +259,7 @@ fn tried(tuning: &Tuning, verdict: &TuningVerdict, trials: &[Trial], style: Styl
     ]);
     rows.into_iter().for_each(|(_, row)| table.row(row));
     let mut out = table.render(style);
-    if !verdict.front.is_empty() {
+    if !verdict.pareto_front.is_empty() {
         let note = "Single trials decide nothing: the best of many looks better than it is. front: no other trial is better in CPU, p99 and memory at once.";
         out.push_str(&text::wrap(note, style.width, ""));
         out.push('\n');
@@ -275,9 +275,9 @@ fn setting(knobs: &[Knob], point: &[usize]) -> String {
 }
 
 /// Returns the comment on a flag in the new vm.args.
-pub fn comment(part: &Part, knob: &Knob, objective: &str, circumstances: &str) -> String {
-    let proof = match (part.ratio, part.pays) {
-        (Some(ratio), Pays::Yes) => format!("{objective} {}", change(ratio)),
+pub fn comment(part: &SettingPart, knob: &Knob, objective: &str, circumstances: &str) -> String {
+    let proof = match (part.ratio, part.verdict) {
+        (Some(ratio), PartVerdict::Yes) => format!("{objective} {}", change(ratio)),
         (Some(ratio), _) => format!("{objective} {}, undecided", change(ratio)),
         (None, _) => "not tried alone".to_owned(),
     };
@@ -286,7 +286,7 @@ pub fn comment(part: &Part, knob: &Knob, objective: &str, circumstances: &str) -
 
 #[cfg(test)]
 mod tests {
-    use beamtune_model::study::{Gain, GuardVerdict, Margin, Ratio};
+    use beamtune_model::study::{SettingEffect, GuardVerdict, Margin, Ratio};
 
     use super::*;
 
@@ -319,31 +319,31 @@ mod tests {
         }
     }
 
-    fn learnt(knob: usize, level: usize, effect: Option<Ratio>) -> Learnt {
-        Learnt { knob, level, trials: 4, failed: 0, effect, within_guards: 0.9, is_fatal: false }
+    fn learnt(knob: usize, level: usize, effect: Option<Ratio>) -> LevelResult {
+        LevelResult { knob, level, trials: 4, failed: 0, effect, within_guards: 0.9, is_fatal: false }
     }
 
     fn verdict() -> TuningVerdict {
         let guard = |quantity: &str| GuardVerdict {
-            margin: Margin { quantity: quantity.to_owned(), most: 0.1 },
+            margin: Margin { quantity: quantity.to_owned(), max: 0.1 },
             verdict: "kept",
         };
         TuningVerdict {
-            ending: Some(Ending::Found),
+            ending: Some(TuningOutcome::Found),
             parts: vec![
-                Part { knob: 0, level: 1, ratio: Some(ratio(0.6, 0.5, 0.7)), pays: Pays::Yes },
-                Part { knob: 1, level: 1, ratio: Some(ratio(0.97, 0.92, 1.02)), pays: Pays::Unknown },
+                SettingPart { knob: 0, level: 1, ratio: Some(ratio(0.6, 0.5, 0.7)), verdict: PartVerdict::Yes },
+                SettingPart { knob: 1, level: 1, ratio: Some(ratio(0.97, 0.92, 1.02)), verdict: PartVerdict::Unknown },
             ],
             point: vec![1, 1, 0],
             flags: "+sbwt none +sbwtdcpu none -env ERL_FULLSWEEP_AFTER 5"
                 .split(' ')
                 .map(str::to_owned)
                 .collect(),
-            gain: Some(Gain {
+            gain: Some(SettingEffect {
                 ratio: ratio(0.58, 0.53, 0.64),
                 pairs: 12,
-                has_chosen_it: false,
-                again: ratio(0.58, 0.5, 0.67),
+                selected_by_same_trials: false,
+                repeat_interval: ratio(0.58, 0.5, 0.67),
                 again_pairs: 8,
                 guards: vec![guard("p99"), guard("rss")],
             }),
@@ -384,17 +384,17 @@ the target fails  +S 4:4
 
     #[test]
     fn search_without_a_result_has_a_reason() {
-        let check = |ending: Option<Ending>, expect: &str| {
+        let check = |ending: Option<TuningOutcome>, expect: &str| {
             let text = page(&TuningVerdict { ending, ..TuningVerdict::default() }, Verbosity::Brief);
             assert!(text.contains(expect), "{expect:?} is not in\n{text}");
         };
         check(None, "Not decided yet");
-        check(Some(Ending::Found), "No flag: no part");
-        check(Some(Ending::NothingBetter), "No tried setting is better");
-        check(Some(Ending::NotConfirmed), "No flag: no candidate");
-        check(Some(Ending::MethodFindsWhatIsNot), "differs from itself");
-        check(Some(Ending::TooManyInvalid), "too many invalid trials");
-        check(Some(Ending::Fails { why: "no port".to_owned() }), "The target does not work: no port");
-        check(Some(Ending::TooFewTrials { least: 40 }), "At least 40 are needed");
+        check(Some(TuningOutcome::Found), "No flag: no part");
+        check(Some(TuningOutcome::NothingBetter), "No tried setting is better");
+        check(Some(TuningOutcome::NotConfirmed), "No flag: no candidate");
+        check(Some(TuningOutcome::MethodFindsWhatIsNot), "differs from itself");
+        check(Some(TuningOutcome::TooManyInvalid), "too many invalid trials");
+        check(Some(TuningOutcome::Fails { why: "no port".to_owned() }), "The target does not work: no port");
+        check(Some(TuningOutcome::TooFewTrials { min_trials: 40 }), "At least 40 are needed");
     }
 }

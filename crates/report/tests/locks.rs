@@ -1,7 +1,7 @@
 //! Tests of the page of `beamtune locks`, with known numbers.
 #![allow(clippy::expect_used, clippy::panic, reason = "these are tests")]
 
-use beamtune_model::{Diagnosis, LockRow, LockSession, Period, WaitRow};
+use beamtune_model::{Diagnosis, LockRow, LockSession, Period, LockWaitRow};
 use beamtune_report::diagnosis::{self, Verbosity};
 use beamtune_report::locks::{
     Answer, Blocked, By, Contended, Filter, Look, Page, Remains, Sort, View, WaitShare, json, lines, render,
@@ -18,7 +18,7 @@ fn row(class: &str, id: Option<&str>, tries: i64, collisions: i64, waited: i64) 
         locks: 1,
         tries,
         collisions,
-        waited,
+        wait_time: waited,
         ..LockRow::default()
     }
 }
@@ -57,7 +57,7 @@ fn counted() -> Period {
         length: 10_000_123_000,
         categories: vec!["db".to_owned(), "scheduler".to_owned()],
         locks: 588,
-        told: 4,
+        single_locks: 4,
         reductions: Some(12_345_678),
         cost_bytes: Some(70_000),
         remark: "somebody else has begun to count anew".to_owned(),
@@ -249,18 +249,18 @@ fn look() -> Look {
 }
 
 fn seen() -> Period {
-    let wait = |stack: &[&str], waited: i64| WaitRow {
+    let wait = |stack: &[&str], waited: i64| LockWaitRow {
         length: 5_000 * MS,
         thread: "scheduler".to_owned(),
         how: "sleep".to_owned(),
         stack: stack.iter().map(|function| (*function).to_owned()).collect(),
-        seen: 1_200,
+        samples: 1_200,
         waited,
-        ..WaitRow::default()
+        ..LockWaitRow::default()
     };
     let waits = vec![wait(&["ets_update_counter_3", "a", "b", "c", "d"], 9_000 * MS), wait(&[], 3 * MS)];
     let mut period = Period::default();
-    period.waits = waits;
+    period.lock_waits = waits;
     period
 }
 

@@ -2,11 +2,11 @@
 #![allow(clippy::expect_used, clippy::panic, reason = "these are tests")]
 
 use beamtune_model::memory::{
-    Bridge, Daily, Estimate, Movement, Returns, Step, allocators, content, mapping,
+    MemoryBreakdown, Daily, Estimate, Movement, Reclaimable, LevelChange, allocators, content, mapping,
 };
 use beamtune_model::window::Point;
 use beamtune_model::{
-    CollectRow, CollectionRow, Diagnosis, Facts, Gap, HolderRow, Metric, Period, PeriodBuilder, ProcessRow,
+    CollectedProcessRow, RequestedGcRow, Diagnosis, Facts, Gap, BinaryHolderRow, Metric, Period, PeriodBuilder, ProcessRow,
     Rank, Series, TableRow, Tick, TroubleKind, metrics,
 };
 use beamtune_report::diagnosis::{Verbosity, View};
@@ -130,7 +130,7 @@ fn line<'a>(page: &'a str, begin: &str) -> &'a str {
 #[test]
 fn explained_parts_and_the_unexplained_rest_add_up_to_resident_memory() {
     let period = node().finish();
-    let bridge = Bridge::of(&period);
+    let bridge = MemoryBreakdown::of(&period);
     assert_eq!(bridge.resident, Some(1_000 * MB));
     assert_eq!(bridge.explained(), Some(970 * MB));
     assert_eq!(bridge.unexplained(), Some(30 * MB));
@@ -150,12 +150,12 @@ fn old_parts_and_old_scans_of_pages_are_ignored() {
     let mut made = node();
     later(&mut made, &metrics::MAPPING_RESIDENT, mapping::ANONYMOUS, 400);
     later(&mut made, &metrics::CONTENT_RESIDENT, content::MSEG_CACHE, 390);
-    let bridge = Bridge::of(&made.finish());
+    let bridge = MemoryBreakdown::of(&made.finish());
     assert_eq!((bridge.resident, bridge.explained()), (Some(400 * MB), Some(390 * MB)));
 
     let mut made = node();
     later(&mut made, &metrics::MAPPING_RESIDENT, mapping::ANONYMOUS, 400);
-    let bridge = Bridge::of(&made.finish());
+    let bridge = MemoryBreakdown::of(&made.finish());
     assert_eq!((bridge.resident, bridge.explained()), (Some(400 * MB), None));
 }
 
@@ -308,7 +308,7 @@ fn missing_measurements_are_reported() {
         reason: "its memory may be read by root only".to_owned(),
     });
     let period = made.finish();
-    assert_eq!(Bridge::of(&period).explained(), None);
+    assert_eq!(MemoryBreakdown::of(&period).explained(), None);
     let page = page(&period);
     assert!(
         page.contains("500 MB resident\nIts pages were not read: its memory may be read by root only."),
@@ -328,8 +328,8 @@ fn moved() -> Movement {
         last: 60e6,
         range: (10e6, 60e6),
         per_hour: Some((50e6, 48e6, 52e6)),
-        is_sure: true,
-        step: Some(Step {
+        is_significant: true,
+        step: Some(LevelChange {
             at: 600_000_000_000,
             before: 11e6,
             after: 58e6,
@@ -388,28 +388,28 @@ fn json_fits_its_schema() {
 
 fn asked() -> Made {
     let mut node = node();
-    let holder = HolderRow {
+    let holder = BinaryHolderRow {
         pid: "<0.7.0>".to_owned(),
         name: Some("cache".to_owned()),
         heap_bytes: 3_000,
         references: 12,
         binaries: 11,
         bytes: 70 * MB,
-        alone: 5,
+        exclusive: 5,
         alone_bytes: 60 * MB,
-        ..HolderRow::default()
+        ..BinaryHolderRow::default()
     };
-    let hangs = HolderRow {
+    let hangs = BinaryHolderRow {
         pid: "<0.8.0>".to_owned(),
         skipped: Some("no_answer".to_owned()),
-        ..HolderRow::default()
+        ..BinaryHolderRow::default()
     };
     node.0.holder(holder);
     node.0.holder(hangs);
     node.gauge(&metrics::HELD_BINARIES, "", 11);
     node.gauge(&metrics::HELD_BINARIES_SIZE, "", 70 * MB);
-    node.0.collection(CollectionRow {
-        how: "sample".to_owned(),
+    node.0.collection(RequestedGcRow {
+        selection: "sample".to_owned(),
         stopped: "latency".to_owned(),
         processes: 30_000,
         collected: 640,
@@ -423,20 +423,20 @@ fn asked() -> Made {
         took: 40_000_000,
         longest: 3_000_000,
         late: 52_000_000,
-        ..CollectionRow::default()
+        ..RequestedGcRow::default()
     });
-    node.0.collected(CollectRow {
+    node.0.collected(CollectedProcessRow {
         pid: "<0.9.0>".to_owned(),
         initial_call: Some("worker:init/1".to_owned()),
         heap_before: 8 * MB,
         heap_after: MB,
-        ..CollectRow::default()
+        ..CollectedProcessRow::default()
     });
     node
 }
 
-fn returned() -> Returns {
-    Returns {
+fn returned() -> Reclaimable {
+    Reclaimable {
         heaps: Estimate { bytes: 400e6, low: 300e6, high: 500e6 },
         binaries: Estimate { bytes: 2e6, low: 1e6, high: 60e6 },
     }
@@ -481,7 +481,7 @@ fn estimate_for_a_gc_has_its_interval_and_the_cost_of_the_sample() {
 #[test]
 fn process_that_does_not_exist_is_reported() {
     let mut made = node();
-    let none = CollectionRow { how: "named".to_owned(), processes: 1, ..CollectionRow::default() };
+    let none = RequestedGcRow { selection: "named".to_owned(), processes: 1, ..RequestedGcRow::default() };
     made.0.collection(none);
     let page = memory::render(&made.finish(), &[], None, &Diagnosis::default(), &View::PLAIN);
     assert!(page.contains("Nothing collected: the node has no such process."), "{page}");

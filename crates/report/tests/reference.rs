@@ -41,7 +41,7 @@ fn page() -> String {
                 format!("`{}`", entry.id),
                 default.to_owned(),
                 entry.releases(None),
-                first_sentence(&entry.does).to_owned(),
+                first_sentence(&entry.description).to_owned(),
             ];
             page.push_str(&format!("| {} |\n", cells.map(|cell| cell_text(&cell)).join(" | ")));
             listed += 1;

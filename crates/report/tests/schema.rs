@@ -44,7 +44,7 @@ fn a_full_diagnosis_fits_the_schema() {
         title: "Busy wait uses 0.2 cores".to_owned(),
         detail: "of 0.4 used".to_owned(),
         subject: Some(Subject::process("shop (<0.99.0>)")),
-        signals: vec![Signal::Unused(Use::Locks), Signal::GaveUp, Signal::WaitsFor(Subject::table("t"))],
+        signals: vec![Signal::Unused(CpuUse::Locks), Signal::GaveUp, Signal::WaitsFor(Subject::table("t"))],
         follows: Some(Follows { code: Code("BT002"), rule: "cpu-throttled", why: "one leads to the other" }),
         latent: false,
         evidence: vec![
@@ -85,9 +85,9 @@ fn a_full_diagnosis_fits_the_schema() {
         cpu: Some(CpuAccount {
             cores: 2.0,
             seconds: 10.0,
-            shares: Use::ALL
+            shares: CpuUse::ALL
                 .iter()
-                .map(|what| Share { what: *what, cores: 0.1, how: "so".to_owned() })
+                .map(|what| CpuShare { what: *what, cores: 0.1, how: "so".to_owned() })
                 .collect(),
         }),
     };

@@ -6,7 +6,7 @@ mod used;
 
 pub(crate) use unused::{BLOCKED, SLEEPS, Serial, Unused, YIELDS, waits_with_messages};
 
-use beamtune_model::{CpuAccount, Missing, Period, Share, Use, metrics};
+use beamtune_model::{CpuAccount, Missing, Period, CpuShare, CpuUse, metrics};
 
 use crate::view::{self, Capacity};
 
@@ -22,8 +22,8 @@ pub fn account(period: &Period) -> Result<CpuAccount, Missing> {
     let without_scheduler = (cores - used - unused.cores).max(0.0);
     let mut shares = shares_used;
     shares.extend(unused.shares());
-    shares.push(Share {
-        what: Use::NoScheduler,
+    shares.push(CpuShare {
+        what: CpuUse::NoScheduler,
         cores: without_scheduler,
         how: format!("{:.0} schedulers online, {:.0} CPUs allowed", capacity.online, capacity.allowed),
     });
@@ -38,23 +38,23 @@ pub fn account(period: &Period) -> Result<CpuAccount, Missing> {
 
 /// CPU used by OS processes other than the VM, in cores, within what the VM may use. External programs share its control group. Other
 /// processes are counted only if the VM may use the whole host, because it is not recorded on which CPUs they ran.
-fn others(period: &Period, capacity: &Capacity) -> Vec<(Use, f64)> {
+fn others(period: &Period, capacity: &Capacity) -> Vec<(CpuUse, f64)> {
     let online = period.stat(&metrics::CPUS_ONLINE, "").map_or(f64::INFINITY, |stat| stat.mean());
     let is_whole_host = capacity.allowed >= online && capacity.quota.is_none();
     let programs = view::programs_cores(period).ok();
-    let foreign = view::foreign_cores(period).ok().filter(|_| is_whole_host);
-    [(Use::Programs, programs), (Use::Others, foreign)]
+    let foreign = view::neighbour_cores(period).ok().filter(|_| is_whole_host);
+    [(CpuUse::ExternalPrograms, programs), (CpuUse::Neighbours, foreign)]
         .into_iter()
         .filter_map(|(what, cores)| Some((what, cores?)))
         .collect()
 }
 
 /// Raises a share to `cores`, at the expense of idle shares and only as far as these suffice.
-fn add_from_idle(shares: &mut [Share], what: Use, cores: f64) {
+fn add_from_idle(shares: &mut [CpuShare], what: CpuUse, cores: f64) {
     let known = shares.iter().find(|share| share.what == what).map_or(0.0, |share| share.cores);
     let mut missing = (cores - known).max(0.0);
     let mut added = 0.0;
-    for idle in shares.iter_mut().filter(|share| share.what > Use::Locks) {
+    for idle in shares.iter_mut().filter(|share| share.what > CpuUse::Locks) {
         let taken = missing.min(idle.cores);
         idle.cores -= taken;
         missing -= taken;

@@ -8,16 +8,16 @@
 mod answers;
 pub mod blocked;
 mod entities;
-pub mod look;
+pub mod verdict;
 mod waits;
 
 use std::collections::HashMap;
 
 use beamtune_model::{LockRow, Nanos, Period};
 
-pub use answers::{Answer, answer};
-pub use entities::{Entity, What};
-pub use waits::{NAMELESS, Operation, operations};
+pub use answers::{Explanation, explain};
+pub use entities::{LockOwner, OwnerKind};
+pub use waits::{NO_NAME, Operation, operations};
 
 /// Counts of several locks, added up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl Counts {
     fn add(&mut self, row: &LockRow) {
         self.tries = self.tries.saturating_add(row.tries);
         self.collisions = self.collisions.saturating_add(row.collisions);
-        self.waited = self.waited.saturating_add(row.waited);
+        self.waited = self.waited.saturating_add(row.wait_time);
     }
 
     /// Collisions as a share of the tries; `None` without tries.
@@ -48,7 +48,7 @@ impl Counts {
 
 /// A class of locks, with the owners of its locks.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Contender {
+pub struct LockClassWaits {
     /// Name, as in lock counting.
     pub class: String,
     /// The kind of lock; empty if unknown.
@@ -62,16 +62,16 @@ pub struct Contender {
     /// File and line in the emulator's source with the longest wait, and its share of the wait; `None` if not recorded.
     pub place: Option<(String, i64, f64)>,
     /// The owners of its locks, longest wait first.
-    pub entities: Vec<Entity>,
+    pub owners: Vec<LockOwner>,
     /// What it protects, and what helps.
-    pub answer: Answer,
+    pub explanation: Explanation,
 }
 
-impl Contender {
+impl LockClassWaits {
     /// Counts of the class without those of owners that have remedies of their own.
     pub fn rest(&self) -> Counts {
-        let apart = self.entities.iter().filter(|entity| entity.what.is_apart());
-        apart.fold(self.counts, |rest, Entity { counts, .. }| Counts {
+        let apart = self.owners.iter().filter(|entity| entity.kind.has_own_remedy());
+        apart.fold(self.counts, |rest, LockOwner { counts, .. }| Counts {
             locks: rest.locks.saturating_sub(counts.locks).max(0),
             tries: rest.tries.saturating_sub(counts.tries).max(0),
             collisions: rest.collisions.saturating_sub(counts.collisions).max(0),
@@ -81,12 +81,12 @@ impl Contender {
 }
 
 /// Returns all classes with counts, longest wait first.
-pub fn contenders(period: &Period) -> Vec<Contender> {
+pub fn lock_classes(period: &Period) -> Vec<LockClassWaits> {
     let mut classes: HashMap<&str, Vec<&LockRow>> = HashMap::new();
     for row in &period.locks {
         classes.entry(&row.class).or_default().push(row);
     }
-    let length = length(period);
+    let length = counting_duration(period);
     let mut contenders: Vec<_> =
         classes.into_iter().map(|(class, rows)| contender(period, class, &rows, length)).collect();
     contenders.sort_by(|a, b| order(&b.counts).cmp(&order(&a.counts)).then_with(|| a.class.cmp(&b.class)));
@@ -99,12 +99,12 @@ fn order(counts: &Counts) -> (Nanos, i64, i64) {
 }
 
 /// How long locks were counted; `None` if unknown.
-pub fn length(period: &Period) -> Option<Nanos> {
+pub fn counting_duration(period: &Period) -> Option<Nanos> {
     period.lock_session.as_ref().map(|session| session.length).filter(|length| *length > 0)
 }
 
 /// Describes a class by its rows: those of the whole class, and those of single locks.
-fn contender(period: &Period, class: &str, rows: &[&LockRow], length: Option<Nanos>) -> Contender {
+fn contender(period: &Period, class: &str, rows: &[&LockRow], length: Option<Nanos>) -> LockClassWaits {
     let (whole, single): (Vec<_>, Vec<_>) = rows.iter().copied().partition(|row| row.id.is_none());
     let is_whole = !whole.is_empty();
     let counted = if is_whole { &whole } else { &single };
@@ -113,16 +113,16 @@ fn contender(period: &Period, class: &str, rows: &[&LockRow], length: Option<Nan
     let entities = entities::entities(period, class, &single, length);
     let kind =
         rows.iter().map(|row| row.kind.as_str()).find(|kind| !kind.is_empty()).unwrap_or_default().to_owned();
-    let answer = answer(period, class, entities.first());
-    Contender {
+    let answer = explain(period, class, entities.first());
+    LockClassWaits {
         class: class.to_owned(),
         kind,
         counts,
         is_whole,
         share: share(counts.waited, length),
         place: place(counted, counts.waited),
-        entities,
-        answer,
+        owners: entities,
+        explanation: answer,
     }
 }
 
@@ -149,7 +149,7 @@ fn place(rows: &[&LockRow], waited: Nanos) -> Option<(String, i64, f64)> {
     for row in rows {
         if let Some(at) = row.file.as_deref().zip(row.line) {
             let sum = places.entry(at).or_default();
-            *sum = sum.saturating_add(row.waited);
+            *sum = sum.saturating_add(row.wait_time);
         }
     }
     let most = places.into_iter().max_by(|a, b| a.1.cmp(&b.1).then_with(|| b.0.cmp(&a.0)));
@@ -159,7 +159,7 @@ fn place(rows: &[&LockRow], waited: Nanos) -> Option<(String, i64, f64)> {
 
 /// Locks with a common remedy: those of a table or a process, or of a class that cannot be divided.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Thing {
+pub struct ContendedLocks {
     /// For display: `db_tab of the table sessions`.
     pub name: String,
     /// The class.
@@ -173,9 +173,9 @@ pub struct Thing {
 }
 
 /// Returns what threads waited for, longest wait first.
-pub fn things(period: &Period, contenders: &[Contender]) -> Vec<Thing> {
-    let length = length(period);
-    let thing = |class: &str, name, id, waited| Thing {
+pub fn contended_locks(period: &Period, contenders: &[LockClassWaits]) -> Vec<ContendedLocks> {
+    let length = counting_duration(period);
+    let thing = |class: &str, name, id, waited| ContendedLocks {
         name,
         class: class.to_owned(),
         id,
@@ -185,7 +185,7 @@ pub fn things(period: &Period, contenders: &[Contender]) -> Vec<Thing> {
     let mut things = Vec::new();
     for contender in contenders {
         let class = contender.class.as_str();
-        let apart = contender.entities.iter().filter(|entity| entity.what.is_apart());
+        let apart = contender.owners.iter().filter(|entity| entity.kind.has_own_remedy());
         let before = things.len();
         for entity in apart {
             let name = format!("{class} of {}", entity.title);
@@ -203,7 +203,7 @@ pub fn things(period: &Period, contenders: &[Contender]) -> Vec<Thing> {
 ///
 /// A lower bound: a thread that no longer waits for one lock reaches the next one sooner and more often.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Remains {
+pub struct RemainingWaits {
     /// The name of the last lock that is removed; those before it in the list are removed, too.
     pub without: String,
     /// The remaining wait time.
@@ -215,13 +215,13 @@ pub struct Remains {
 }
 
 /// Returns the remaining waits without the first of `things`, without the first two, and so on; at most `max` entries.
-pub fn what_remains(period: &Period, things: &[Thing], max: usize) -> Vec<Remains> {
-    let length = length(period);
+pub fn remaining_waits(period: &Period, things: &[ContendedLocks], max: usize) -> Vec<RemainingWaits> {
+    let length = counting_duration(period);
     let mut waited = things.iter().fold(0_i64, |sum, thing| sum.saturating_add(thing.waited));
     let remains = things.iter().enumerate().map(|(index, thing)| {
         waited = waited.saturating_sub(thing.waited);
         let next = things.get(index + 1).map(|next| (next.name.clone(), next.waited));
-        Remains { without: thing.name.clone(), waited, share: share(waited, length), next }
+        RemainingWaits { without: thing.name.clone(), waited, share: share(waited, length), next }
     });
     remains.take(max).collect()
 }

@@ -98,7 +98,7 @@ pub(crate) const FIXES: &[Fix] = &[
         what: "collections copy the whole heap though the young part would do",
         affected: &[("15.0.1", "15.1")],
         sign: |period| {
-            let collecting = view::collecting(period, &[kind::SCHEDULER, kind::DIRTY_CPU]).ok()?;
+            let collecting = view::gc(period, &[kind::SCHEDULER, kind::DIRTY_CPU]).ok()?;
             let share = collecting.share() * 100.0;
             shows(collecting.gc >= 0.1 && share >= 15.0, format!("collections take {share:.0} % of the work"))
         },
@@ -111,8 +111,8 @@ pub(crate) const FIXES: &[Fix] = &[
             let stuck = period.processes.iter().find(|process| {
                 let function = process.row.as_ref().and_then(|row| row.current_function.as_deref());
                 function.is_some_and(|function| function.starts_with("re:") || function.contains("re_run"))
-                    && process.judged >= 5
-                    && process.runnable == process.judged
+                    && process.status_samples >= 5
+                    && process.runnable == process.status_samples
             })?;
             // A parser that is always busy is in that function, too.
             needs(true, format!("{} ran all the time, and was seen in it", stuck.title()))
@@ -196,7 +196,7 @@ pub(crate) const FIXES: &[Fix] = &[
                         .any(|send| function.starts_with(send))
             })?;
             // A process that only waits for its peer does not search its queue.
-            let looks = stack::wanted_to_run(slow).is_some_and(|share| share >= 0.5);
+            let looks = stack::runnable_share(slow).is_some_and(|share| share >= 0.5);
             Some(Sign {
                 shown: looks,
                 seen: format!("{} sends with {} messages waiting", slow.title(), slow.queue_max),
@@ -215,7 +215,7 @@ pub(crate) const FIXES: &[Fix] = &[
             // Monitors and timers that are in use, or leaked, look the same.
             needs(
                 bytes >= 64e6 && each >= 4_096.0,
-                format!("fix_alloc holds {}, {each:.0} bytes for each process", memory::megabytes(bytes)),
+                format!("fix_alloc holds {}, {each:.0} bytes for each process", memory::bytes(bytes)),
             )
         },
     },
@@ -265,14 +265,14 @@ pub(crate) const FIXES: &[Fix] = &[
         what: "minor collections go through all binaries that a process refers to",
         affected: &[("0", "13.0")],
         sign: |period| {
-            let collecting = view::collecting(period, &[kind::SCHEDULER, kind::DIRTY_CPU]).ok()?;
+            let collecting = view::gc(period, &[kind::SCHEDULER, kind::DIRTY_CPU]).ok()?;
             let holder = rows(period).filter_map(|row| row.binary_bytes).max().unwrap_or(0);
             needs(
                 collecting.gc >= 0.1 && holder >= 64_000_000,
                 format!(
                     "collections take {:.2} cores, and a process refers to {}",
                     collecting.gc,
-                    memory::megabytes(holder as f64)
+                    memory::bytes(holder as f64)
                 ),
             )
         },
@@ -314,7 +314,7 @@ pub(crate) const FIXES: &[Fix] = &[
 /// Whether at least one in twenty attempts to take the lock collides, and too often or for too long to be chance.
 fn is_contended(period: &Period, lock: &LockRow) -> bool {
     let often = lock.collisions >= 1_000;
-    let long = contention::length(period).is_some_and(|length| lock.waited.saturating_mul(100) >= length);
+    let long = contention::counting_duration(period).is_some_and(|length| lock.wait_time.saturating_mul(100) >= length);
     lock.collisions.saturating_mul(20) >= lock.tries.max(1) && (often || long)
 }
 
@@ -355,7 +355,7 @@ fn binaries_grow(period: &Period) -> Option<Sign> {
     let grown = last - first;
     needs(
         grown >= 64e6 && grown >= 0.25 * first && last >= 0.9 * stat.max as f64,
-        format!("binaries grew by {}", memory::megabytes(grown)),
+        format!("binaries grew by {}", memory::bytes(grown)),
     )
 }
 

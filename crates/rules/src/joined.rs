@@ -6,7 +6,7 @@ use std::mem::{Discriminant, discriminant};
 
 use beamtune_model::diagnosis::compare;
 use beamtune_model::{
-    Account, Claim, Cost, Evidence, Finding, Outcome, Period, Signal, Subject, Unit, Use, Verdict,
+    Account, Claim, Cost, Evidence, Finding, Outcome, Period, Signal, Subject, Unit, CpuUse, Verdict,
 };
 
 use crate::signals::kinds::Kind;
@@ -45,7 +45,7 @@ fn by_kind(found: Vec<Finding>, period: &Period) -> Vec<Finding> {
 }
 
 /// Unit of the first number, and the claim. Findings of one rule that differ in these are not joined.
-type Measured = (Option<Unit>, Option<(Account, Option<Use>, Discriminant<Cost>)>);
+type Measured = (Option<Unit>, Option<(Account, Option<CpuUse>, Discriminant<Cost>)>);
 
 /// Findings with the same value may be joined.
 fn measured(finding: &Finding) -> Measured {
@@ -159,7 +159,7 @@ mod tests {
         let period = builder.finish();
         let finding = |(index, (_, messages)): (usize, (&(&str, &str), &f64))| {
             let pid = pid(index);
-            let subject = period.process(&pid).map(beamtune_model::ProcessUse::subject);
+            let subject = period.process(&pid).map(beamtune_model::ProcessActivity::subject);
             let title = period.title_of(&pid);
             let claim = Claim {
                 account: Account::Delay,

@@ -28,7 +28,7 @@ pub use rules::RULES;
 use std::sync::Arc;
 use std::time::Duration;
 
-use beamtune_model::period::NOT_IN_TEXT;
+use beamtune_model::period::NOT_IN_IMPORT;
 use beamtune_model::{Diagnosis, Missing, Outcome, Period, Verdict};
 use guard::Fault;
 use rule::Totals;
@@ -131,8 +131,8 @@ fn judge(rule: &Rule, period: &Period, totals: &Totals) -> Outcome {
         }
         Ok(Judgement::Healthy(sentence)) => Outcome::Healthy(sentence),
         Ok(Judgement::NotJudged { reason, next }) => Outcome::NotJudged { reason, next },
-        Err(missing) if is_text && missing.why == NOT_IN_TEXT => not_in_text(rule, missing),
-        Err(missing) => Outcome::NotJudged { reason: missing.to_string(), next: missing.next },
+        Err(missing) if is_text && missing.why == NOT_IN_IMPORT => not_in_text(rule, missing),
+        Err(missing) => Outcome::NotJudged { reason: missing.to_string(), next: missing.next_step },
     }
 }
 

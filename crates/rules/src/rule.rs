@@ -4,7 +4,7 @@ use beamtune_model::diagnosis::max_severity;
 pub use beamtune_model::diagnosis::{BELOW_CRITICAL, FAR_SECONDS, MINOR, SOON_SECONDS, SOON_SOURCE, WARNING};
 use beamtune_model::{
     Account, Claim, Code, Confidence, Cost, Evidence, Finding, Level, Metric, Missing, Period, Remedy,
-    Signal, Subject, Threshold, Use,
+    Signal, Subject, Threshold, CpuUse,
 };
 
 /// A rule: its identity, the data that it needs, and the function that evaluates a period.
@@ -31,7 +31,7 @@ pub struct Rule {
     /// are only the most likely cause.
     pub explains_as_notice: bool,
     /// Whether it names what occupies the node's CPU, which explains why processes wait for a scheduler.
-    pub has_the_cpu: bool,
+    pub explains_run_queue: bool,
     /// Confidence of its findings. A finding can only lower it.
     pub confidence: Confidence,
     /// The topics by which `beamtune memory` and `beamtune locks` select it.
@@ -82,7 +82,7 @@ impl Rule {
         account: Account::CpuUsed,
         role: Role::Cause,
         explains_as_notice: false,
-        has_the_cpu: false,
+        explains_run_queue: false,
         confidence: Confidence::Measured,
         topics: &[],
         text: None,
@@ -136,7 +136,7 @@ pub struct Draft {
     subject: Option<Subject>,
     signals: Vec<Signal>,
     cost: Option<Cost>,
-    part: Option<Use>,
+    part: Option<CpuUse>,
     share: Option<f64>,
     latent: bool,
     evidence: Vec<Evidence>,
@@ -221,7 +221,7 @@ impl Draft {
     }
 
     /// Sets the part of the CPU account that the cost belongs to.
-    pub fn part(mut self, part: impl Into<Option<Use>>) -> Self {
+    pub fn part(mut self, part: impl Into<Option<CpuUse>>) -> Self {
         self.part = part.into();
         self
     }
@@ -281,7 +281,7 @@ impl Draft {
     }
 
     /// Adds evidence.
-    pub fn because(mut self, evidence: Evidence) -> Self {
+    pub fn evidence(mut self, evidence: Evidence) -> Self {
         self.evidence.push(evidence);
         self
     }
@@ -299,25 +299,25 @@ impl Draft {
     }
 
     /// Adds counter-evidence.
-    pub fn but(mut self, against: impl Into<String>) -> Self {
+    pub fn counter_evidence(mut self, against: impl Into<String>) -> Self {
         self.against.push(against.into());
         self
     }
 
     /// Adds counter-evidence if it applies.
     pub fn but_if(self, holds: bool, against: impl Into<String>) -> Self {
-        if holds { self.but(against) } else { self }
+        if holds { self.counter_evidence(against) } else { self }
     }
 
     /// Adds a remedy after those already added, if it works on the node's release.
-    pub fn fix(mut self, remedy: Option<Remedy>) -> Self {
+    pub fn remedy(mut self, remedy: Option<Remedy>) -> Self {
         self.remedies.extend(remedy);
         self
     }
 
     /// Adds a remedy if it applies.
     pub fn fix_if(self, applies: bool, remedy: impl FnOnce() -> Option<Remedy>) -> Self {
-        if applies { self.fix(remedy()) } else { self }
+        if applies { self.remedy(remedy()) } else { self }
     }
 
     /// Turns the draft into a finding: adds code, name, level and share.
@@ -356,7 +356,7 @@ impl Draft {
 }
 
 /// Returns the account that a cost belongs to.
-fn account(cost: Cost, part: Option<Use>, usual: Account) -> Account {
+fn account(cost: Cost, part: Option<CpuUse>, usual: Account) -> Account {
     match (cost, part) {
         (Cost::CpuCores(_), Some(part)) if part.is_used() => Account::CpuUsed,
         (Cost::CpuCores(_), Some(_)) => Account::CpuUnused,

@@ -38,12 +38,12 @@ use std::time::Duration;
 
 use beamtune_made as node;
 use beamtune_model::{
-    Code, Cost, Diagnosis, Finding, Level, Missing, Outcome, Period, ProcessRow, StandRow, facts,
+    Code, Cost, Diagnosis, Finding, Level, Missing, Outcome, Period, ProcessRow, WaitSampleRow, facts,
 };
 
 use crate::RULES;
 use crate::rule::{Draft, Judgement, Rule};
-use node::{Busy, Node, node, stand};
+use node::{SyntheticProcess, SyntheticNode, node, stack_row};
 
 fn diagnose(period: &Period) -> Diagnosis {
     crate::diagnose(&Arc::new(period.clone()))
@@ -59,14 +59,14 @@ fn outcome(period: &Period, code: &str) -> Outcome {
         .outcome
 }
 
-fn finding(node: &Node, code: &str) -> Finding {
+fn finding(node: &SyntheticNode, code: &str) -> Finding {
     match outcome(&node.period(), code) {
         Outcome::Found(findings) => findings.into_iter().next().expect("a finding"),
         other => panic!("{code}: {other:?}"),
     }
 }
 
-fn assert_healthy(node: &Node, code: &str) {
+fn assert_healthy(node: &SyntheticNode, code: &str) {
     let outcome = outcome(&node.period(), code);
     assert!(matches!(outcome, Outcome::Healthy(_)), "{code}: {outcome:?}");
 }
@@ -176,7 +176,7 @@ fn a_rule_without_its_required_data_gives_no_result() {
         for needed in rule.needs {
             let period = node()
                 .with(|n| {
-                    n.without.push(needed);
+                    n.missing_metrics.push(needed);
                     n.quota = Some(1_000);
                 })
                 .period();
@@ -247,15 +247,15 @@ fn a_rule_that_panics_or_hangs_is_reported_and_later_rules_still_run() {
 }
 
 /// The stack of a process that others wait for.
-fn held(pid: &str, status: &str, stack: &[&str]) -> StandRow {
-    StandRow { pid: Some(pid.to_owned()), status: status.to_owned(), of: 0, ..stand(1, stack, &[]) }
+fn held(pid: &str, status: &str, stack: &[&str]) -> WaitSampleRow {
+    WaitSampleRow { pid: Some(pid.to_owned()), status: status.to_owned(), sample_size: 0, ..stack_row(1, stack, &[]) }
 }
 
-fn serial() -> Node {
+fn serial() -> SyntheticNode {
     node().with(|n| {
-        n.active = 0.5;
+        n.utilization = 0.5;
         n.cpu = 0.5;
-        n.busiest = vec![Busy {
+        n.busiest = vec![SyntheticProcess {
             pid: "<0.99.0>",
             reductions: 800_000,
             queue: (30, 0),
@@ -264,7 +264,7 @@ fn serial() -> Node {
                 r.name = Some("router".to_owned());
                 r.current_function = Some("router:handle/2".to_owned());
             }),
-            ..Busy::default()
+            ..SyntheticProcess::default()
         }];
     })
 }

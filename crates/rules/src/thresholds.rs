@@ -47,7 +47,7 @@ pub fn listing(changed: &Thresholds) -> String {
     let mut section = "";
     for (threshold, rules) in all() {
         let Scale { notice, warning, critical, source } =
-            changed.get(threshold.name).unwrap_or(threshold.usual());
+            changed.get(threshold.name).unwrap_or(threshold.default_scale());
         let (of, key) = split(threshold.name);
         if of != section {
             out.push_str(&format!("\n[{of}]\n"));
@@ -76,7 +76,7 @@ fn split(name: &'static str) -> (&'static str, &'static str) {
 /// If the text is not TOML, or has an unknown name or a value that is not a number. Also if levels do not get worse from notice to
 /// critical.
 pub fn parse(file: &str, text: &str) -> Result<Thresholds, Invalid> {
-    let mut reading = Reading { text, faults: Vec::new(), changed: Thresholds::of_file(file) };
+    let mut reading = Reading { text, faults: Vec::new(), changed: Thresholds::from_file(file) };
     let (document, errors) = DeTable::parse_recoverable(text);
     for error in &errors {
         reading.fault(error.span().unwrap_or(text.len()..text.len()), error.message());
@@ -144,7 +144,7 @@ impl Reading<'_> {
 
     /// Parses the levels of a threshold.
     fn levels(&mut self, threshold: &'static Threshold, levels: &DeTable<'_>, at: Range<usize>) {
-        let usual = threshold.usual();
+        let usual = threshold.default_scale();
         let mut set = Scale { source: CHANGED, ..usual };
         let faults_before = self.faults.len();
         for (key, value) in levels {

@@ -3,10 +3,10 @@
 use std::collections::{BTreeSet, HashMap};
 
 pub use beamtune_model::cpu::{
-    all_reductions, entities_of, foreign_cores, kind, process_cores, programs_cores, thread_cores,
+    all_reductions, entities_of, neighbour_cores, kind, process_cores, programs_cores, thread_cores,
     thread_rate,
 };
-use beamtune_model::{Facts, Group, Missing, Period, PortRow, ProcessUse, facts, metrics, units::SECOND_NS};
+use beamtune_model::{Facts, Group, Missing, Period, PortRow, ProcessActivity, facts, metrics, units::SECOND_NS};
 
 /// Utilization of the schedulers of one kind, by the VM's own clock.
 #[derive(Debug, Clone, PartialEq)]
@@ -165,14 +165,14 @@ pub fn work(period: &Period, kind: &str) -> Result<States, Missing> {
 
 /// CPU time of GC, compared with all work of some kinds of threads.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Collecting {
+pub struct GcShare {
     /// Cores used by GC.
     pub gc: f64,
     /// Cores used by work, GC included.
     pub worked: f64,
 }
 
-impl Collecting {
+impl GcShare {
     /// GC's share of the work, 0–1.
     pub fn share(self) -> f64 {
         if self.worked > 0.0 { self.gc / self.worked } else { 0.0 }
@@ -181,10 +181,10 @@ impl Collecting {
 
 /// GC compared with the work of some kinds of threads. Dirty I/O schedulers do not belong in `kinds`: they wait for disks, which is not
 /// work, and run no GC.
-pub fn collecting(period: &Period, kinds: &[&str]) -> Result<Collecting, Missing> {
+pub fn gc(period: &Period, kinds: &[&str]) -> Result<GcShare, Missing> {
     states(period, kinds)?;
     let works = kinds.iter().filter_map(|kind| work(period, kind).ok());
-    let sum = works.fold(Collecting { gc: 0.0, worked: 0.0 }, |sum, work| Collecting {
+    let sum = works.fold(GcShare { gc: 0.0, worked: 0.0 }, |sum, work| GcShare {
         gc: sum.gc + work.gc(),
         worked: sum.worked + work.awake(),
     });
@@ -192,7 +192,7 @@ pub fn collecting(period: &Period, kinds: &[&str]) -> Result<Collecting, Missing
     let cpus = [facts::LOGICAL_PROCESSORS_AVAILABLE, facts::LOGICAL_PROCESSORS];
     let cpus = cpus.into_iter().find_map(|fact| period.facts.number(fact)).filter(|cpus| *cpus > 0);
     let scale = cpus.map_or(1.0, |cpus| (cpus as f64 / sum.worked.max(f64::MIN_POSITIVE)).min(1.0));
-    Ok(Collecting { gc: scale * sum.gc, worked: scale * sum.worked })
+    Ok(GcShare { gc: scale * sum.gc, worked: scale * sum.worked })
 }
 
 /// Parses a kernel CPU list: `0-3,8` is five CPUs. `None` if the text is not such a list, or names a CPU that no host has.
@@ -280,10 +280,10 @@ pub fn throttled_cores(period: &Period) -> Option<f64> {
 
 /// A shorter run-queue delay per time slice is the cost of a wake-up, not a lack of CPU. Measured for RabbitMQ: 19–37 µs on a host with
 /// idle CPU, 3,400–4,000 µs with neighbours on the same CPU.
-pub const TURN_SECONDS: f64 = 0.2e-3;
+pub const MAX_WAKE_UP_SECONDS: f64 = 0.2e-3;
 
 /// Mean run-queue delay per time slice, over schedulers of all kinds, in seconds; 0 if none was runnable.
-pub fn wait_per_turn_seconds(period: &Period) -> Result<f64, Missing> {
+pub fn mean_run_queue_delay_seconds(period: &Period) -> Result<f64, Missing> {
     let rate = |metric| thread_rate(period, metric, kind::SCHEDULERS);
     let turns = rate(&metrics::VOLUNTARY_SWITCHES)? + rate(&metrics::INVOLUNTARY_SWITCHES)?;
     let waited = thread_cores(period, &metrics::THREAD_WAIT, kind::SCHEDULERS)?;
@@ -344,8 +344,8 @@ const QUEUE_TOLD_TICKS: f64 = 3.0;
 
 /// Queue length of a process at the end; `None` if the process is no longer listed. Its last reading is compared with the last scan, not
 /// with the end of the period: the queues of an unresponsive node are not empty.
-pub fn queue_now(period: &Period, process: &ProcessUse) -> Option<f64> {
-    let (told, queue) = process.queue_last;
+pub fn queue_now(period: &Period, process: &ProcessActivity) -> Option<f64> {
+    let (told, queue) = process.last_queue;
     let looked = period.stat(&metrics::SCAN_LONGEST_QUEUE, "").map_or(period.end, |stat| stat.last.t);
     let between = period.seconds() / f64::from(period.vm_ticks.max(1));
     let most = QUEUE_TOLD_SECONDS.max(QUEUE_TOLD_TICKS * between);
@@ -360,7 +360,7 @@ const EMPTIED: f64 = 0.5;
 const EMPTIED_TIMES: usize = 2;
 
 /// Whether a process repeatedly takes all of its messages. Such a process is not behind, however many messages wait in between.
-pub fn is_emptied_again(process: &ProcessUse) -> bool {
+pub fn is_emptied_again(process: &ProcessActivity) -> bool {
     let is_emptied = |pair: &&[(i64, i64)]| match **pair {
         [(_, before), (_, after)] => before >= MIN_EMPTIED && (after as f64) <= EMPTIED * before as f64,
         _ => false,
@@ -403,7 +403,7 @@ impl std::fmt::Display for Flag {
 pub fn emulator_flag(facts: &Facts, flag: &str) -> Flag {
     match facts.list(facts::EMU_ARGS) {
         None => Flag::Unknown,
-        Some(args) => beamtune_flags::effective(&args, flag).map_or(Flag::Default, Flag::Set),
+        Some(args) => beamtune_flags::effective_value(&args, flag).map_or(Flag::Default, Flag::Set),
     }
 }
 
@@ -412,7 +412,7 @@ pub fn emulator_flag(facts: &Facts, flag: &str) -> Flag {
 pub const ANY_FUN: &str = "erlang:apply/2";
 
 /// Mean queue length of a process in the samples that list it.
-pub fn mean_queue(process: &ProcessUse) -> f64 {
+pub fn mean_queue(process: &ProcessActivity) -> f64 {
     let lengths = process.queue.points();
     lengths.iter().map(|point| point.1 as f64).sum::<f64>() / lengths.len().max(1) as f64
 }
@@ -470,8 +470,8 @@ pub fn busy_waiting_off(facts: &Facts) -> Option<String> {
 }
 
 /// Says that the pages were not read, why, and what to do.
-pub fn not_looked_at(period: &Period) -> String {
-    let Missing { why, next, .. } = period.missing_group(Group::HostContent, "pages");
+pub fn pages_not_read(period: &Period) -> String {
+    let Missing { why, next_step: next, .. } = period.missing_group(Group::HostContent, "pages");
     format!("the pages were not looked at ({why}): {next}")
 }
 
@@ -491,7 +491,7 @@ pub fn trend_points(trace: &beamtune_model::period::Trace) -> Vec<(f64, f64)> {
 }
 
 /// Share of all reductions that these processes executed.
-pub(crate) fn reductions_share(period: &Period, processes: &[&ProcessUse]) -> Option<f64> {
+pub(crate) fn reductions_share(period: &Period, processes: &[&ProcessActivity]) -> Option<f64> {
     let total = all_reductions(period).ok()?;
     let own: f64 = processes.iter().map(|process| process.reductions as f64).sum();
     (total > 0.0).then(|| (own / total).min(1.0))

@@ -1,6 +1,6 @@
 //! Memory over time: how each kind changed, its largest step and what happened then, and its daily pattern.
 
-use beamtune_model::memory::{Daily, Movement, Step, content};
+use beamtune_model::memory::{Daily, Movement, LevelChange, content};
 use beamtune_model::period::Trace;
 use beamtune_model::units::SECOND_NS;
 use beamtune_model::{Group, Metric, Nanos, Period, metrics};
@@ -104,7 +104,7 @@ fn movement(period: &Period, what: String, points: &[(f64, f64)]) -> Option<Move
     };
     let step = beamtune_stats::step(points).filter(|step| worth(step.before, step.after)).map(|step| {
         let at = (step.at * SECOND_NS as f64) as Nanos;
-        Step { at, before: step.before, after: step.after, with: happened(period, at, points) }
+        LevelChange { at, before: step.before, after: step.after, with: happened(period, at, points) }
     });
     let per_hour = |slope: f64| slope * 3_600.0;
     Some(Movement {
@@ -113,7 +113,7 @@ fn movement(period: &Period, what: String, points: &[(f64, f64)]) -> Option<Move
         last,
         range: (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max)),
         per_hour: trend.map(|trend| (per_hour(trend.slope), per_hour(trend.low), per_hour(trend.high))),
-        is_sure: trend.is_some_and(|trend| trend.p < 0.01 && trend.low * trend.high > 0.0),
+        is_significant: trend.is_some_and(|trend| trend.p < 0.01 && trend.low * trend.high > 0.0),
         step,
         daily: daily(period, points),
     })
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(names, ["malloc: arenas of threads", "resident"]);
         let (slope, low, high) = found[1].per_hour.expect("enough readings");
         assert!([slope, low, high].iter().all(|value| (value - 60e6).abs() < 1.0), "{slope} {low} {high}");
-        assert!(found[1].is_sure && found[1].step.is_none());
+        assert!(found[1].is_significant && found[1].step.is_none());
     }
 
     #[test]

@@ -11,7 +11,7 @@ const DELTA: f64 = 0.025;
 
 /// The estimated total of a population, with its 95 % confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Total {
+pub struct TotalEstimate {
     /// Sample mean times the size of the population.
     pub estimate: f64,
     /// Lower end; at least the sum of the sample.
@@ -23,13 +23,13 @@ pub struct Total {
 /// Estimates the total of a population from a sample. The population has `population` values between 0 and `max`; the sample has
 /// `drawn` values with the sum `sum` and the sum of squares `squares`. `None` if the sample of a non-empty population is empty, or if
 /// an argument is negative or not finite.
-pub fn total(population: f64, drawn: f64, sum: f64, squares: f64, max: f64) -> Option<Total> {
+pub fn estimate_total(population: f64, drawn: f64, sum: f64, squares: f64, max: f64) -> Option<TotalEstimate> {
     let numbers = [population, drawn, sum, squares, max];
     if numbers.iter().any(|number| !number.is_finite() || *number < 0.0) {
         return None;
     }
     if drawn >= population {
-        return Some(Total { estimate: sum, low: sum, high: sum });
+        return Some(TotalEstimate { estimate: sum, low: sum, high: sum });
     }
     if drawn < 1.0 {
         return None;
@@ -47,7 +47,7 @@ pub fn total(population: f64, drawn: f64, sum: f64, squares: f64, max: f64) -> O
     let error = deviation * (2.0 * unknown * log_term / drawn).sqrt() + kappa * max * log_term / drawn;
     let highest = sum + (population - drawn) * max;
     let estimate = (mean * population).min(highest.max(sum));
-    Some(Total {
+    Some(TotalEstimate {
         estimate,
         low: ((mean - error) * population).max(sum).min(estimate),
         high: ((mean + error) * population).min(highest).max(estimate),
@@ -73,7 +73,7 @@ mod tests {
     }
 
     /// Estimates the total of `amounts` from a random sample of `drawn` amounts.
-    fn draw(amounts: &[f64], drawn: usize, random: &mut Random) -> Total {
+    fn draw(amounts: &[f64], drawn: usize, random: &mut Random) -> TotalEstimate {
         let mut order = amounts.to_vec();
         for place in 0..drawn {
             let other = place + (random.next() * (order.len() - place) as f64) as usize;
@@ -82,7 +82,7 @@ mod tests {
         let sample = &order[..drawn];
         let (sum, squares) = (sample.iter().sum(), sample.iter().map(|amount| amount * amount).sum());
         let max = amounts.iter().copied().fold(0.0, f64::max);
-        total(amounts.len() as f64, drawn as f64, sum, squares, max).unwrap()
+        estimate_total(amounts.len() as f64, drawn as f64, sum, squares, max).unwrap()
     }
 
     #[test]
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn interval_of_an_all_zero_sample_has_a_positive_upper_end() {
-        let none = total(100_000.0, 750.0, 0.0, 0.0, 20_000.0).unwrap();
+        let none = estimate_total(100_000.0, 750.0, 0.0, 0.0, 20_000.0).unwrap();
         assert_eq!((none.estimate, none.low), (0.0, 0.0));
         assert!(none.high > 10e6 && none.high < 100e6, "{none:?}");
     }
@@ -134,16 +134,16 @@ mod tests {
         for (population, drawn, sum) in
             [(10.0, 0.0, 0.0), (f64::NAN, 1.0, 1.0), (10.0, -1.0, 1.0), (10.0, 2.0, -1.0)]
         {
-            assert_eq!(total(population, drawn, sum, 1.0, 1.0), None);
+            assert_eq!(estimate_total(population, drawn, sum, 1.0, 1.0), None);
         }
-        assert_eq!(total(0.0, 0.0, 0.0, 0.0, 0.0), Some(Total { estimate: 0.0, low: 0.0, high: 0.0 }));
+        assert_eq!(estimate_total(0.0, 0.0, 0.0, 0.0, 0.0), Some(TotalEstimate { estimate: 0.0, low: 0.0, high: 0.0 }));
     }
 
     proptest! {
         #[test]
         fn any_numbers_give_an_interval_around_the_estimate(numbers in any::<[u32; 5]>()) {
             let [population, drawn, sum, squares, max] = numbers.map(f64::from);
-            if let Some(found) = total(population, drawn, sum, squares, max) {
+            if let Some(found) = estimate_total(population, drawn, sum, squares, max) {
                 prop_assert!(found.low <= found.estimate && found.estimate <= found.high, "{found:?}");
                 prop_assert!(found.low >= 0.0 && found.high.is_finite());
             }

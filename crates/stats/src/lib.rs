@@ -13,7 +13,7 @@ pub mod step;
 pub mod trend;
 
 pub use daily::{Daily, daily};
-pub use finite::total;
+pub use finite::estimate_total;
 pub use median::{SD_OF_MAD, median};
 pub use step::{Step, step};
 pub use trend::{Trend, trend};

@@ -1,11 +1,11 @@
 use super::*;
-use beamtune_model::study::{Arm, Measures, Order, Phase, TrialOutcome};
+use beamtune_model::study::{Arm, Measures, TrialOrder, Phase, TrialOutcome};
 
 fn trial(block: u32) -> Trial {
     let mut measures = Measures::default();
     measures.set("cpu-per-request", 1e5 / 3.0);
     Trial {
-        order: Order { phase: Phase::Pair, block, label: 1, arm: Arm::default(), point: Vec::new() },
+        order: TrialOrder { phase: Phase::Pair, block, label: 1, arm: Arm::default(), point: Vec::new() },
         began_unix_s: 1_795_000_000.125,
         took_s: 31.5,
         outcome: TrialOutcome::Valid { measures },

@@ -1,7 +1,7 @@
 //! Derives the first candidates of a search from the findings about the unchanged target.
 
 use beamtune_flags::parse_emu_args;
-use beamtune_model::study::{Advised, CPU, CPU_PER_REQUEST, CPU_TIME, Knob, Quantity, RSS, RSS_PEAK};
+use beamtune_model::study::{AdvisedLevel, CPU, CPU_PER_REQUEST, CPU_TIME, Knob, Quantity, RSS, RSS_PEAK};
 use beamtune_model::{Diagnosis, Finding, Outcome, Remedy};
 
 /// Expected effect of a remedy for a finding of severity 0, as the logarithm of a ratio.
@@ -24,9 +24,9 @@ pub fn advice(
     rss_bytes: Option<f64>,
     is_for_memory: impl Fn(&str) -> bool,
     knobs: &mut Vec<Knob>,
-) -> Vec<Advised> {
+) -> Vec<AdvisedLevel> {
     let wants_memory = [RSS.name, RSS_PEAK.name].contains(&objective);
-    let mut advice: Vec<Advised> = Vec::new();
+    let mut advice: Vec<AdvisedLevel> = Vec::new();
     let found = diagnosis.verdicts.iter().filter_map(|verdict| match &verdict.outcome {
         Outcome::Found(findings) => Some(findings),
         Outcome::Healthy(_) | Outcome::NotJudged { .. } => None,
@@ -37,7 +37,7 @@ pub fn advice(
             let (knob, level) = find_or_add(knobs, remedy, words);
             if advice.iter().all(|known| (known.knob, known.level) != (knob, level)) {
                 let why = format!("{} {}", finding.code, finding.rule);
-                advice.push(Advised { knob, level, effect: effect(finding, remedy, rss_bytes), why });
+                advice.push(AdvisedLevel { knob, level, effect: effect(finding, remedy, rss_bytes), why });
             }
         }
     }
@@ -47,7 +47,7 @@ pub fn advice(
         && let Some((knob, level)) = find(knobs, &words)
         && advice.iter().all(|known| known.knob != knob)
     {
-        advice.push(Advised { knob, level, effect: -MIN_EFFECT, why: "matters for most loads".to_owned() });
+        advice.push(AdvisedLevel { knob, level, effect: -MIN_EFFECT, why: "matters for most loads".to_owned() });
     }
     advice
 }
@@ -121,7 +121,7 @@ mod tests {
         Verdict { code: Code(code), rule: "rule", outcome: Outcome::Found(vec![finding]) }
     }
 
-    fn advise(objective: &str) -> (Vec<Advised>, Vec<Knob>) {
+    fn advise(objective: &str) -> (Vec<AdvisedLevel>, Vec<Knob>) {
         let diagnosis = Diagnosis {
             verdicts: vec![
                 finding("BT001", 50.0, &[("+sbwt none", None), ("use fewer processes", None)]),

@@ -10,7 +10,7 @@ use beamtune_stats::median;
 use beamtune_stats::paired::effect;
 
 /// Minimum number of pairs of A with itself. With fewer pairs, a rank test has no 95 % interval.
-pub const LEAST_SAME_PAIRS: usize = 6;
+pub const MIN_SAME_PAIRS: usize = 6;
 /// Level of the first test of A against itself. If the two differ, the number of pairs is doubled. (Six pairs differ at this level only
 /// if all differ in the same direction, which happens at random in 3 % of the cases.)
 const SAME_LEVEL: f64 = 0.05;
@@ -131,9 +131,9 @@ pub(crate) fn worse(pairs: &[(&Measures, &Measures)], quantity: &str) -> Vec<f64
 /// Returns the limit of a margin on the scale of [`worse`].
 pub(crate) fn limit(margin: &Margin) -> f64 {
     match (margin.quantity == ERRORS.name, more_is_better(&margin.quantity)) {
-        (true, _) => margin.most,
-        (false, false) => margin.most.ln_1p(),
-        (false, true) => -(-margin.most).ln_1p(),
+        (true, _) => margin.max,
+        (false, false) => margin.max.ln_1p(),
+        (false, true) => -(-margin.max).ln_1p(),
     }
 }
 
@@ -146,7 +146,7 @@ pub(crate) fn more_is_better(quantity: &str) -> bool {
 pub(crate) fn failing_setting<'t>(trials: impl IntoIterator<Item = &'t Trial>) -> Option<(String, String)> {
     let mut failures: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for trial in trials {
-        if let TrialOutcome::Failed { why } = &trial.outcome {
+        if let TrialOutcome::Failed { reason: why } = &trial.outcome {
             failures.entry(&trial.order.arm.name).or_default().push(why);
         }
     }

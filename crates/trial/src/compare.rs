@@ -10,14 +10,14 @@
 use std::collections::BTreeMap;
 
 use beamtune_model::study::{
-    Answer, ERRORS, GuardVerdict, InvalidKind, Margin, Measures, Order, Phase, QUANTITIES, QuantityEffect,
+    Answer, ERRORS, GuardVerdict, InvalidKind, Margin, Measures, TrialOrder, Phase, QUANTITIES, QuantityEffect,
     Question, Ratio, Trial, TrialOutcome, Verdict,
 };
 use beamtune_stats::median;
 use beamtune_stats::paired::{Effect, effect};
 use beamtune_stats::sequential::{self, Decision, Plan};
 
-pub use crate::blocks::LEAST_SAME_PAIRS;
+pub use crate::blocks::MIN_SAME_PAIRS;
 use crate::blocks::{self, Blocks, SelfComparison, differences, limit, more_is_better, noise, worse};
 
 /// Number of trials in a block: one of each setting.
@@ -32,7 +32,7 @@ const GUARD_LEVEL: f64 = 0.05;
 #[derive(Debug, Clone, PartialEq)]
 pub enum Next {
     /// Run this trial.
-    Run(Order),
+    Run(TrialOrder),
     /// The comparison has ended.
     Done(Answer),
 }
@@ -53,7 +53,7 @@ pub fn next(question: &Question, trials: &[Trial]) -> Next {
     let run = |phase, number| {
         let label = blocks.next_label(question.seed, number, LABELS);
         let arm = if phase == Phase::Pair && label == 1 { &question.b } else { &question.a };
-        Next::Run(Order { phase, block: number, label, arm: arm.clone(), point: Vec::new() })
+        Next::Run(TrialOrder { phase, block: number, label, arm: arm.clone(), point: Vec::new() })
     };
     if let Some((phase, number)) = blocks.incomplete(|_| LABELS) {
         return run(phase, number);
@@ -71,7 +71,7 @@ pub fn next(question: &Question, trials: &[Trial]) -> Next {
 }
 
 fn same_pairs(question: &Question) -> usize {
-    question.same_pairs.max(LEAST_SAME_PAIRS)
+    question.same_pairs.max(MIN_SAME_PAIRS)
 }
 
 fn compare_with_itself(question: &Question, blocks: &Blocks<'_>) -> SelfComparison {
@@ -80,7 +80,7 @@ fn compare_with_itself(question: &Question, blocks: &Blocks<'_>) -> SelfComparis
 
 /// Returns the looks for which there is time; `None` if there is no time for any look.
 fn plan(question: &Question) -> Option<Plan> {
-    Plan::new().within(question.most_pairs)
+    Plan::new().within(question.max_pairs)
 }
 
 /// Returns the minimum number of trials (if the first look decides) and the maximum number, provided that all trials are valid. `None` if
@@ -100,7 +100,7 @@ fn answer(question: &Question, trials: &[Trial], blocks: &Blocks<'_>, decided: O
     }
     match compare_with_itself(question, blocks) {
         SelfComparison::NeedsMore => return Answer::Open,
-        SelfComparison::Failed => return Answer::MethodFindsWhatIsNot,
+        SelfComparison::Failed => return Answer::FalsePositive,
         SelfComparison::Passed => {}
     }
     match decided {

@@ -29,21 +29,21 @@ const MAX_CLOCK_JUMP_S: f64 = 0.5;
 
 /// The conditions under which a trial ran.
 #[derive(Debug, Clone)]
-pub struct Seen<'a> {
+pub struct TrialConditions<'a> {
     /// The recording of the window.
     pub period: &'a Period,
     /// CPU use of the trial outside the VM, in cores: of the load generator, beamtune and other processes of the target.
     pub own_cores: f64,
     /// The reasons why the load generator was the limit, one for each such second of the window.
-    pub bound: &'a [String],
+    pub bound_seconds: &'a [String],
     /// Number of seconds of the window in which the load generator did not run.
-    pub stood_still: u64,
+    pub stalled_seconds: u64,
     /// The seconds of the window; empty if the load generator reports no values per second.
     pub seconds: &'a [Second],
 }
 
 /// Returns the reasons why a trial is invalid; empty if the trial is valid.
-pub fn gate(seen: &Seen<'_>) -> Vec<Invalid> {
+pub fn gate(seen: &TrialConditions<'_>) -> Vec<Invalid> {
     let mut reasons = Vec::new();
     let mut invalid = |kind, why: String| reasons.push(Invalid { kind, why });
     match interference(seen) {
@@ -52,14 +52,14 @@ pub fn gate(seen: &Seen<'_>) -> Vec<Invalid> {
         Err(missing) => invalid(InvalidKind::NotMeasured, missing.to_string()),
     }
     let judged = seen.seconds.len();
-    if let Some(first) = seen.bound.first()
-        && seen.bound.len() as f64 > MAX_BOUND_SHARE * judged as f64
+    if let Some(first) = seen.bound_seconds.first()
+        && seen.bound_seconds.len() as f64 > MAX_BOUND_SHARE * judged as f64
     {
-        let why = format!("the load generator was the limit in {} of {judged} s: {first}", seen.bound.len());
+        let why = format!("the load generator was the limit in {} of {judged} s: {first}", seen.bound_seconds.len());
         invalid(InvalidKind::GeneratorBound, why);
     }
-    if seen.stood_still > 0 {
-        let seconds = seen.stood_still;
+    if seen.stalled_seconds > 0 {
+        let seconds = seen.stalled_seconds;
         invalid(
             InvalidKind::GeneratorBound,
             format!("the load generator did not run for {seconds} s: it was stopped"),
@@ -82,10 +82,10 @@ pub fn clock(moved_s: f64) -> Option<Invalid> {
 }
 
 /// Describes interference by other processes and other guests, if it is too strong.
-fn interference(seen: &Seen<'_>) -> Result<Option<String>, Missing> {
+fn interference(seen: &TrialConditions<'_>) -> Result<Option<String>, Missing> {
     let period = seen.period;
     let cpus = period.stat(&metrics::CPUS_ONLINE, "")?.mean();
-    let foreign = (cpu::foreign_cores(period)? - seen.own_cores).max(0.0);
+    let foreign = (cpu::neighbour_cores(period)? - seen.own_cores).max(0.0);
     if foreign > MAX_FOREIGN_SHARE * cpus {
         return Ok(Some(format!("other processes used {foreign:.2} of {cpus} cores")));
     }
@@ -148,7 +148,7 @@ mod tests {
         let bound = vec!["late by 3 ms".to_owned(); bound_seconds];
         let seconds = [Second { cpu_ns: 4e8, done: 1_000, rss_bytes: 1e8 }; 10];
         let seen =
-            Seen { period: &period(&series), own_cores: 0.3, bound: &bound, stood_still, seconds: &seconds };
+            TrialConditions { period: &period(&series), own_cores: 0.3, bound_seconds: &bound, stalled_seconds: stood_still, seconds: &seconds };
         gate(&seen).into_iter().map(|reason| (reason.kind, reason.why)).collect()
     }
 

@@ -5,9 +5,9 @@
 //! would not start.
 
 use beamtune_flags::lint::{File, Level, Target, lint};
-use beamtune_flags::source::live_node;
-use beamtune_flags::{Altered, OtpVersion, Question, Verdict, parse_emu_args};
-use beamtune_model::study::{Fatal, Knob};
+use beamtune_flags::source::running_node;
+use beamtune_flags::{SilentChange, OtpVersion, ValueQuery, Verdict, parse_emu_args};
+use beamtune_model::study::{FatalLevels, Knob};
 
 use crate::space::{Parameter, Space};
 
@@ -70,21 +70,21 @@ fn is_accepted(words: &[String], otp: &OtpVersion) -> bool {
     parse_emu_args(words).iter().all(|setting| {
         let Some(entry) = setting.entry else { return false };
         let allocator = entry.allocator_in(&setting.flag);
-        let question = Question { value: setting.value.as_deref(), otp, allocator, machine: None };
-        let has_effect = |altered: &[Altered]| {
-            !altered.iter().any(|what| matches!(what, Altered::Ignored | Altered::ReadAs { .. }))
+        let question = ValueQuery { value: setting.value.as_deref(), otp, allocator, host_cpus: None };
+        let has_effect = |altered: &[SilentChange]| {
+            !altered.iter().any(|what| matches!(what, SilentChange::Ignored | SilentChange::ReadAs { .. }))
         };
-        matches!(entry.judge(&question), Verdict::Accepted { altered, .. } if has_effect(&altered))
+        matches!(entry.judge(&question), Verdict::Accepted { changes, .. } if has_effect(&altered))
     })
 }
 
 /// Returns the levels and pairs of levels with which a VM of this release is known not to start, to crash or to hang, given its current
 /// arguments `args`. They are never tried.
-pub fn fatal(knobs: &[Knob], args: &[String], release: u32) -> Vec<Fatal> {
+pub fn fatal_levels(knobs: &[Knob], args: &[String], release: u32) -> Vec<FatalLevels> {
     let target = Target { releases: vec![release], machine: None };
     let errors = |more: &[&[String]]| {
         let args: Vec<String> = args.iter().chain(more.iter().copied().flatten()).cloned().collect();
-        let found = lint(&[File { fragments: &[live_node(&args)] }], &target);
+        let found = lint(&[File { fragments: &[running_node(&args)] }], &target);
         found.into_iter().filter(|finding| finding.level == Level::Error).count()
     };
     // Errors in the current arguments are ignored, because the target runs with them.
@@ -98,13 +98,13 @@ pub fn fatal(knobs: &[Knob], args: &[String], release: u32) -> Vec<Fatal> {
         })
         .collect();
     let (bad, good): (Vec<_>, Vec<_>) = levels.into_iter().partition(|(_, words)| errors(&[words]) > before);
-    let mut fatal: Vec<Fatal> = bad.into_iter().map(|(level, _)| vec![level]).collect();
+    let mut fatal: Vec<FatalLevels> = bad.into_iter().map(|(level, _)| vec![level]).collect();
     for (at, (one, words)) in good.iter().enumerate() {
         let others = good.iter().skip(at + 1).filter(|(other, _)| other.0 != one.0);
         let conflicting = others.filter(|(_, other_words)| errors(&[words, other_words]) > before);
-        fatal.extend(conflicting.map(|(other, _)| vec![*one, *other]));
+        fatal_levels.extend(conflicting.map(|(other, _)| vec![*one, *other]));
     }
-    fatal
+    fatal_levels
 }
 
 /// Returns the search space of these knobs.
@@ -179,7 +179,7 @@ mod tests {
             knob("binding", &["+sbt db"]),
             knob("busy wait", &["+sbwt none"]),
         ];
-        let found = fatal(&knobs, &words("+IOt 4 +ssrct -sname x"), 25);
+        let found = fatal_levels(&knobs, &words("+IOt 4 +ssrct -sname x"), 25);
         assert_eq!(
             found,
             [vec![(2, 1)], vec![(0, 2), (1, 1)]],

@@ -15,5 +15,5 @@ pub mod measure;
 pub mod search;
 pub mod space;
 pub mod steady;
-pub mod told;
+pub mod load_result;
 pub mod tune;

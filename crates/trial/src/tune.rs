@@ -14,8 +14,8 @@
 use std::cell::OnceCell;
 
 use beamtune_model::study::{
-    Advised, Arm, CPU_PER_REQUEST, ERRORS, Ending, Finalist, Gain, Learnt, Margin, Measures, Order, P99,
-    Part, Pays, Phase, Quantity, RSS, Ratio, Trial, TrialOutcome, Tuning, TuningVerdict,
+    AdvisedLevel, Arm, CPU_PER_REQUEST, ERRORS, TuningOutcome, Finalist, SettingEffect, LevelResult, Margin, Measures, TrialOrder, P99,
+    SettingPart, PartVerdict, Phase, Quantity, RSS, Ratio, Trial, TrialOutcome, Tuning, TuningVerdict,
 };
 use beamtune_stats::gaussian::Prediction;
 use beamtune_stats::paired::{effect, p_value, predict_repetition};
@@ -23,7 +23,7 @@ use beamtune_stats::sequential;
 use beamtune_stats::{SD_OF_MAD, median};
 
 use crate::blocks::{
-    self, Blocks, LEAST_SAME_PAIRS, SelfComparison, differences, limit, more_is_better, worse,
+    self, Blocks, MIN_SAME_PAIRS, SelfComparison, differences, limit, more_is_better, worse,
 };
 use crate::compare::{guard, ratio};
 use crate::knobs;
@@ -83,12 +83,12 @@ pub struct Stages {
 impl Stages {
     /// Divides trials among the stages. The error is the minimum number of trials.
     pub fn divide(trials: usize) -> Result<Stages, usize> {
-        Stages::try_divide(trials).ok_or_else(Stages::least)
+        Stages::try_divide(trials).ok_or_else(Stages::min_trials)
     }
 
     fn try_divide(trials: usize) -> Option<Stages> {
         let share = |share: f64| (trials as f64 * share) as usize;
-        let same = 2 * LEAST_SAME_PAIRS;
+        let same = 2 * MIN_SAME_PAIRS;
         let confirm = share(CONFIRM_SHARE).max(MIN_CONFIRM_BLOCKS * 2);
         let back_out = share(BACK_OUT_SHARE).max(MIN_BACK_OUT_TRIALS);
         let search = trials.checked_sub(same + confirm + back_out)?;
@@ -96,7 +96,7 @@ impl Stages {
     }
 
     /// Returns the minimum number of trials of a study.
-    pub fn least() -> usize {
+    pub fn min_trials() -> usize {
         // This terminates, because the trials of the search grow with the total number.
         (1..).find(|trials| Stages::try_divide(*trials).is_some()).unwrap_or(usize::MAX)
     }
@@ -117,17 +117,17 @@ fn guard_scale(margin: &Margin) -> f64 {
 pub fn within(budget_s: f64, planned: usize, trials: &[Trial]) -> usize {
     let same = trials.iter().filter(|trial| trial.order.phase == Phase::Same);
     let same: Vec<f64> = same.map(|trial| trial.took_s).collect();
-    let Some(first) = same.get(..2 * LEAST_SAME_PAIRS) else { return planned };
+    let Some(first) = same.get(..2 * MIN_SAME_PAIRS) else { return planned };
     let Some(took_s) = median(first).filter(|took_s| *took_s > 0.0) else { return planned };
     let left_s = budget_s - first.iter().sum::<f64>();
     let fit = first.len() + (left_s.max(0.0) / took_s) as usize;
-    let min = Stages::least();
+    let min = Stages::min_trials();
     if fit < min && min as f64 * took_s <= budget_s * MAX_OVERRUN { min } else { fit }
 }
 
 /// Returns the progress of the search, for display: the objective of the last and of the best trial, as ratios to the median of the
 /// unchanged target. Single trials do not affect the verdict.
-pub fn so_far(objective: &str, trials: &[Trial]) -> Option<(f64, f64)> {
+pub fn progress(objective: &str, trials: &[Trial]) -> Option<(f64, f64)> {
     let values = |phase: Phase| {
         let of_phase = trials.iter().filter(move |trial| trial.order.phase == phase);
         of_phase.filter_map(|trial| match &trial.outcome {
@@ -145,16 +145,16 @@ pub fn so_far(objective: &str, trials: &[Trial]) -> Option<(f64, f64)> {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Next {
     /// Run this trial.
-    Run(Order),
+    Run(TrialOrder),
     /// The study has ended.
-    Done(Ending),
+    Done(TuningOutcome),
 }
 
 /// Returns the next step, given the trials that have ended.
 pub fn next(tuning: &Tuning, trials: &[Trial]) -> Next {
     let stages = match Stages::divide(tuning.trials) {
         Ok(stages) => stages,
-        Err(least) => return Next::Done(Ending::TooFewTrials { least }),
+        Err(least) => return Next::Done(TuningOutcome::TooFewTrials { min_trials: least }),
     };
     Study::new(tuning, stages, trials).next()
 }
@@ -164,7 +164,7 @@ pub fn judge(tuning: &Tuning, trials: &[Trial]) -> TuningVerdict {
     let stages = match Stages::divide(tuning.trials) {
         Ok(stages) => stages,
         Err(least) => {
-            let ending = Some(Ending::TooFewTrials { least });
+            let ending = Some(TuningOutcome::TooFewTrials { min_trials: least });
             return TuningVerdict { ending, ..TuningVerdict::default() };
         }
     };
@@ -177,7 +177,7 @@ pub fn judge(tuning: &Tuning, trials: &[Trial]) -> TuningVerdict {
         ..TuningVerdict::default()
     };
     verdict.levels = study.learnt_levels();
-    verdict.front = front(trials);
+    verdict.pareto_front = front(trials);
     if study.count_trials(Phase::Confirm) > 0 {
         verdict.finalists = study.confirmed();
     }
@@ -185,7 +185,7 @@ pub fn judge(tuning: &Tuning, trials: &[Trial]) -> TuningVerdict {
         verdict.winner = verdict.finalists.iter().position(|finalist| finalist.point == winner.point);
         verdict.point.clone_from(&winner.point);
         verdict.parts = study.parts(&winner.point);
-        let removed = verdict.parts.iter().filter(|part| part.pays == Pays::No).map(|part| part.knob);
+        let removed = verdict.parts.iter().filter(|part| part.verdict == PartVerdict::No).map(|part| part.knob);
         let removed: Vec<usize> = removed.collect();
         verdict.gain = study.gain(&removed);
         for knob in removed {
@@ -195,9 +195,9 @@ pub fn judge(tuning: &Tuning, trials: &[Trial]) -> TuningVerdict {
         }
         // The trials of the back-out may show a violated constraint that the confirmation did not show.
         let guards = verdict.gain.iter().flat_map(|gain| &gain.guards);
-        if verdict.ending == Some(Ending::Found) && guards.into_iter().any(|guard| guard.verdict == "broken")
+        if verdict.ending == Some(TuningOutcome::Found) && guards.into_iter().any(|guard| guard.verdict == "broken")
         {
-            verdict.ending = Some(Ending::NotConfirmed);
+            verdict.ending = Some(TuningOutcome::NotConfirmed);
             verdict.point = vec![0; verdict.point.len()];
         }
     }
@@ -242,14 +242,14 @@ impl<'t> Study<'t> {
         }
         let same = self.trials.iter().filter(|trial| trial.order.phase == Phase::Same);
         if let Some((_, why)) = blocks::failing_setting(same) {
-            return Next::Done(Ending::Fails { why });
+            return Next::Done(TuningOutcome::Fails { why });
         }
         if self.blocks.has_too_many_void_blocks() {
-            return Next::Done(Ending::TooManyInvalid);
+            return Next::Done(TuningOutcome::TooManyInvalid);
         }
-        match SelfComparison::judge(LEAST_SAME_PAIRS, &self.blocks.differences(Phase::Same, (0, 1))) {
+        match SelfComparison::judge(MIN_SAME_PAIRS, &self.blocks.differences(Phase::Same, (0, 1))) {
             SelfComparison::NeedsMore => return self.run(Phase::Same, self.blocks.next_number()),
-            SelfComparison::Failed => return Next::Done(Ending::MethodFindsWhatIsNot),
+            SelfComparison::Failed => return Next::Done(TuningOutcome::MethodFindsWhatIsNot),
             SelfComparison::Passed => {}
         }
         if self.search_continues()
@@ -258,19 +258,19 @@ impl<'t> Study<'t> {
             return Next::Run(self.order(Phase::Search, self.blocks.next_number(), 0, point));
         }
         if self.finalists().is_empty() {
-            return Next::Done(Ending::NothingBetter);
+            return Next::Done(TuningOutcome::NothingBetter);
         }
         if self.phase_continues(Phase::Confirm, self.stages.confirm) {
             return self.run(Phase::Confirm, self.blocks.next_number());
         }
         let confirmed = self.confirmed();
-        let Some(winner) = self.winner(&confirmed) else { return Next::Done(Ending::NotConfirmed) };
+        let Some(winner) = self.winner(&confirmed) else { return Next::Done(TuningOutcome::NotConfirmed) };
         if self.set_knobs(&winner.point).len() > 1
             && self.phase_continues(Phase::BackOut, self.stages.back_out)
         {
             return self.run(Phase::BackOut, self.blocks.next_number());
         }
-        Next::Done(Ending::Found)
+        Next::Done(TuningOutcome::Found)
     }
 
     /// Returns the number of trials of a phase, including invalid ones, which take time, too.
@@ -323,10 +323,10 @@ impl<'t> Study<'t> {
         Next::Run(self.order(phase, number, label, point))
     }
 
-    fn order(&self, phase: Phase, block: u32, label: u32, point: Point) -> Order {
+    fn order(&self, phase: Phase, block: u32, label: u32, point: Point) -> TrialOrder {
         let flags = knobs::flags(&self.tuning.knobs, &point);
         let name = if flags.is_empty() { "as it is".to_owned() } else { flags.join(" ") };
-        Order { phase, block, label, arm: Arm { name, flags, ..Arm::default() }, point }
+        TrialOrder { phase, block, label, arm: Arm { name, flags, ..Arm::default() }, point }
     }
 
     /// Returns the problem of the search. The noise is that of the target against itself.
@@ -343,7 +343,7 @@ impl<'t> Study<'t> {
             max: guard_scale(margin) * limit(margin),
             noise_sd: guard_scale(margin) * noise_sd(&margin.quantity),
         };
-        let advice = |advised: &Advised| Advice {
+        let advice = |advised: &AdvisedLevel| Advice {
             parameter: advised.knob,
             level: advised.level,
             effect: advised.effect,
@@ -477,7 +477,7 @@ impl<'t> Study<'t> {
     }
 
     /// Returns the effect of each part of the winner.
-    fn parts(&self, winner: &[usize]) -> Vec<Part> {
+    fn parts(&self, winner: &[usize]) -> Vec<SettingPart> {
         let set = self.set_knobs(winner);
         let is_single = set.len() == 1;
         let part = |(index, knob): (usize, usize)| {
@@ -496,21 +496,21 @@ impl<'t> Study<'t> {
                         false => (-found.high, -found.low),
                     };
                     match () {
-                        () if worst < 0.0 => Pays::Yes,
-                        () if best > -MIN_GAIN => Pays::No,
-                        () => Pays::Unknown,
+                        () if worst < 0.0 => PartVerdict::Yes,
+                        () if best > -MIN_GAIN => PartVerdict::No,
+                        () => PartVerdict::Unknown,
                     }
                 }
-                None => Pays::Unknown,
+                None => PartVerdict::Unknown,
             };
-            Part { knob, level, ratio: found.map(ratio), pays }
+            SettingPart { knob, level, ratio: found.map(ratio), verdict: pays }
         };
         set.into_iter().enumerate().map(part).collect()
     }
 
     /// Returns the gain of the winner without the `removed` knobs; `None` if there are several, because that setting was not tried. The
     /// gain is measured on the trials of the back-out, which were not used to select the winner, if there are enough of them.
-    fn gain(&self, removed: &[usize]) -> Option<Gain> {
+    fn gain(&self, removed: &[usize]) -> Option<SettingEffect> {
         let backed_out = |index: usize| self.blocks.pairs(Phase::BackOut, (0, index as u32 + 1));
         let fresh = match removed {
             [] => backed_out(0),
@@ -520,18 +520,18 @@ impl<'t> Study<'t> {
         let has_chosen_it = removed.is_empty() && fresh.len() < MIN_BACK_OUT_BLOCKS;
         let pairs = if has_chosen_it { self.winner_pairs() } else { fresh };
         let found = effect(&differences(&pairs, &self.tuning.objective), 1.0 - LEVEL)?;
-        Some(Gain {
+        Some(SettingEffect {
             ratio: ratio(found),
             pairs: pairs.len(),
-            has_chosen_it,
-            again: ratio(predict_repetition(found, pairs.len(), REPETITION_PAIRS)),
+            selected_by_same_trials: has_chosen_it,
+            repeat_interval: ratio(predict_repetition(found, pairs.len(), REPETITION_PAIRS)),
             again_pairs: REPETITION_PAIRS,
             guards: self.tuning.guards.iter().map(|margin| guard(margin, &pairs)).collect(),
         })
     }
 
     /// Returns the results of the search for each level.
-    fn learnt_levels(&self) -> Vec<Learnt> {
+    fn learnt_levels(&self) -> Vec<LevelResult> {
         let (problem, outcomes) = (self.problem(), self.outcomes());
         let mut learnt = Vec::new();
         let mut points = Vec::new();
@@ -542,7 +542,7 @@ impl<'t> Study<'t> {
                 let mut point = problem.space.default_point();
                 point[at] = level;
                 points.push(point);
-                learnt.push(Learnt {
+                learnt.push(LevelResult {
                     knob: at,
                     level,
                     trials: with().count() - failed,

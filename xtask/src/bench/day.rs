@@ -33,7 +33,7 @@ pub fn measure(bench: &Bench) -> Result<Vec<Figure>> {
     let size = fs::metadata(&file)?.len();
 
     let begin = Instant::now();
-    let lives = Reader::open(&file)?.lives()?;
+    let lives = Reader::open(&file)?.recorded_incarnations()?;
     let open = begin.elapsed();
     let ticks: u32 = lives.iter().map(|life| life.ticks).sum();
     ensure!(ticks == HOURS * 3_600, "the day holds {ticks} samples");

@@ -107,7 +107,7 @@ mod tests {
 
     fn case(id: &str, letter: Option<char>, is_accepted: bool) -> Case {
         let expected = if is_accepted {
-            Verdict::Accepted { effective: None, altered: Vec::new() }
+            Verdict::Accepted { effective: None, changes: Vec::new() }
         } else {
             Verdict::Refused { why: "a test".to_owned() }
         };

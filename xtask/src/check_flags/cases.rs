@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use beamtune_flags::{
-    Altered, Argument, Entry, Form, Kind, Machine, Question as Asked, Reads, Takes, Verdict, allocator,
-    entry, stays_beside,
+    SilentChange, Argument, Entry, Form, Kind, HostCpus, ValueQuery as Asked, NumberParsing, AcceptedValues, Verdict, allocator,
+    entry, both_take_effect,
 };
 
 use super::vm::Vm;
@@ -54,7 +54,7 @@ impl Case {
 
 /// Returns the query about a value, for the flag data.
 pub fn question<'q>(value: Option<&'q str>, vm: &'q Vm, allocator: Option<char>) -> Asked<'q> {
-    Asked { value, otp: &vm.version, allocator, machine: Some(vm.machine) }
+    Asked { value, otp: &vm.version, allocator, host_cpus: Some(vm.machine) }
 }
 
 /// Returns the expression for the value in effect. The letter `u` sets all allocators, so the value is read from one of them. The literal
@@ -87,7 +87,7 @@ pub fn of(entry: &'static Entry, vm: &Vm) -> Vec<Case> {
 }
 
 /// Returns the values to try on a VM whose version accepts these values.
-fn values(entry: &Entry, takes: &Takes, vm: &Vm) -> BTreeSet<String> {
+fn values(entry: &Entry, takes: &AcceptedValues, vm: &Vm) -> BTreeSet<String> {
     let mut values: BTreeSet<String> = WRONG.iter().map(|&word| word.to_owned()).collect();
     values.extend(takes.words.iter().chain(&takes.refuses).cloned());
     values.extend(entry.example.clone());
@@ -100,7 +100,7 @@ fn values(entry: &Entry, takes: &Takes, vm: &Vm) -> BTreeSet<String> {
     if let Some(integer) = &takes.integer {
         for bound in [integer.min, integer.max].into_iter().flatten().map(i128::from) {
             values.extend([bound - 1, bound, bound + 1].map(|number| number.to_string()));
-            if matches!(takes.reads, Reads::Int | Reads::SomeInt) {
+            if matches!(takes.reads, NumberParsing::Int | NumberParsing::SomeInt) {
                 values.insert((bound + (1 << 32)).to_string());
             }
         }
@@ -164,7 +164,7 @@ fn flag(entry: &'static Entry, vm: &Vm) -> Vec<Case> {
             Some(letter) => entry.spelling().replace("<S>", &letter.to_string()),
             None => entry.spelling().to_owned(),
         };
-        let Some(takes) = entry.takes_for(letter, &vm.version) else { continue };
+        let Some(takes) = entry.accepted_for(letter, &vm.version) else { continue };
         for value in values_for(entry, takes, letter, vm) {
             cases.extend(one(entry, &flag, &value, letter, vm));
         }
@@ -195,7 +195,7 @@ fn twice(cases: &[Case]) -> Vec<Case> {
     let value = |case: &Case| case.listed.as_ref().and_then(|(_, value)| value.clone());
     let stays = |first: &Case, second: &Case| {
         let (first, flag) = (value(first), first.listed.as_ref().map_or("", |(flag, _)| flag));
-        stays_beside(flag, first.as_deref(), value(second).as_deref())
+        both_take_effect(flag, first.as_deref(), value(second).as_deref())
     };
     pairs
         .filter(|((one, _), (other, _))| one != other)
@@ -208,7 +208,7 @@ fn twice(cases: &[Case]) -> Vec<Case> {
 }
 
 /// Returns every value for one allocator and, for the other allocators, the values that may differ between allocators.
-fn values_for(entry: &Entry, takes: &Takes, letter: Option<char>, vm: &Vm) -> BTreeSet<String> {
+fn values_for(entry: &Entry, takes: &AcceptedValues, letter: Option<char>, vm: &Vm) -> BTreeSet<String> {
     match letter {
         None | Some('B') => values(entry, takes, vm),
         Some(_) => takes.words.iter().chain(&takes.refuses).chain(&entry.example).cloned().collect(),
@@ -237,7 +237,7 @@ fn one(entry: &'static Entry, flag: &str, value: &str, letter: Option<char>, vm:
     if entry.argument == Some(Argument::Optional)
         && given_value.is_some()
         && matches!(entry.judge(&question(given_value, vm, letter)), Verdict::Refused { .. })
-        && !entry.takes.iter().any(|step| step.refuses.iter().any(|word| word == value))
+        && !entry.accepts.iter().any(|step| step.refuses.iter().any(|word| word == value))
     {
         return None;
     }
@@ -256,7 +256,7 @@ fn case(
     let expected = match expected {
         // Neither the data nor this host can determine the result, but a recommended value must start.
         Verdict::Unknown { .. } if value.is_some() && value == entry.example.as_deref() => {
-            Verdict::Accepted { effective: None, altered: Vec::new() }
+            Verdict::Accepted { effective: None, changes: Vec::new() }
         }
         Verdict::Unknown { .. } => return None,
         known => known,
@@ -274,7 +274,7 @@ fn pattern(entry: &'static Entry, vm: &Vm) -> Vec<Case> {
 }
 
 /// Returns the arguments that must precede a flag: chroots do not show the CPU topology.
-fn companions(entry: &Entry, machine: &Machine) -> Vec<String> {
+fn companions(entry: &Entry, machine: &HostCpus) -> Vec<String> {
     match entry.id.as_str() {
         "+sbt" | "+stbt" => {
             let last = machine.processors.saturating_sub(1);
@@ -324,15 +324,15 @@ fn absent(entry: &'static Entry, vm: &Vm) -> Vec<Case> {
     let value = entry
         .example
         .clone()
-        .or_else(|| entry.takes.first().and_then(|takes| takes.words.first().cloned()))
+        .or_else(|| entry.accepts.first().and_then(|takes| takes.words.first().cloned()))
         .unwrap_or_else(|| "1".to_owned());
     let Some(mut case) = one(entry, &flag, &value, letter, vm) else { return Vec::new() };
     // `emu_args` lists an unknown flag in a different form.
     case.listed = None;
     case.effective = None;
     // If it is parsed as another flag, the value of that flag shows this.
-    if let Verdict::Accepted { effective, altered } = &mut case.expected
-        && let Some(Altered::ReadAs { flag, value }) = altered.first()
+    if let Verdict::Accepted { effective, changes: altered } = &mut case.expected
+        && let Some(SilentChange::ReadAs { flag, value }) = altered.first()
         && let Some(other) = entry_of(flag)
     {
         case.effective = other.effective.clone();
@@ -351,7 +351,7 @@ fn entry_of(flag: &str) -> Option<&'static Entry> {
 }
 
 fn variable(entry: &'static Entry, vm: &Vm) -> Vec<Case> {
-    let Some(takes) = entry.takes_for(None, &vm.version) else { return Vec::new() };
+    let Some(takes) = entry.accepted_for(None, &vm.version) else { return Vec::new() };
     if !entry.exists_in(vm.version.clone()) {
         return Vec::new();
     }
@@ -385,14 +385,14 @@ pub struct Question {
 
 /// Returns all questions about an entry for a VM.
 pub fn questions(entry: &'static Entry, vm: &Vm) -> Vec<Question> {
-    let (Some(probe), Some(takes)) = (&entry.probe, entry.takes_for(None, &vm.version)) else {
+    let (Some(probe), Some(takes)) = (&entry.probe, entry.accepted_for(None, &vm.version)) else {
         return Vec::new();
     };
     // A setting without a value has no wrong values either.
     let without_value = takes.words == [""] && takes.integer.is_none();
     let values = if without_value { BTreeSet::from([String::new()]) } else { values(entry, takes, vm) };
     // Erlang's integers are unbounded. Beyond 64 bits, the data only predicts settings that keep 32 bits.
-    let endless = takes.reads == Reads::Whole;
+    let endless = takes.reads == NumberParsing::Whole;
     values
         .into_iter()
         .filter(|value| !(endless && value == MORE_THAN_64_BITS))

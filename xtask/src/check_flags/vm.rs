@@ -7,7 +7,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use beamtune_flags::{Machine, OtpVersion};
+use beamtune_flags::{HostCpus, OtpVersion};
 use tempfile::TempDir;
 
 use super::cases::Given;
@@ -50,7 +50,7 @@ pub struct Vm {
     /// OTP version, with its patch level.
     pub version: OtpVersion,
     /// The CPUs that the VM detects, which determine the number of schedulers.
-    pub machine: Machine,
+    pub machine: HostCpus,
     /// Root of its chroot; `None` for the host.
     root: Option<PathBuf>,
     /// Working directory of the VMs, which is removed with its files.
@@ -110,7 +110,7 @@ impl Vm {
         let mut vm = Vm {
             release: 0,
             version: OtpVersion::from(0),
-            machine: Machine { processors: 1, online: 1 },
+            machine: HostCpus { processors: 1, online: 1 },
             root,
             scratch,
         };
@@ -131,7 +131,7 @@ impl Vm {
         vm.release = release.parse().with_context(|| format!("release {release}"))?;
         let version = version.trim_matches('\'');
         vm.version = OtpVersion::parse(version).with_context(|| format!("version {version}"))?;
-        vm.machine = Machine { processors: processors.parse()?, online: online.parse()? };
+        vm.machine = HostCpus { processors: processors.parse()?, online: online.parse()? };
         Ok(vm)
     }
 

@@ -51,7 +51,7 @@ fn process(arguments: &str, environment: &[(&str, &str)]) -> Process {
 #[test]
 fn cookie_of_a_local_process_is_found_where_the_node_finds_it() {
     fn check(process: &Process, known: &[(&str, io::Result<&str>)], expect: &str, origin: &str) {
-        let places = places(&Given::default(), Some(process)).unwrap();
+        let places = places(&CookieSettings::default(), Some(process)).unwrap();
         let found = find(&places, files(known)).unwrap();
         assert_eq!(String::from_utf8_lossy(found.cookie.secret()), expect);
         assert_eq!(found.origin, origin);
@@ -98,20 +98,20 @@ fn cookie_of_a_local_process_is_found_where_the_node_finds_it() {
 #[test]
 fn user_settings_take_precedence() {
     let process = process("-setcookie line", &[]);
-    let given = Given {
+    let given = CookieSettings {
         file: Some("/given".into()),
         environment: Some(Cookie::new("variable", "x").unwrap()),
-        ..Given::default()
+        ..CookieSettings::default()
     };
     let look =
-        |given: &Given| find(&places(given, Some(&process)).unwrap(), files(&[("/given", Ok("file"))]));
+        |given: &CookieSettings| find(&places(given, Some(&process)).unwrap(), files(&[("/given", Ok("file"))]));
     assert_eq!(look(&given).unwrap().origin, "/given");
-    assert_eq!(look(&Given { file: None, ..given }).unwrap().origin, "BEAMTUNE_COOKIE");
+    assert_eq!(look(&CookieSettings { file: None, ..given }).unwrap().origin, "BEAMTUNE_COOKIE");
 }
 
 #[test]
 fn own_cookie_file_is_used_without_a_process() {
-    let given = Given { home: Some("/me".into()), ..Given::default() };
+    let given = CookieSettings { home: Some("/me".into()), ..CookieSettings::default() };
     let places = places(&given, None).unwrap();
     let found = find(&places, files(&[("/me/.erlang.cookie", Ok("mine"))])).unwrap();
     assert_eq!(found.origin, "/me/.erlang.cookie");
@@ -122,7 +122,7 @@ fn own_cookie_file_is_used_without_a_process() {
 
 #[test]
 fn unreadable_file_is_an_error_with_owner_and_next_step() {
-    let places = places(&Given::default(), Some(&process("-home /var/lib/rabbitmq", &[]))).unwrap();
+    let places = places(&CookieSettings::default(), Some(&process("-home /var/lib/rabbitmq", &[]))).unwrap();
     let denied = ("/var/lib/rabbitmq/.erlang.cookie", Err(io::ErrorKind::PermissionDenied.into()));
     let error = find(&places, files(&[denied])).unwrap_err().to_string();
     assert_eq!(
@@ -131,7 +131,7 @@ fn unreadable_file_is_an_error_with_owner_and_next_step() {
          as rabbitmq or as root, or give the cookie with --cookie-file FILE or BEAMTUNE_COOKIE"
     );
     // A file that the user gives must exist.
-    let given = Given { file: Some("/none".into()), ..Given::default() };
+    let given = CookieSettings { file: Some("/none".into()), ..CookieSettings::default() };
     let error = find(&super::places(&given, None).unwrap(), files(&[])).unwrap_err();
     assert!(matches!(error, AttachError::CookieUnreadable { path, .. } if path == "/none"));
 }
@@ -158,9 +158,9 @@ fn cookie_file_is_parsed_as_otp_does() {
 #[test]
 fn cookie_is_never_printed() {
     let cookie = Cookie::new("SECRET", "here").unwrap();
-    let found = Found { cookie: cookie.clone(), origin: "here".to_owned() };
+    let found = FoundCookie { cookie: cookie.clone(), origin: "here".to_owned() };
     let place = Place::Text { cookie: cookie.clone(), origin: "here".to_owned() };
-    let given = Given { environment: Some(cookie), ..Given::default() };
+    let given = CookieSettings { environment: Some(cookie), ..CookieSettings::default() };
     let bad = Cookie::new("SECRET\u{10348}", "here").unwrap_err();
     for text in [format!("{found:?}{place:?}{given:?}"), format!("{bad} {bad:?}")] {
         assert!(!text.contains("SECRET"), "{text}");

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use beamtune_model::series::PARTS;
+use beamtune_model::series::PART_SEPARATOR;
 use beamtune_model::{Metric, SampleBuilder, metrics};
 
 use super::{amount, bounded_text, number, rows, text};
@@ -103,7 +103,7 @@ pub(super) fn clients(
         put(row, QUEUE, &queue, out)?;
         for client in rows(row, "clients")? {
             let [name, user, delivered, redelivered, acknowledged, unacked] = client.tuple_of()?;
-            let entity = format!("{queue}{PARTS}{}", connection(name, user)?);
+            let entity = format!("{queue}{PART_SEPARATOR}{}", connection(name, user)?);
             let sums = consuming.entry(entity).or_default();
             for (sum, count) in sums.iter_mut().zip([delivered, redelivered, acknowledged, unacked]) {
                 *sum = sum.saturating_add(amount(count)?);
@@ -133,7 +133,7 @@ pub(super) fn clients(
             _ => &metrics::OPENER_CHANNELS,
         };
         let part = |term| Ok::<_, TermError>(bounded_text(term)?.unwrap_or_default());
-        let entity = format!("{}{PARTS}{}", part(name)?, part(user)?);
+        let entity = format!("{}{PART_SEPARATOR}{}", part(name)?, part(user)?);
         if names.has_room_for(&entity) {
             out.metric(metric, &entity, amount(count)?);
         }
@@ -153,5 +153,5 @@ fn put(map: Term<'_>, what: &[Named], entity: &str, out: &mut SampleBuilder<'_>)
 /// Formats the label of the connection's process and the user.
 fn connection(name: Term<'_>, user: Term<'_>) -> Result<String, TermError> {
     let name = bounded_text(name)?.unwrap_or_default();
-    Ok(format!("connection {name}{PARTS}{}", bounded_text(user)?.unwrap_or_default()))
+    Ok(format!("connection {name}{PART_SEPARATOR}{}", bounded_text(user)?.unwrap_or_default()))
 }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use beamtune_model::units::Nanos;
-use beamtune_model::{SampleBuilder, StandRow};
+use beamtune_model::{SampleBuilder, WaitSampleRow};
 
 use super::{amount, bounded_text, function, required, rows};
 use crate::etf::{Term, TermError};
@@ -21,30 +21,30 @@ pub(super) fn waiting(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) ->
             let [name, count] = pair.tuple_of()?;
             Ok((awaited(name)?, amount(count)?))
         });
-        out.sample.stands.push(StandRow {
+        out.sample.wait_samples.push(WaitSampleRow {
             t,
             pid: None,
             status: "waiting".to_owned(),
             stack: stack(functions)?,
             count: amount(count)?,
             queued: amount(queued)?,
-            of,
-            on: on.collect::<Result<_, TermError>>()?,
+            sample_size: of,
+            targets: on.collect::<Result<_, TermError>>()?,
             kind: None,
         });
     }
     for row in rows(value, "waited_for")? {
         let [pid, status, queue, functions, on] = row.tuple_of()?;
         let on = on.list()?.take(MAX_ENTRIES).map(|name| Ok((awaited(name)?, 1)));
-        out.sample.stands.push(StandRow {
+        out.sample.wait_samples.push(WaitSampleRow {
             t,
             pid: bounded_text(pid)?,
             status: bounded_text(status)?.unwrap_or_default(),
             stack: stack(functions)?,
             count: 1,
             queued: amount(queue)?,
-            of: 0,
-            on: on.collect::<Result<_, TermError>>()?,
+            sample_size: 0,
+            targets: on.collect::<Result<_, TermError>>()?,
             kind: None,
         });
     }
@@ -60,15 +60,15 @@ pub(super) fn resampled(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) 
             let [name, count] = pair.tuple_of()?;
             Ok((awaited(name)?, amount(count)?))
         });
-        out.sample.stands.push(StandRow {
+        out.sample.wait_samples.push(WaitSampleRow {
             t,
             pid: None,
             status: bounded_text(status)?.unwrap_or_default(),
             stack: stack(functions)?,
             count: amount(count)?,
             queued: amount(queued)?,
-            of: amount(of)?,
-            on: on.collect::<Result<_, TermError>>()?,
+            sample_size: amount(of)?,
+            targets: on.collect::<Result<_, TermError>>()?,
             kind: Some(function(call)?.unwrap_or_default()),
         });
     }

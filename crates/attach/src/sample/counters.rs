@@ -1,6 +1,6 @@
 //! Decodes counters and gauges of the whole VM, its threads and its run queues.
 
-use beamtune_model::series::PARTS;
+use beamtune_model::series::PART_SEPARATOR;
 use beamtune_model::{SampleBuilder, metrics, units};
 
 use super::{MAX_ENTITIES, VmFacts, list, number, required, rows, text};
@@ -13,7 +13,7 @@ pub(super) fn msacc(value: Term<'_>, vm: VmFacts, out: &mut SampleBuilder<'_>) -
         let [kind, id, counters] = thread.tuple_of()?;
         let entity = format!("{}/{}", kind.as_atom()?, id.as_i64()?);
         for (state, counter) in states.iter().zip(counters.list()?) {
-            let time = units::whole_microseconds(counter.as_i64()?, vm.perf_counter_hz);
+            let time = units::round_to_microseconds(counter.as_i64()?, vm.perf_counter_hz);
             out.family(&metrics::MSACC, &entity, state, time);
         }
     }
@@ -121,7 +121,7 @@ pub(super) fn traces(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result<(),
     for row in rows(value, "rows")? {
         let tracer = text(row, "tracer")?.unwrap_or_default();
         let session = text(row, "session")?.unwrap_or_default();
-        let entity = format!("{tracer}{PARTS}{session}");
+        let entity = format!("{tracer}{PART_SEPARATOR}{session}");
         out.metric(&metrics::TRACED, &entity, required(row, "traced")?);
         out.metric(&metrics::TRACE_NEW, &entity, row.field("new")?.as_bool()?.into());
         for flag in rows(row, "flags")? {

@@ -1,6 +1,6 @@
 //! Decodes files of the node's host, which the agent reads for the samples of the host. The content is untrusted.
 
-use beamtune_model::{FileAsk, FileTold, FileTrouble, ThreadFiles, Trouble, TroubleKind};
+use beamtune_model::{FileRequest, FileReply, FileError, ThreadFiles, SourceTrouble, TroubleKind};
 
 use super::bounded_text;
 use crate::agent::{Answer, Reading, Status};
@@ -19,14 +19,14 @@ pub(crate) struct Files {
     /// End of the reading, in nanoseconds of VM monotonic time.
     pub end_ns: i64,
     /// The result of each request, or why the files could not be read.
-    pub results: Result<Vec<(FileAsk, FileTold)>, Trouble>,
+    pub results: Result<Vec<(FileRequest, FileReply)>, SourceTrouble>,
 }
 
 /// Returns the results for the requests `asks`; `None` if the answer contains no files.
-pub(crate) fn read(answer: &Answer, asks: Vec<FileAsk>) -> Option<Files> {
+pub(crate) fn read(answer: &Answer, asks: Vec<FileRequest>) -> Option<Files> {
     let mut readings = answer.readings().ok()?;
     let reading = readings.find_map(|reading| reading.ok().filter(|Reading { item, .. }| *item == "host"))?;
-    let trouble = |kind, reason: String| Err(Trouble::new(kind, reason));
+    let trouble = |kind, reason: String| Err(SourceTrouble::new(kind, reason));
     let results = match reading.status {
         Status::Done(value) => {
             parse(value, asks).or_else(|error| trouble(TroubleKind::Garbled, error.to_string()))
@@ -44,7 +44,7 @@ pub(crate) fn read(answer: &Answer, asks: Vec<FileAsk>) -> Option<Files> {
     Some(Files { begin_ns: reading.begin_ns, end_ns: reading.begin_ns.saturating_add(read_ns), results })
 }
 
-fn parse(value: Term<'_>, asks: Vec<FileAsk>) -> Result<Vec<(FileAsk, FileTold)>, TermError> {
+fn parse(value: Term<'_>, asks: Vec<FileRequest>) -> Result<Vec<(FileRequest, FileReply)>, TermError> {
     let list = value.field("told")?;
     let mut terms = list.list()?;
     let results = asks.into_iter().map(|ask| {
@@ -56,32 +56,32 @@ fn parse(value: Term<'_>, asks: Vec<FileAsk>) -> Result<Vec<(FileAsk, FileTold)>
 }
 
 /// Parses one result, which must be of the kind requested.
-fn parse_result(ask: &FileAsk, term: Term<'_>) -> Result<FileTold, TermError> {
-    if let (FileAsk::Threads { .. }, Ok([tag, tids, read])) = (ask, term.tuple_of()) {
+fn parse_result(ask: &FileRequest, term: Term<'_>) -> Result<FileReply, TermError> {
+    if let (FileRequest::Threads { .. }, Ok([tag, tids, read])) = (ask, term.tuple_of()) {
         return threads(tag, tids, read);
     }
     let [tag, value] = term.tuple_of()?;
     match (tag.as_atom()?, ask) {
-        ("error", _) => Ok(FileTold::Failed(trouble(value.as_atom()?))),
-        ("ok", FileAsk::Read { max_bytes, .. }) => Ok(FileTold::Content(bytes(value, *max_bytes)?)),
-        ("cut", FileAsk::Read { max_bytes, .. }) => {
+        ("error", _) => Ok(FileReply::Failed(trouble(value.as_atom()?))),
+        ("ok", FileRequest::Read { max_bytes, .. }) => Ok(FileReply::Content(bytes(value, *max_bytes)?)),
+        ("cut", FileRequest::Read { max_bytes, .. }) => {
             let content = bytes(value, *max_bytes)?;
             // The file is longer, but all requested bytes are present.
-            Ok(if content.len() == *max_bytes { FileTold::Content(content) } else { FileTold::Cut(content) })
+            Ok(if content.len() == *max_bytes { FileReply::Content(content) } else { FileReply::Truncated(content) })
         }
-        ("link", FileAsk::Link(_)) => Ok(FileTold::Link(bounded_text(value)?.unwrap_or_default())),
-        ("count", FileAsk::Count(_)) => Ok(FileTold::Count(value.as_u64()?)),
+        ("link", FileRequest::Link(_)) => Ok(FileReply::Link(bounded_text(value)?.unwrap_or_default())),
+        ("count", FileRequest::Count(_)) => Ok(FileReply::Count(value.as_u64()?)),
         _ => Err(unexpected(tag, "the kind of result requested")),
     }
 }
 
-fn threads(tag: Term<'_>, tids: Term<'_>, read: Term<'_>) -> Result<FileTold, TermError> {
+fn threads(tag: Term<'_>, tids: Term<'_>, read: Term<'_>) -> Result<FileReply, TermError> {
     if !tag.is_atom("threads") {
         return Err(unexpected(tag, "the kind of result requested"));
     }
     let tids = tids.list()?.take(MAX_THREADS).map(tid).collect::<Result<_, _>>()?;
     let read = read.list()?.take(MAX_THREADS).map(thread).collect::<Result<_, _>>()?;
-    Ok(FileTold::Threads { tids, read })
+    Ok(FileReply::Threads { tids, read })
 }
 
 fn tid(term: Term<'_>) -> Result<u32, TermError> {
@@ -111,14 +111,14 @@ fn unexpected(term: Term<'_>, expected: &'static str) -> TermError {
 }
 
 /// Converts the operating system's error names, and the agent's own.
-fn trouble(why: &str) -> FileTrouble {
+fn trouble(why: &str) -> FileError {
     match why {
-        "enoent" | "enotdir" | "esrch" => FileTrouble::Missing,
-        "eacces" | "eperm" => FileTrouble::Denied,
-        "enotsup" | "eopnotsupp" => FileTrouble::Unsupported,
-        "hung" => FileTrouble::Hung,
-        "late" => FileTrouble::Late,
-        other => FileTrouble::Other(printable(other)),
+        "enoent" | "enotdir" | "esrch" => FileError::Missing,
+        "eacces" | "eperm" => FileError::Denied,
+        "enotsup" | "eopnotsupp" => FileError::Unsupported,
+        "hung" => FileError::Hung,
+        "late" => FileError::Late,
+        other => FileError::Other(printable(other)),
     }
 }
 
@@ -129,12 +129,12 @@ mod tests {
     use crate::agent::tests::{answer, map};
     use crate::etf::{Document, Limits, Value};
 
-    fn read_ask(path: &str, max_bytes: usize) -> FileAsk {
-        FileAsk::Read { path: path.to_owned(), max_bytes }
+    fn read_ask(path: &str, max_bytes: usize) -> FileRequest {
+        FileRequest::Read { path: path.to_owned(), max_bytes }
     }
 
     /// Parses an agent's results.
-    fn check(asks: Vec<FileAsk>, results: Value<'static>) -> Result<Vec<FileTold>, String> {
+    fn check(asks: Vec<FileRequest>, results: Value<'static>) -> Result<Vec<FileReply>, String> {
         let cost = map(&[]);
         let value = map(&[("told", results)]);
         let times = [Value::from(2_000i64), Value::from(4i64)];
@@ -170,8 +170,8 @@ mod tests {
             read_ask("/a", 9),
             read_ask("/b", 2),
             read_ask("/c", 9),
-            FileAsk::Link("/l".to_owned()),
-            FileAsk::Threads { all: true },
+            FileRequest::Link("/l".to_owned()),
+            FileRequest::Threads { all: true },
         ];
         let thread = Value::tuple([Value::from(7u64), content(b"7 (x)"), content(b""), content(b"end")]);
         let results = vec![
@@ -182,11 +182,11 @@ mod tests {
             threads(vec![Value::from(7u64), Value::from(8u64)], vec![thread]),
         ];
         let expect = vec![
-            FileTold::Content(b"\xff\0x".to_vec()),
-            FileTold::Content(b"ab".to_vec()),
-            FileTold::Cut(b"ab".to_vec()),
-            FileTold::Link("cgroup:[1]".to_owned()),
-            FileTold::Threads {
+            FileReply::Content(b"\xff\0x".to_vec()),
+            FileReply::Content(b"ab".to_vec()),
+            FileReply::Truncated(b"ab".to_vec()),
+            FileReply::Link("cgroup:[1]".to_owned()),
+            FileReply::Threads {
                 tids: vec![7, 8],
                 read: vec![ThreadFiles {
                     tid: 7,
@@ -198,22 +198,22 @@ mod tests {
         ];
         assert_eq!(check(asks, Value::List(results)), Ok(expect));
         for (error, expect) in [
-            ("enoent", FileTrouble::Missing),
-            ("eacces", FileTrouble::Denied),
-            ("enotsup", FileTrouble::Unsupported),
-            ("hung", FileTrouble::Hung),
-            ("late", FileTrouble::Late),
-            ("refused", FileTrouble::Other("refused".to_owned())),
+            ("enoent", FileError::Missing),
+            ("eacces", FileError::Denied),
+            ("enotsup", FileError::Unsupported),
+            ("hung", FileError::Hung),
+            ("late", FileError::Late),
+            ("refused", FileError::Other("refused".to_owned())),
         ] {
             let results = Value::list([pair("error", Value::atom(error))]);
-            let found = check(vec![FileAsk::Threads { all: true }], results);
-            assert_eq!(found, Ok(vec![FileTold::Failed(expect)]));
+            let found = check(vec![FileRequest::Threads { all: true }], results);
+            assert_eq!(found, Ok(vec![FileReply::Failed(expect)]));
         }
     }
 
     #[test]
     fn unrequested_results_are_errors() {
-        let refused = |ask: FileAsk, result: Value<'static>| {
+        let refused = |ask: FileRequest, result: Value<'static>| {
             check(vec![ask], Value::list([result])).expect_err("refused");
         };
         refused(read_ask("/a", 2), pair("ok", content(b"abc")));
@@ -221,34 +221,34 @@ mod tests {
         refused(read_ask("/a", 2), pair("count", Value::from(1u64)));
         refused(read_ask("/a", 2), pair("ok", Value::from(1u64)));
         refused(read_ask("/a", 2), Value::atom("ok"));
-        refused(FileAsk::Count("/f".to_owned()), pair("count", Value::from(-1i64)));
-        refused(FileAsk::Count("/f".to_owned()), pair("ok", content(b"abc")));
+        refused(FileRequest::Count("/f".to_owned()), pair("count", Value::from(-1i64)));
+        refused(FileRequest::Count("/f".to_owned()), pair("ok", content(b"abc")));
         refused(
-            FileAsk::Threads { all: true },
+            FileRequest::Threads { all: true },
             Value::tuple([Value::atom("threads"), Value::from(1u64), Value::List(vec![])]),
         );
         let long: &'static [u8] = &[b'x'; MAX_THREAD_FILE_BYTES + 1];
         for tid in [Value::from(-1i64), Value::from(1u64 << 40), content(b"1")] {
             let thread = Value::tuple([tid, content(b""), content(b""), content(b"")]);
-            refused(FileAsk::Threads { all: true }, threads(vec![], vec![thread]));
+            refused(FileRequest::Threads { all: true }, threads(vec![], vec![thread]));
         }
         let thread = Value::tuple([Value::from(1u64), content(long), content(b""), content(b"")]);
-        refused(FileAsk::Threads { all: true }, threads(vec![], vec![thread]));
+        refused(FileRequest::Threads { all: true }, threads(vec![], vec![thread]));
         // Too few results are an error; surplus threads are ignored.
         check(
-            vec![FileAsk::Threads { all: true }, FileAsk::Threads { all: true }],
+            vec![FileRequest::Threads { all: true }, FileRequest::Threads { all: true }],
             Value::list([pair("error", Value::atom("late"))]),
         )
         .unwrap_err();
         let many = vec![Value::tuple([Value::from(1u64), content(b""), content(b""), content(b"")]); 3_000];
         let results = check(
-            vec![FileAsk::Threads { all: true }],
+            vec![FileRequest::Threads { all: true }],
             Value::list([threads(vec![Value::from(1u64); 3_000], many)]),
         )
         .unwrap();
         assert!(matches!(
             &results[..],
-            [FileTold::Threads { tids, read }] if tids.len() == MAX_THREADS && read.len() == MAX_THREADS
+            [FileReply::Threads { tids, read }] if tids.len() == MAX_THREADS && read.len() == MAX_THREADS
         ));
     }
 
@@ -257,9 +257,9 @@ mod tests {
         let asks = vec![
             read_ask("/proc/self/limits", 65_536),
             read_ask("/proc/meminfo", 9),
-            FileAsk::Link("/proc/self/ns/cgroup".to_owned()),
-            FileAsk::Count("/proc/self/fd".to_owned()),
-            FileAsk::Threads { all: true },
+            FileRequest::Link("/proc/self/ns/cgroup".to_owned()),
+            FileRequest::Count("/proc/self/fd".to_owned()),
+            FileRequest::Threads { all: true },
             read_ask("/sys/fs/cgroup/beamtune-none/cpu.max", 64),
             read_ask("/proc/self/environ", 64),
             read_ask("/sys/fs/cgroup/../../../etc/passwd", 64),
@@ -282,13 +282,13 @@ mod tests {
             };
             assert!(answer.os_system_us.is_some());
             let results = read(&answer, asks.clone()).unwrap().results.unwrap();
-            let results: Vec<&FileTold> = results.iter().map(|(_, result)| result).collect();
-            let refused = FileTold::Failed(FileTrouble::Other("refused".to_owned()));
+            let results: Vec<&FileReply> = results.iter().map(|(_, result)| result).collect();
+            let refused = FileReply::Failed(FileError::Other("refused".to_owned()));
             let [
-                FileTold::Content(limits),
+                FileReply::Content(limits),
                 meminfo,
-                FileTold::Link(link),
-                FileTold::Count(files),
+                FileReply::Link(link),
+                FileReply::Count(files),
                 threads,
                 rest @ ..,
             ] = &results[..]
@@ -299,12 +299,12 @@ mod tests {
                 limits.starts_with(b"Limit ") && link.starts_with("cgroup:[") && *files > 2,
                 "{results:?}"
             );
-            assert_eq!(**meminfo, FileTold::Content(b"MemTotal:".to_vec()));
+            assert_eq!(**meminfo, FileReply::Content(b"MemTotal:".to_vec()));
             assert!(
-                matches!(threads, FileTold::Threads { tids, read } if tids.len() > 4 && !read.is_empty()),
+                matches!(threads, FileReply::Threads { tids, read } if tids.len() > 4 && !read.is_empty()),
                 "{threads:?}"
             );
-            assert_eq!(rest, [&FileTold::Failed(FileTrouble::Missing), &refused, &refused]);
+            assert_eq!(rest, [&FileReply::Failed(FileError::Missing), &refused, &refused]);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Decodes which processes refer to binaries, and the results of requested garbage collections.
 
 use beamtune_model::units::Nanos;
-use beamtune_model::{CollectRow, CollectionRow, HolderRow, SampleBuilder, metrics};
+use beamtune_model::{CollectedProcessRow, RequestedGcRow, BinaryHolderRow, SampleBuilder, metrics};
 
 use super::{NS_PER_US, amount, function, number, rows, text};
 use crate::etf::{Term, TermError};
@@ -25,7 +25,7 @@ fn initial_call(row: Term<'_>) -> Result<Option<String>, TermError> {
 /// Adds processes that refer to binaries, and the total size of these binaries.
 pub(super) fn holders(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
     for row in rows(value, "rows")? {
-        out.sample.holders.push(HolderRow {
+        out.sample.holders.push(BinaryHolderRow {
             t,
             pid: text(row, "pid")?.unwrap_or_default(),
             name: text(row, "name")?,
@@ -37,7 +37,7 @@ pub(super) fn holders(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) ->
             references: optional_amount(row, "references")?,
             binaries: optional_amount(row, "binaries")?,
             bytes: optional_amount(row, "bytes")?,
-            alone: optional_amount(row, "alone")?,
+            exclusive: optional_amount(row, "alone")?,
             alone_bytes: optional_amount(row, "alone_bytes")?,
         });
     }
@@ -53,9 +53,9 @@ pub(super) fn holders(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) ->
 pub(super) fn collection(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
     let (before, after) = (value.field("memory_before")?, value.field("memory_after")?);
     let chance = value.field("by_chance")?;
-    out.sample.collections.push(CollectionRow {
+    out.sample.collections.push(RequestedGcRow {
         t,
-        how: text(value, "how")?.unwrap_or_default(),
+        selection: text(value, "how")?.unwrap_or_default(),
         processes: required_amount(value, "processes")?,
         chosen: required_amount(value, "chosen")?,
         largest: required_amount(value, "largest")?,
@@ -69,7 +69,7 @@ pub(super) fn collection(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>)
         heap_after: required_amount(value, "heap_after")?,
         binary_before: required_amount(value, "binary_before")?,
         binary_after: required_amount(value, "binary_after")?,
-        chance: required_amount(chance, "collected")?,
+        random: required_amount(chance, "collected")?,
         chance_heap_kib: required_amount(chance, "heap_kib")?,
         chance_heap_kib_squares: required_amount(chance, "heap_kib_squares")?,
         chance_binary_kib: required_amount(chance, "binary_kib")?,
@@ -84,7 +84,7 @@ pub(super) fn collection(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>)
         queue: required_amount(value, "queue")?,
     });
     for row in rows(value, "rows")? {
-        out.sample.collected.push(CollectRow {
+        out.sample.collected.push(CollectedProcessRow {
             t,
             pid: text(row, "pid")?.unwrap_or_default(),
             name: text(row, "name")?,

@@ -64,7 +64,7 @@ pub(super) fn locks(
         length: amount(value.field("duration_us")?)?.saturating_mul(NS_PER_US),
         categories: categories.filter_map(Result::transpose).collect::<Result<_, _>>()?,
         locks: amount(value.field("locks")?)?,
-        told: amount(value.field("singles")?)?,
+        single_locks: amount(value.field("singles")?)?,
         reductions: number(value, "reductions")?.map(|reductions| reductions.max(0)),
         processes: number(value, "processes")?.map(|processes| processes.max(0)),
         cost_bytes: number(value, "cost_bytes")?.map(|bytes| bytes.max(0)),
@@ -90,7 +90,7 @@ fn add(lock: &Lock, t: i64, places: Term<'_>, rows: &mut Vec<LockRow>) -> Result
             file,
             tries: amount(tries)?,
             collisions: amount(collisions)?,
-            waited: amount(us)?.saturating_mul(NS_PER_US),
+            wait_time: amount(us)?.saturating_mul(NS_PER_US),
             waits: amount(waits)?,
             histogram: bins.list()?.take(WAIT_BINS).map(amount).collect::<Result<_, _>>()?,
         });

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use beamtune_model::units::Nanos;
-use beamtune_model::{ExitRow, ProcessRow, ProcessTick, RanRow, Rank, SampleBuilder, SpawnRow, metrics};
+use beamtune_model::{ExitRow, ProcessRow, ProcessTick, RunSampleRow, Rank, SampleBuilder, SpawnRow, metrics};
 
 use super::{VmFacts, amount, bounded_text, call_stacks, event, function, number, required, rows, text};
 use crate::etf::{Term, TermError};
@@ -134,14 +134,14 @@ pub(super) fn details(
     for row in rows(value, "at_work")? {
         let [name, call, how, stack, looks] = row.tuple_of()?;
         let name = bounded_text(name)?.filter(|name| !name.is_empty());
-        out.sample.ran.push(RanRow {
+        out.sample.run_samples.push(RunSampleRow {
             t,
             stack: call_stacks::stack(stack)?,
-            looks: amount(looks)?,
+            samples: amount(looks)?,
             kind: name.map_or_else(|| function(call), |name| Ok(Some(name)))?,
-            waits: how.as_atom()? == "ready",
-            collects: how.as_atom()? == "collects",
-            ..RanRow::default()
+            is_waiting: how.as_atom()? == "ready",
+            is_collecting: how.as_atom()? == "collects",
+            ..RunSampleRow::default()
         });
     }
     for row in rows(value, "rows")? {
@@ -154,7 +154,7 @@ pub(super) fn details(
             for place in rows(row, places)? {
                 let [stack, looks] = place.tuple_of()?;
                 let (stack, looks) = (call_stacks::stack(stack)?, amount(looks)?);
-                out.sample.ran.push(RanRow { t, pid: pid.clone(), stack, looks, waits, ..RanRow::default() });
+                out.sample.run_samples.push(RunSampleRow { t, pid: pid.clone(), stack, samples: looks, is_waiting: waits, ..RunSampleRow::default() });
             }
         }
         out.sample.processes.push(ProcessRow {
@@ -195,9 +195,9 @@ pub(super) fn spawns(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> 
             t,
             what: "process".to_owned(),
             kind: function(call)?.unwrap_or_default(),
-            maker: bounded_text(parent_name)?.or(function(parent_call)?),
+            creator: bounded_text(parent_name)?.or(function(parent_call)?),
             count: count.as_i64()?,
-            of: sampled,
+            sample_size: sampled,
             bytes: None,
         });
     }
@@ -212,9 +212,9 @@ pub(super) fn spawns(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> 
                 t,
                 what: "given".to_owned(),
                 kind: function(call)?.unwrap_or_default(),
-                maker: bounded_text(giver)?,
+                creator: bounded_text(giver)?,
                 count: count.as_i64()?,
-                of: sampled,
+                sample_size: sampled,
                 bytes: Some(amount(bytes)?),
             });
         }

@@ -22,9 +22,9 @@ pub(super) fn ets(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Res
                 t,
                 what: what.to_owned(),
                 kind: table.id.clone(),
-                maker,
+                creator: maker,
                 count: 1,
-                of: 1,
+                sample_size: 1,
                 bytes: None,
             };
             out.sample.spawns.push(origin(SpawnRow::TABLE_MODULE, text(row, "module")?));
@@ -39,9 +39,9 @@ pub(super) fn ets(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Res
             t,
             what: "ets".to_owned(),
             kind: "table".to_owned(),
-            maker: maker(owner)?,
+            creator: maker(owner)?,
             count: required(owner, "tables")?,
-            of: scanned,
+            sample_size: scanned,
             bytes: None,
         });
     }
@@ -90,7 +90,7 @@ pub(super) fn growth(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> 
         let place = match place.as_atom()? {
             "key" => metrics::PID_IS_KEY,
             "in_key" => metrics::PID_IN_KEY,
-            "element" => metrics::PID_IN_ROW,
+            "element" => metrics::PID_IN_OBJECT,
             _ => metrics::NO_PID,
         };
         out.metric(&metrics::TABLE_SAMPLED, &id, sampled.as_i64()?);
@@ -156,9 +156,9 @@ pub(super) fn ports(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> R
             t,
             what: "port".to_owned(),
             kind,
-            maker,
+            creator: maker,
             count,
-            of: scanned,
+            sample_size: scanned,
             bytes: None,
         });
     };
@@ -219,9 +219,9 @@ pub(super) fn atoms(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> R
             t,
             what: "atom".to_owned(),
             kind: bounded_text(beginning)?.unwrap_or_default(),
-            maker: None,
+            creator: None,
             count: count.as_i64()?,
-            of: sampled,
+            sample_size: sampled,
             bytes: None,
         });
     }
@@ -264,9 +264,9 @@ pub(super) fn dist(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Re
                     t,
                     what: SpawnRow::UNCONNECTED.to_owned(),
                     kind: node,
-                    maker: None,
+                    creator: None,
                     count: 1,
-                    of: total,
+                    sample_size: total,
                     bytes: None,
                 });
             }
@@ -308,9 +308,9 @@ fn attempts(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<()
                     t,
                     what: what.to_owned(),
                     kind: node.clone(),
-                    maker: bounded_text(maker)?,
+                    creator: bounded_text(maker)?,
                     count: count.as_i64()?,
-                    of: attempts,
+                    sample_size: attempts,
                     bytes: None,
                 });
             }

@@ -5,7 +5,7 @@ mod explicit;
 mod locks;
 mod messages;
 
-use beamtune_model::{FileAsk, Sample, SeriesTable, Tick};
+use beamtune_model::{FileRequest, Sample, SeriesTable, Tick};
 use proptest::prelude::*;
 
 use super::*;
@@ -443,13 +443,13 @@ fn common_prefixes_of_new_atoms_become_rows() {
     assert!(sample.gaps.is_empty(), "{:?}", sample.gaps);
     let [row] = &sample.spawns[..] else { panic!("{:?}", sample.spawns) };
     assert_eq!((row.what.as_str(), row.kind.as_str()), ("atom", "cart-"));
-    assert_eq!((row.count, row.of, &row.maker), (45, 50, &None));
+    assert_eq!((row.count, row.sample_size, &row.creator), (45, 50, &None));
     for release in [23, 25, 27, 29] {
         let mut recording = Recording::default();
         recording.add_fixture(&format!("r{release}-sample-facts"));
         let sample = recording.add_fixture(&format!("r{release}-sample-slow"));
         let row = sample.spawns.iter().find(|row| row.what == "atom" && row.kind == "größe-");
-        assert!(row.is_some_and(|row| row.count == 20 && row.of >= 20), "OTP {release}: {:?}", sample.spawns);
+        assert!(row.is_some_and(|row| row.count == 20 && row.sample_size >= 20), "OTP {release}: {:?}", sample.spawns);
     }
 }
 
@@ -667,10 +667,10 @@ proptest! {
         let Ok(AgentMessage::Sample(answer)) = AgentMessage::parse(document) else { panic!("no sample") };
         let path = || "/proc/stat".to_owned();
         let asks = vec![
-            FileAsk::Read { path: path(), max_bytes: 9 },
-            FileAsk::Link(path()),
-            FileAsk::Count(path()),
-            FileAsk::Threads { all: true },
+            FileRequest::Read { path: path(), max_bytes: 9 },
+            FileRequest::Link(path()),
+            FileRequest::Count(path()),
+            FileRequest::Threads { all: true },
         ];
         for rotate in 0..asks.len() {
             let mut asks = asks.clone();

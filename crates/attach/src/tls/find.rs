@@ -11,7 +11,7 @@ use rustls::{Error, InconsistentKeys};
 
 use super::options::Options;
 use super::verify::Trust;
-use super::{Given, Tls, files, server_name};
+use super::{TlsSettings, Tls, files, server_name};
 use crate::error::{AttachError, printable};
 use crate::process::Process;
 
@@ -22,7 +22,7 @@ use crate::process::Process;
 /// If one of the user's files cannot be used, that is an error. If one of the node's files cannot be used, that is mentioned only
 /// if connecting fails.
 pub fn find(
-    given: &Given,
+    given: &TlsSettings,
     process: Option<&Process>,
     host: Option<&str>,
     read: impl FnMut(&Path) -> io::Result<Vec<u8>>,

@@ -142,7 +142,7 @@ impl Session {
             let step = if self.has_received { Step::Tls } else { Step::Handshake };
             return AttachError::TimedOut { step, peer, after: deadline.given };
         }
-        self.refusal(Some(error)).unwrap_or(AttachError::ClosedEarly { peer, over_tls: true })
+        self.refusal(Some(error)).unwrap_or(AttachError::ClosedDuringHandshake { peer, over_tls: true })
     }
 
     /// Returns the TLS error that caused an I/O error, or that made the peer close the connection before the distribution
@@ -176,7 +176,7 @@ impl Session {
             Refusal::Untrusted { subject, issuer } => {
                 AttachError::CertificateUntrusted { peer, subject, issuer, remarks: self.remarks.clone() }
             }
-            Refusal::ForOthers { wanted, names } => AttachError::CertificateForOthers { peer, wanted, names },
+            Refusal::ForOthers { wanted, names } => AttachError::CertificateHostMismatch { peer, wanted, names },
             Refusal::Outdated { subject, when } => AttachError::CertificateOutdated { peer, subject, when },
             Refusal::Unusable { subject, what } => {
                 AttachError::CertificateUnusable { peer, subject, what: printable(&what) }
@@ -219,12 +219,12 @@ impl Session {
         let issuers = self.own.accepted_issuers.get()?.clone();
         let peer = self.peer.clone();
         Some(match &self.own.key {
-            None => AttachError::CertificateDemanded { peer, issuers, remarks: self.remarks.clone() },
+            None => AttachError::ClientCertificateRequired { peer, issuers, remarks: self.remarks.clone() },
             Some(own) => {
                 let read = own.cert.first().and_then(|own| Certificate::read(own));
                 let (subject, issuer) =
                     read.map_or_else(Default::default, |read| (read.subject, read.issuer));
-                AttachError::CertificateRefused { peer, subject, issuer, issuers, why: why.to_owned() }
+                AttachError::ClientCertificateRefused { peer, subject, issuer, issuers, why: why.to_owned() }
             }
         })
     }

@@ -17,7 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use beamtune_attach::connection::{Connection, Settings};
-use beamtune_attach::cookie::{Cookie, Found};
+use beamtune_attach::cookie::{Cookie, FoundCookie};
 use beamtune_attach::etf::{Document, Value};
 use beamtune_attach::locate::{locate, registered};
 use beamtune_attach::process::Process;
@@ -306,8 +306,8 @@ pub fn process(node: &TestNode) -> Process {
     }
 }
 
-pub fn found(cookie: &str) -> Found {
-    Found { cookie: Cookie::new(cookie, "the test").expect("a cookie"), origin: "the test".to_owned() }
+pub fn found(cookie: &str) -> FoundCookie {
+    FoundCookie { cookie: Cookie::new(cookie, "the test").expect("a cookie"), origin: "the test".to_owned() }
 }
 
 /// Returns a deadline for something that is immediate on an idle machine.

@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use beamtune_attach::Network;
-use beamtune_attach::agent::Terms;
+use beamtune_attach::agent::SessionOptions;
 use beamtune_attach::connection::Settings;
 use beamtune_attach::locate::Route;
 use beamtune_attach::source::{Access, NodeSource};
 use beamtune_model::units::Nanos;
-use beamtune_model::{Ask, Clock, Group, Sample, SampleBuilder, SeriesTable, Source, Span, Tick, Trouble};
+use beamtune_model::{SampleRequest, Clock, Group, Sample, SampleBuilder, SeriesTable, Source, Span, Tick, SourceTrouble};
 
 use super::{COOKIE, PATIENCE, eventually, found};
 
@@ -30,12 +30,12 @@ impl Clock for TestClock {
 
 pub fn access(target: &str) -> Access {
     Access {
-        route: Route { target: target.parse().unwrap(), epmd_port: 4369, network: Network::Ours },
+        route: Route { target: target.parse().unwrap(), epmd_port: 4369, network: Network::Own },
         finder: None,
         cookie: found(COOKIE),
         tls: None,
         settings: Settings::default(),
-        terms: Terms::default(),
+        session_options: SessionOptions::default(),
     }
 }
 
@@ -61,10 +61,10 @@ impl Recorder {
         }
     }
 
-    pub fn sample(&mut self, detail: bool, patience: Duration) -> Result<Sample, Trouble> {
+    pub fn sample(&mut self, detail: bool, patience: Duration) -> Result<Sample, SourceTrouble> {
         self.seq += 1;
         let t = self.clock.now();
-        self.source.request(Ask { seq: self.seq, t, detail }, &self.clock)?;
+        self.source.request(SampleRequest { seq: self.seq, t, detail }, &self.clock)?;
         let tick = Tick { t, incarnation: 0, vm: None, host: None, late: 0 };
         let mut out = SampleBuilder::new(&mut self.table, tick);
         let deadline = t + patience.as_nanos() as i64;

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use beamtune_attach::AttachError;
-use beamtune_attach::agent::{Answer, Item, Terms};
+use beamtune_attach::agent::{Answer, Item, SessionOptions};
 use beamtune_attach::connection::{Connection, Settings};
 use beamtune_attach::error::Step;
 use beamtune_attach::etf::{Limits, Value};
@@ -32,7 +32,7 @@ fn named(item: &str) -> &'static Item {
 
 /// Connects, injects the agent, requests a sample, and ends the session.
 fn visit(port: u16, settings: Settings) -> Result<Answer, AttachError> {
-    let mut session = Session::start(connect(port, settings)?, Terms::default())?;
+    let mut session = Session::start(connect(port, settings)?, SessionOptions::default())?;
     session.request(1, &["facts", "memory"].map(named), &[])?;
     let answer = session.collect(1, soon())?;
     session.leave(soon())?;
@@ -63,7 +63,7 @@ fn connection_lost_at_any_byte_is_an_error() {
         assert!(
             matches!(
                 error,
-                AttachError::ClosedEarly { .. }
+                AttachError::ClosedDuringHandshake { .. }
                     | AttachError::Protocol { .. }
                     | AttachError::WrongCookie { .. }
                     | AttachError::Lost { .. }
@@ -189,7 +189,7 @@ fn flooded(flood: impl Fn(&beamtune_attach::etf::Pid, &mut TcpStream) + Send + '
     });
     let limits = Limits { bytes: 1 << 20, ..Limits::default() };
     let connection = connect(server.port, Settings { limits, ..Settings::default() }).unwrap();
-    let mut session = Session::start(connection, Terms::default()).unwrap();
+    let mut session = Session::start(connection, SessionOptions::default()).unwrap();
     session.request(1, &[named("memory")], &[]).unwrap();
     let error = session.collect(1, Instant::now() + Duration::from_millis(300)).unwrap_err();
     // Further calls must time out as well. If a call ignored its deadline, it would run until the flood and the connection end.

@@ -18,7 +18,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use beamtune_attach::AttachError;
-use beamtune_attach::agent::Terms;
+use beamtune_attach::agent::SessionOptions;
 use beamtune_attach::connection::{Connection, Settings};
 use beamtune_attach::error::Step;
 use beamtune_attach::etf::{Limits, Pid, Value};
@@ -178,7 +178,7 @@ fn node_with_nonsensical_answers_gets_no_agent() {
             stream.write_all(&peer::ended(&from, &reason)).unwrap();
         }
     });
-    let error = Session::start(attach(port), Terms::default()).unwrap_err();
+    let error = Session::start(attach(port), SessionOptions::default()).unwrap_err();
     assert_eq!(error.to_string(), "erlang:system_info/1 on n@h.i ended with nonsense");
     peer.join().unwrap();
 }
@@ -208,9 +208,9 @@ fn malicious_or_stalled_epmd_is_an_error() {
             wait_for_end(stream);
         }
     };
-    check(say(b"HTTP/1.1 400"), |error| matches!(error, AttachError::EpmdGarbled { .. }));
-    check(say(b""), |error| matches!(error, AttachError::EpmdGarbled { .. }));
-    check(say(&[119, 0, 1]), |error| matches!(error, AttachError::EpmdGarbled { .. }));
+    check(say(b"HTTP/1.1 400"), |error| matches!(error, AttachError::NotEpmd { .. }));
+    check(say(b""), |error| matches!(error, AttachError::NotEpmd { .. }));
+    check(say(&[119, 0, 1]), |error| matches!(error, AttachError::NotEpmd { .. }));
     check(say(&[119, 0, 1, 1, 77, 0, 0, 5, 0, 5]), |error| matches!(error, AttachError::TooOld { .. }));
     // Sends single bytes without end.
     let drip = |mut stream: TcpStream| {

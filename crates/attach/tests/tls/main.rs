@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use beamtune_attach::AttachError;
 use beamtune_attach::connection::{Connection, Settings};
 use beamtune_attach::locate::locate;
-use beamtune_attach::tls::{self, Given, Tls};
+use beamtune_attach::tls::{self, TlsSettings, Tls};
 use certificates::Pair;
 use common::{COOKIE, Folder, Otp, PATIENCE, TestNode, found, process, soon, unique_name};
 
@@ -70,20 +70,20 @@ fn start_at(
 
 impl Secure {
     /// Connects as if to a node on another host.
-    fn connect(&self, given: &Given) -> Result<Connection, AttachError> {
+    fn connect(&self, given: &TlsSettings) -> Result<Connection, AttachError> {
         open(&self.node, tls::find(given, None, None, |path| std::fs::read(path))?.as_ref())
     }
 
     /// Connects as if to a node on this host, using its process.
-    fn connect_here(&self, given: &Given) -> Result<Connection, AttachError> {
+    fn connect_here(&self, given: &TlsSettings) -> Result<Connection, AttachError> {
         let host = self.node.name.split('@').nth(1);
         let tls = tls::find(given, Some(&process(&self.node)), host, |path| std::fs::read(path))?;
         open(&self.node, Some(&tls.expect("TLS is known from the command line")))
     }
 
     /// Returns the settings that a user would give.
-    fn trusted(&self) -> Given {
-        Given { trusted: Some(self.files.path("ca.pem")), ..Given::default() }
+    fn trusted(&self) -> TlsSettings {
+        TlsSettings { trusted: Some(self.files.path("ca.pem")), ..TlsSettings::default() }
     }
 }
 

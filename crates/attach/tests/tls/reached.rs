@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use beamtune_attach::etf::Value;
-use beamtune_attach::tls::{self, Given};
+use beamtune_attach::tls::{self, TlsSettings};
 
 use crate::certificates::{CertificateRequest, Issuer, LOOPBACK, self_signed};
 use crate::common::{evaluate, on_each_release, process, soon};
@@ -24,7 +24,7 @@ fn both_sides_authenticate_in_tls_1_2_and_1_3() {
         {
             let server = format!("{DEMANDING}, {{versions, ['{version}']}}");
             let secure = start(otp, pair, &issuer.0, &server, "");
-            let given = Given { certificate: certificate.clone(), key: key.clone(), ..secure.trusted() };
+            let given = TlsSettings { certificate: certificate.clone(), key: key.clone(), ..secure.trusted() };
             assert_works(secure.connect(&given), &secure.node);
         }
     });
@@ -66,7 +66,7 @@ fn ipv6_node_is_reached() {
     let pair = issuer.issue(&LOOPBACK);
     on_each_release(|otp| {
         let secure = start_at("::1", "inet6_tls", otp, &pair, &issuer.0, DEMANDING, "");
-        assert_works(secure.connect_here(&Given::default()), &secure.node);
+        assert_works(secure.connect_here(&TlsSettings::default()), &secure.node);
     });
 }
 
@@ -86,13 +86,13 @@ fn node_on_this_host_is_reached_with_its_own_files() {
             for version in ["tlsv1.2", "tlsv1.3"] {
                 let server = format!("{{versions, ['{version}']}}");
                 let secure = start(otp, pair, &issuer.0, &server, "");
-                assert_works(secure.connect_here(&Given::default()), &secure.node);
+                assert_works(secure.connect_here(&TlsSettings::default()), &secure.node);
             }
         }
         // The node requires a client certificate, and has one for its own outgoing connections, which we use.
         let client = "{certfile, \"FOLDER/node.pem\"}, {keyfile, \"FOLDER/node.pem\"}";
         let secure = start(otp, &issuer.issue(&LOOPBACK), &issuer.0, DEMANDING, client);
-        assert_works(secure.connect_here(&Given::default()), &secure.node);
+        assert_works(secure.connect_here(&TlsSettings::default()), &secure.node);
     });
 }
 
@@ -102,7 +102,7 @@ fn options_on_the_command_line_are_used() {
     on_each_release(|otp| {
         otp.with_file("node.pem", &pair.together(), |path| {
             let node = otp.start_with(&["-proto_dist", "inet_tls", "-ssl_dist_opt", "server_certfile", path]);
-            let tls = tls::find(&Given::default(), Some(&process(&node)), None, |path| std::fs::read(path));
+            let tls = tls::find(&TlsSettings::default(), Some(&process(&node)), None, |path| std::fs::read(path));
             assert_works(open(&node, tls.unwrap().as_ref()), &node);
         });
     });
@@ -120,7 +120,7 @@ fn trusted_node_certificate_needs_no_issuer() {
             let secure = start(otp, pair, pair, "", "");
             assert_works(secure.connect(&secure.trusted()), &secure.node);
             // The host name is still checked.
-            let given = Given { server_name: Some("localhost".to_owned()), ..secure.trusted() };
+            let given = TlsSettings { server_name: Some("localhost".to_owned()), ..secure.trusted() };
             let error = secure.connect(&given).unwrap_err();
             assert_says(&error, &["is for 127.0.0.1, not for localhost", "--tls-server-name"]);
         }
@@ -140,7 +140,7 @@ fn chain_is_followed_to_the_trusted_issuer() {
     on_each_release(|otp| {
         let secure = start(otp, &pair, &root.0, "", "");
         assert_works(secure.connect(&secure.trusted()), &secure.node);
-        let error = secure.connect(&Given { wanted: true, ..Given::default() }).unwrap_err();
+        let error = secure.connect(&TlsSettings { requested: true, ..TlsSettings::default() }).unwrap_err();
         assert_says(&error, &["CN=node,O=Test, is issued by CN=Root CA,O=Test, which is not trusted"]);
     });
 }

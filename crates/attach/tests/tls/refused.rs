@@ -10,7 +10,7 @@ use beamtune_attach::AttachError;
 use beamtune_attach::connection::{Connection, Settings};
 use beamtune_attach::error::Step;
 use beamtune_attach::locate::locate;
-use beamtune_attach::tls::{self, Given};
+use beamtune_attach::tls::{self, TlsSettings};
 
 use crate::certificates::{CertificateRequest, Issuer, LOOPBACK, encrypted, self_signed};
 use crate::common::{
@@ -43,13 +43,13 @@ fn node_with_allowed_hosts_requires_a_certificate_for_one_of_them() {
     on_each_release(|otp| {
         let secure = start(otp, &pair, &issuer.0, DEMANDING, "");
         let given =
-            |certificate: &Option<PathBuf>| Given { certificate: certificate.clone(), ..secure.trusted() };
+            |certificate: &Option<PathBuf>| TlsSettings { certificate: certificate.clone(), ..secure.trusted() };
         let mut connection = secure.connect(&given(&elsewhere)).unwrap();
         let allowed = evaluate(&mut connection, "net_kernel:allow(['127.0.0.1'])");
         assert!(allowed.root().is_atom("ok"));
         assert_works(secure.connect(&given(&here)), &secure.node);
         let error = secure.connect(&given(&elsewhere)).unwrap_err();
-        assert!(matches!(error, AttachError::CertificateRefused { .. }), "{error:?}");
+        assert!(matches!(error, AttachError::ClientCertificateRefused { .. }), "{error:?}");
         assert_says(&error, &["refuses the certificate CN=node,O=Test", "net_kernel:allow/1"]);
     });
 }
@@ -59,9 +59,9 @@ fn any_certificate_is_accepted_only_on_request() {
     let stranger = self_signed("/CN=stranger");
     on_each_release(|otp| {
         let secure = start(otp, &stranger, &stranger, "", "");
-        assert_works(secure.connect(&Given { unverified: true, ..Given::default() }), &secure.node);
+        assert_works(secure.connect(&TlsSettings { unverified: true, ..TlsSettings::default() }), &secure.node);
         assert!(matches!(
-            secure.connect(&Given { wanted: true, ..Given::default() }).unwrap_err(),
+            secure.connect(&TlsSettings { requested: true, ..TlsSettings::default() }).unwrap_err(),
             AttachError::CertificateUntrusted { .. }
         ));
     });
@@ -79,7 +79,7 @@ fn unknown_issuer_is_an_error_with_its_name() {
         for (trusted, more) in
             [(None, ", which is not trusted"), (other, " (but not by the key of the given certificate")]
         {
-            let error = secure.connect(&Given { wanted: true, trusted, ..Given::default() }).unwrap_err();
+            let error = secure.connect(&TlsSettings { requested: true, trusted, ..TlsSettings::default() }).unwrap_err();
             assert!(matches!(error, AttachError::CertificateUntrusted { .. }), "{error:?}");
             let issuer = format!("CN=node,O=Test, is issued by CN=Test CA,O=Test{more}");
             assert_says(&error, &[&secure.node.name, &issuer, "--tls-ca FILE"]);
@@ -97,10 +97,10 @@ fn certificate_for_other_hosts_is_an_error_with_their_names() {
     on_each_release(|otp| {
         let secure = start(otp, &pair, &issuer.0, "", "");
         let error = secure.connect(&secure.trusted()).unwrap_err();
-        assert!(matches!(error, AttachError::CertificateForOthers { .. }), "{error:?}");
+        assert!(matches!(error, AttachError::CertificateHostMismatch { .. }), "{error:?}");
         assert_says(&error, &["is for web1.example.org, *.example.com, 10.0.0.1, not for 127.0.0.1"]);
         for name in ["web1.example.org", "a.example.com"] {
-            let given = Given { server_name: Some(name.to_owned()), ..secure.trusted() };
+            let given = TlsSettings { server_name: Some(name.to_owned()), ..secure.trusted() };
             assert_works(secure.connect(&given), &secure.node);
         }
     });
@@ -151,11 +151,11 @@ fn required_and_refused_client_certificates_are_distinct_errors() {
             let server = format!("{DEMANDING}, {{versions, ['{version}']}}");
             let secure = start(otp, &pair, &issuer.0, &server, "");
             let error = secure.connect(&secure.trusted()).unwrap_err();
-            assert!(matches!(error, AttachError::CertificateDemanded { .. }), "{version}: {error:?}");
+            assert!(matches!(error, AttachError::ClientCertificateRequired { .. }), "{version}: {error:?}");
             assert_says(&error, &["requires a client certificate", "--tls-cert FILE and --tls-key"]);
-            let given = Given { certificate: certificate.clone(), ..secure.trusted() };
+            let given = TlsSettings { certificate: certificate.clone(), ..secure.trusted() };
             let error = secure.connect(&given).unwrap_err();
-            assert!(matches!(error, AttachError::CertificateRefused { .. }), "{version}: {error:?}");
+            assert!(matches!(error, AttachError::ClientCertificateRefused { .. }), "{version}: {error:?}");
             assert_says(&error, &["refuses the certificate CN=node,O=Test, issued by CN=Other CA"]);
             println!("OTP {}, {version}: {error}", otp.release);
         }
@@ -169,7 +169,7 @@ fn tls_on_only_one_side_is_an_error() {
         let begin = Instant::now();
         let plain = otp.start();
         let tls =
-            tls::find(&Given { wanted: true, ..Given::default() }, None, None, |path| std::fs::read(path));
+            tls::find(&TlsSettings { requested: true, ..TlsSettings::default() }, None, None, |path| std::fs::read(path));
         let error = open(&plain, tls.unwrap().as_ref()).unwrap_err();
         assert!(matches!(error, AttachError::TlsUnexpected { .. }), "{error:?}");
         assert_says(&error, &["does not use TLS: omit --tls"]);
@@ -189,7 +189,7 @@ fn node_with_only_old_tls_versions_is_an_error() {
     for release in [23, 25, 27] {
         on_release(release, |otp| {
             let secure = start(otp, &pair, &pair, "{versions, ['tlsv1.1']}", "");
-            let error = secure.connect_here(&Given::default()).unwrap_err();
+            let error = secure.connect_here(&TlsSettings::default()).unwrap_err();
             println!("OTP {release}: {error}");
             assert_says(&error, &["1.2", "1.3", "versions"]);
         });
@@ -203,7 +203,7 @@ fn no_common_cipher_is_an_error() {
         // A cipher without forward secrecy or authenticated encryption.
         let server = "{versions, ['tlsv1.2']}, {ciphers, [\"ECDHE-ECDSA-AES128-SHA256\"]}";
         let secure = start(otp, &pair, &pair, server, "");
-        let error = secure.connect_here(&Given::default()).unwrap_err();
+        let error = secure.connect_here(&TlsSettings::default()).unwrap_err();
         assert!(matches!(error, AttachError::TlsFailed { .. }), "{error:?}");
         assert_says(&error, &["ciphers"]);
     });
@@ -215,7 +215,7 @@ fn wrong_cookie_over_tls_is_an_error() {
     on_each_release(|otp| {
         let secure = start(otp, &pair, &pair, "", "");
         let tls =
-            tls::find(&Given::default(), Some(&process(&secure.node)), None, |path| std::fs::read(path));
+            tls::find(&TlsSettings::default(), Some(&process(&secure.node)), None, |path| std::fs::read(path));
         let located = locate(&secure.node.name.parse().unwrap(), 4369, PATIENCE).unwrap();
         let error = Connection::open(&located, &found("wrong"), tls.unwrap().as_ref(), Settings::default())
             .unwrap_err();
@@ -239,8 +239,8 @@ fn unusable_files_of_the_node_are_reported() {
         let node =
             otp.start_with(&["-proto_dist", "inet_tls", "-ssl_dist_optfile", &files.node_path("options")]);
         let secure = Secure { node, files };
-        let error = secure.connect_here(&Given::default()).unwrap_err();
-        assert!(matches!(error, AttachError::CertificateDemanded { .. }), "{error:?}");
+        let error = secure.connect_here(&TlsSettings::default()).unwrap_err();
+        assert!(matches!(error, AttachError::ClientCertificateRequired { .. }), "{error:?}");
         assert_says(
             &error,
             &[
@@ -252,10 +252,10 @@ fn unusable_files_of_the_node_are_reported() {
         );
         // Apply the remedy that the error suggests.
         let own = tempfile::tempdir().unwrap();
-        let given = Given {
+        let given = TlsSettings {
             certificate: Some(secure.files.path("node.pem")),
             key: file(&own, "copy.key", &pair.key),
-            ..Given::default()
+            ..TlsSettings::default()
         };
         assert_works(secure.connect_here(&given), &secure.node);
     });
@@ -265,27 +265,27 @@ fn unusable_files_of_the_node_are_reported() {
 fn unusable_files_of_the_user_are_errors() {
     let (one, other) = (self_signed("/CN=one"), self_signed("/CN=other"));
     let folder = tempfile::tempdir().unwrap();
-    let check = |given: Given, parts: &[&str]| {
+    let check = |given: TlsSettings, parts: &[&str]| {
         let error = tls::find(&given, None, None, |path| std::fs::read(path)).unwrap_err();
         assert_says(&error, parts);
     };
     let certificate = file(&folder, "one.pem", &one.certificate);
     let empty = file(&folder, "empty", b"");
-    check(Given { trusted: empty, ..Given::default() }, &["empty cannot be used", "no certificate in PEM"]);
+    check(TlsSettings { trusted: empty, ..TlsSettings::default() }, &["empty cannot be used", "no certificate in PEM"]);
     check(
-        Given { trusted: Some(folder.path().join("none")), ..Given::default() },
+        TlsSettings { trusted: Some(folder.path().join("none")), ..TlsSettings::default() },
         &["none cannot be used for TLS: No such file"],
     );
-    check(Given { certificate: certificate.clone(), ..Given::default() }, &["one.pem", "no private key"]);
+    check(TlsSettings { certificate: certificate.clone(), ..TlsSettings::default() }, &["one.pem", "no private key"]);
     let key = file(&folder, "other.key", &other.key);
     check(
-        Given { certificate: certificate.clone(), key, ..Given::default() },
+        TlsSettings { certificate: certificate.clone(), key, ..TlsSettings::default() },
         &["other.key", "its private key is not that of the certificate in", "one.pem"],
     );
     let key = file(&folder, "locked.key", &encrypted(&one.key));
-    check(Given { certificate, key, ..Given::default() }, &["locked.key", "encrypted with a password"]);
+    check(TlsSettings { certificate, key, ..TlsSettings::default() }, &["locked.key", "encrypted with a password"]);
     let name = Some("no name".to_owned());
-    check(Given { server_name: name, ..Given::default() }, &["invalid server name \"no name\""]);
+    check(TlsSettings { server_name: name, ..TlsSettings::default() }, &["invalid server name \"no name\""]);
 }
 
 #[test]
@@ -293,7 +293,7 @@ fn stopped_node_is_a_timeout_with_the_reason() {
     let pair = self_signed("/CN=node");
     on_each_release(|otp| {
         let secure = start(otp, &pair, &pair, "", "");
-        let tls = tls::find(&Given { unverified: true, ..Given::default() }, None, None, |path| {
+        let tls = tls::find(&TlsSettings { unverified: true, ..TlsSettings::default() }, None, None, |path| {
             std::fs::read(path)
         });
         let located = locate(&secure.node.name.parse().unwrap(), 4369, PATIENCE).unwrap();
@@ -328,7 +328,7 @@ fn peer(says: impl Fn(&mut TcpStream) + Send + Copy + 'static) -> String {
 
 fn connect_to(target: &str, timeout: Duration) -> AttachError {
     let tls =
-        tls::find(&Given { unverified: true, ..Given::default() }, None, None, |path| std::fs::read(path));
+        tls::find(&TlsSettings { unverified: true, ..TlsSettings::default() }, None, None, |path| std::fs::read(path));
     let located = locate(&target.parse().unwrap(), 1, PATIENCE).unwrap();
     let settings = Settings { setup_timeout: timeout, ..Settings::default() };
     Connection::open(&located, &found(COOKIE), tls.unwrap().as_ref(), settings).unwrap_err()
@@ -341,9 +341,9 @@ fn other_peers_are_distinct_errors() {
         let error = connect_to(&target, PATIENCE);
         assert!(expect(&error), "{error:?}");
     };
-    check(b"", |error| matches!(error, AttachError::ClosedEarly { over_tls: true, .. }));
+    check(b"", |error| matches!(error, AttachError::ClosedDuringHandshake { over_tls: true, .. }));
     check(b"HTTP/1.1 400 Bad Request\r\n\r\n", |error| matches!(error, AttachError::NoTls { .. }));
-    check(&[0x16, 3, 3, 0, 9, 2], |error| matches!(error, AttachError::ClosedEarly { over_tls: true, .. }));
+    check(&[0x16, 3, 3, 0, 9, 2], |error| matches!(error, AttachError::ClosedDuringHandshake { over_tls: true, .. }));
     // Alerts: protocol_version, internal_error.
     check(&[0x15, 3, 3, 0, 2, 2, 70], |error| matches!(error, AttachError::TlsTooOld { .. }));
     check(&[0x15, 3, 3, 0, 2, 2, 80], |error| matches!(error, AttachError::TlsFailed { .. }));

@@ -7,10 +7,10 @@ use std::slice;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, anyhow, bail};
-use beamtune_flags::args::{self, ArgsError, Input, Target as OutputFormat, Wish};
+use beamtune_flags::args::{self, ArgsError, Input, Target as OutputFormat, FlagChange};
 use beamtune_flags::lint::{File, Level, Target, lint};
 use beamtune_flags::source::{Format, MAX_BYTES};
-use beamtune_flags::{OtpVersion, entries, in_effect, parse_emu_args};
+use beamtune_flags::{OtpVersion, entries, effective_settings, parse_emu_args};
 use beamtune_report::args::{self as report, Sheet};
 use beamtune_report::flags::{RELEASES, first_sentence, nearest};
 use beamtune_report::lint::{Linted, Report, Unread, text as lint_text};
@@ -178,7 +178,7 @@ fn show(args: &Args, source: FlagSource) -> Result<ExitCode> {
     let release = releases(args, &source).last().copied().unwrap_or(*RELEASES.end());
     let (sheet, of) = match source {
         FlagSource::Node(node) => {
-            let sheet = Sheet::of_node(&in_effect(&node.args, &node.environment, release));
+            let sheet = Sheet::of_node(&effective_settings(&node.args, &node.environment, release));
             (sheet, clean_words(&node.label))
         }
         FlagSource::Files(texts) => {
@@ -187,8 +187,8 @@ fn show(args: &Args, source: FlagSource) -> Result<ExitCode> {
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             let read: Vec<Input> = texts.into_iter().map(|text| input(text, args)).collect();
             let otp = OtpVersion::from(release);
-            let overview = args::effective(&read, &otp).map_err(|error| {
-                let fails = |input: &Input| args::effective(slice::from_ref(input), &otp).is_err();
+            let overview = args::effective_flags(&read, &otp).map_err(|error| {
+                let fails = |input: &Input| args::effective_flags(slice::from_ref(input), &otp).is_err();
                 let name = read.iter().position(fails).and_then(|nth| names.get(nth));
                 anyhow!("{}", located(name.unwrap_or(&""), &error))
             })?;
@@ -242,7 +242,7 @@ fn write(args: &Args, source: FlagSource) -> Result<ExitCode> {
                 "writing the emulator flags of {} only, without those of init and applications (-name, -kernel …)\n",
                 clean_words(&node.label)
             ));
-            (args::of_node(&parse_emu_args(&node.args))?, node.label, None)
+            (args::args_file_of_node(&parse_emu_args(&node.args))?, node.label, None)
         }
         FlagSource::Files(texts) => {
             let [mut text] = <[FlagFile; 1]>::try_from(texts)
@@ -256,11 +256,11 @@ fn write(args: &Args, source: FlagSource) -> Result<ExitCode> {
         result = args::convert(&result, format.output_format()).map_err(located)?;
     }
     for flag in &args.unset {
-        let request = Wish::unset(flag).map_err(located)?;
+        let request = FlagChange::unset(flag).map_err(located)?;
         result = args::change(&result, &request, &[]).map_err(located)?;
     }
     for flag in &args.set {
-        let request = Wish::set(flag).map_err(located)?;
+        let request = FlagChange::set(flag).map_err(located)?;
         result = args::change(&result, &request, &comment(args, request.flag())).map_err(located)?;
     }
     if !is_sound(&result, args.output.as_deref(), &name, releases) && !args.force {
@@ -288,7 +288,7 @@ fn summary(flag: &str) -> &'static str {
         let spelling = flag.strip_prefix("-env ").unwrap_or(flag);
         entries().iter().find(|entry| entry.spelling() == spelling)
     };
-    entry.map(|entry| first_sentence(&entry.does)).unwrap_or_default()
+    entry.map(|entry| first_sentence(&entry.description)).unwrap_or_default()
 }
 
 /// Lints the result, and prints warnings and errors. Returns `false` if there are errors.
@@ -378,7 +378,7 @@ mod tests {
             check(flag, "");
         }
         let dump = entry("ERL_CRASH_DUMP").expect("an entry");
-        assert_eq!(summary("-env ERL_CRASH_DUMP"), first_sentence(&dump.does));
+        assert_eq!(summary("-env ERL_CRASH_DUMP"), first_sentence(&dump.description));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use beamtune_model::study::{Arm, Question};
-use beamtune_trial::compare::{self, LEAST_SAME_PAIRS};
+use beamtune_trial::compare::{self, MIN_SAME_PAIRS};
 
 use super::study::{self, StudyDescription, StudyQuestion};
 use super::study_args::{StudyArgs, TargetArgs, guards, minutes, pins, trial_s};
@@ -38,7 +38,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 30)]
     pairs: usize,
     /// Number of pairs of A against itself
-    #[arg(long, value_name = "N", default_value_t = LEAST_SAME_PAIRS as u64, value_parser = clap::value_parser!(u64).range(LEAST_SAME_PAIRS as u64..=100))]
+    #[arg(long, value_name = "N", default_value_t = MIN_SAME_PAIRS as u64, value_parser = clap::value_parser!(u64).range(MIN_SAME_PAIRS as u64..=100))]
     same_pairs: u64,
 }
 
@@ -100,7 +100,7 @@ fn question(args: &Args, setup: &Setup) -> Result<Question> {
     if (&a.flags, &a.environment) == (&b.flags, &b.environment) {
         bail!("A and B are the same: set B with --b or --b-env");
     }
-    let same_pairs = usize::try_from(args.same_pairs).unwrap_or(LEAST_SAME_PAIRS);
+    let same_pairs = usize::try_from(args.same_pairs).unwrap_or(MIN_SAME_PAIRS);
     Ok(Question {
         seed: args.study.seed,
         a,
@@ -108,6 +108,6 @@ fn question(args: &Args, setup: &Setup) -> Result<Question> {
         objective: args.study.objective(setup),
         guards: args.study.guards(setup, &GUARDS)?,
         same_pairs,
-        most_pairs: args.pairs,
+        max_pairs: args.pairs,
     })
 }

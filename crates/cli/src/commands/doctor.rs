@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use beamtune_model::Period;
-use beamtune_recording::{End, Selection};
+use beamtune_recording::{EndReason, Selection};
 use beamtune_report::diagnosis::{Invocation, View};
 
 use super::diagnose::{PartArgs, Read, judge, read_part};
@@ -99,7 +99,7 @@ impl RecordedArgs {
             ..RecordOptions::of(Duration::from_secs(1), Some(self.length))
         };
         let (reader, outcome) = record_node(*live, &options)?;
-        if outcome.end == End::SourcesGone {
+        if outcome.end == EndReason::SourcesGone {
             terminal::complain(&format!("{label} ended; the diagnosis covers the time until then\n"));
         }
         let period = self.thresholds.apply(reader.period(&Selection::default())?);

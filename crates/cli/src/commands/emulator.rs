@@ -12,17 +12,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use beamtune_emulator::build::{self, Order, check_machine};
-use beamtune_emulator::cache::{Cache, Kept};
-use beamtune_emulator::install::{self, Image, USUAL_ROOT, base_of, manager_of, usual_flavor};
+use beamtune_emulator::build::{self, BuildRequest, check_machine};
+use beamtune_emulator::cache::{Cache, CachedEmulator};
+use beamtune_emulator::install::{self, Image, DEFAULT_ROOT, base_image, package_manager, default_flavor};
 use beamtune_emulator::installation::search_path;
 use beamtune_emulator::kind::{Libc, is_version};
-use beamtune_emulator::mount::{Mounted, put_over};
-use beamtune_emulator::needs::Packages;
+use beamtune_emulator::mount::{MountOutcome, mount_over};
+use beamtune_emulator::needs::PackageManager;
 use beamtune_emulator::program::{Elf, Program};
 use beamtune_emulator::recipe::Stage;
 use beamtune_emulator::source::{Source, tarball_url};
-use beamtune_emulator::{Error, Flavor, Identity, Installation, Options, Type, Variant, Watch, overlay};
+use beamtune_emulator::{Error, Flavor, Identity, Installation, Options, Type, Variant, BuildObserver, overlay};
 use beamtune_report::table::{Align, Table};
 use beamtune_report::{json, text};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -162,7 +162,7 @@ fn parse_version(text: &str) -> Result<String, String> {
 }
 
 fn cache() -> Result<Cache> {
-    Ok(Cache::usual(std::env::var_os("XDG_CACHE_HOME"), std::env::var_os("HOME"))?)
+    Ok(Cache::from_environment(std::env::var_os("XDG_CACHE_HOME"), std::env::var_os("HOME"))?)
 }
 
 impl VariantArgs {
@@ -193,7 +193,7 @@ impl VariantArgs {
     }
 
     /// Finds the built emulator that matches `program`. The error says how to build it.
-    fn built(&self, cache: &Cache, program: &Program, target: &str) -> Result<Kept> {
+    fn built(&self, cache: &Cache, program: &Program, target: &str) -> Result<CachedEmulator> {
         let identity = self.identity(program);
         let found = cache.find(&identity)?;
         Ok(found.ok_or_else(|| Error::NotBuilt {
@@ -218,8 +218,8 @@ fn build(args: &BuildArgs) -> Result<ExitCode> {
     if let Some(kept) = find_built(args, target.as_ref(), &host, &cache)?.filter(|_| !args.again) {
         terminal::print(&format!(
             "{} exists, built from {}; --again rebuilds it\n{}\n",
-            kept.about.identity,
-            kept.about.source,
+            kept.manifest.identity,
+            kept.manifest.source,
             kept.file.display()
         ));
         return Ok(ExitCode::SUCCESS);
@@ -231,9 +231,9 @@ fn build(args: &BuildArgs) -> Result<ExitCode> {
         );
     }
     let source = source(args, target.as_ref(), otp.as_deref())?;
-    let usual = usual_flavor(otp.as_deref().unwrap_or("25"), &host.architecture);
+    let usual = default_flavor(otp.as_deref().unwrap_or("25"), &host.architecture);
     let flavor = target.as_ref().map_or(usual, |target| target.program.flavor);
-    let order = Order {
+    let order = BuildRequest {
         variant: args.variant.variant(flavor),
         erts: target.as_ref().map(|target| target.program.erts.clone()),
         otp,
@@ -250,7 +250,7 @@ fn build(args: &BuildArgs) -> Result<ExitCode> {
     let stages = built.stages.iter().filter(|(_, took)| took.as_secs() > 0);
     let stages: Vec<String> =
         stages.map(|(stage, took)| format!("{} {}", stage.name(), seconds(*took))).collect();
-    let about = &built.kept.about;
+    let about = &built.kept.manifest;
     let words = args.variant.words();
     let start = match (&args.target, target.as_ref().map(|target| &target.folder)) {
         (Some(_), Some(Some(folder))) => {
@@ -288,16 +288,16 @@ fn find_built(
     target: Option<&TargetErlang>,
     host: &Elf,
     cache: &Cache,
-) -> Result<Option<Kept>> {
+) -> Result<Option<CachedEmulator>> {
     if let Some(target) = target {
         return Ok(cache.find(&args.variant.identity(&target.program))?);
     }
     let Some(otp) = &args.otp else { return Ok(None) };
-    let variant = args.variant.variant(usual_flavor(otp, &host.architecture));
+    let variant = args.variant.variant(default_flavor(otp, &host.architecture));
     let is_it = |Identity { variant: found, architecture, libc, .. }: &Identity| {
         (found, architecture, libc) == (&variant, &host.architecture, &host.libc)
     };
-    let kept = cache.list()?.into_iter().map(|kept| kept.about);
+    let kept = cache.list()?.into_iter().map(|kept| kept.manifest);
     let found = kept.filter(|about| about.otp.as_ref() == Some(otp)).find(|about| is_it(&about.identity));
     Ok(match found {
         Some(about) => cache.find(&about.identity)?,
@@ -356,8 +356,8 @@ impl Watcher {
     }
 }
 
-impl Watch for Watcher {
-    fn at(&mut self, stage: Stage, elapsed: Duration) {
+impl BuildObserver for Watcher {
+    fn on_progress(&mut self, stage: Stage, elapsed: Duration) {
         let seconds = elapsed.as_secs();
         if self.last_stage != Some(stage) && !std::io::stderr().is_terminal() {
             terminal::complain(&format!("emulator: {} ({seconds} s)\n", stage.name()));
@@ -377,7 +377,7 @@ fn start(args: &RunArgs) -> Result<ExitCode> {
     let search = search_path();
     let installation = match &args.installation {
         Some(folder) => Installation::at(folder)?,
-        None => Installation::of_command(program, search.as_deref())?,
+        None => Installation::for_command(program, search.as_deref())?,
     };
     if let (Some(wanted), Some(found)) = (&args.otp, &installation.otp)
         && wanted != found
@@ -391,23 +391,23 @@ fn start(args: &RunArgs) -> Result<ExitCode> {
     let over = installation.emulator();
     let own = Program::read(&over)?;
     let kept = args.variant.built(&cache, &own, &installation.root.display().to_string())?;
-    let identity = &kept.about.identity;
+    let identity = &kept.manifest.identity;
     if args.installation.is_some() {
-        warn_of_glibc(kept.about.glibc, own.glibc);
+        warn_of_glibc(kept.manifest.glibc, own.glibc);
     }
     let mut command = Command::new(program);
     command.args(arguments);
-    let mounted = if args.overlay { Mounted::NotAllowed } else { put_over(&kept.file, &over)? };
+    let mounted = if args.overlay { MountOutcome::NotAllowed } else { mount_over(&kept.file, &over)? };
     match mounted {
-        Mounted::InPlace => {
+        MountOutcome::InPlace => {
             let over = over.display();
             terminal::complain(&format!("emulator: {identity} instead of {over}, for this command only\n"));
         }
-        Mounted::InUserNamespace => terminal::complain(&format!(
+        MountOutcome::InUserNamespace => terminal::complain(&format!(
             "emulator: {identity} instead of {}, for this command only; in a user namespace, so the command cannot switch users\n",
             over.display()
         )),
-        Mounted::NotAllowed => {
+        MountOutcome::NotAllowed => {
             let flags = std::env::var_os("ERL_AFLAGS");
             let started = overlay::start(
                 &cache,
@@ -420,7 +420,7 @@ fn start(args: &RunArgs) -> Result<ExitCode> {
             terminal::complain(&format!("emulator: {identity} from the folder {}\n", started.root.display()));
             // Only root can start programs as another user with the same PATH.
             if target_erlang::own_uid() == Some(0)
-                && let Some(closed) = overlay::closed_above(&started.root)
+                && let Some(closed) = overlay::inaccessible_parent(&started.root)
             {
                 terminal::complain(&format!(
                     "note: not all users may enter {}: programs that the command starts as another user (su, gosu) use the installed \
@@ -448,8 +448,8 @@ fn install(args: &InstallArgs) -> Result<ExitCode> {
     let kept = args.variant.built(&cache()?, &own, &folder.display().to_string())?;
     let installed = install::install(&kept, &installation)?;
     let file = installed.file.display();
-    let done = if installed.was_there { "is installed already" } else { "is installed" };
-    let kind = kept.about.identity.variant.kind.name();
+    let done = if installed.was_installed { "is installed already" } else { "is installed" };
+    let kind = kept.manifest.identity.variant.kind.name();
     let root = installation.root.display();
     let start = match installation.is_release {
         true => format!("  ERL_AFLAGS=\"-emu_type {kind}\" {root}/bin/NAME …   (the release's start script)"),
@@ -459,9 +459,9 @@ fn install(args: &InstallArgs) -> Result<ExitCode> {
     };
     terminal::print(&format!(
         "{} {done}:\n  {file}\nIt is used only on request:\n{start}\nRemove it:\n  rm {file}\n",
-        kept.about.identity
+        kept.manifest.identity
     ));
-    warn_of_glibc(kept.about.glibc, own.glibc);
+    warn_of_glibc(kept.manifest.glibc, own.glibc);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -483,11 +483,11 @@ fn dockerfile(args: &InstallArgs) -> Result<ExitCode> {
         None => "no OTP version: give it with --otp VERSION or --for TARGET".to_owned(),
     })?;
     let system = target.as_ref().and_then(|target| target.os_release.clone());
-    let base = args.base.clone().or_else(|| base_of(&system?));
+    let base = args.base.clone().or_else(|| base_image(&system?));
     let base = base.context("no base image: give it with --base, such as debian:bookworm or alpine:3.22")?;
     if let Some(target) = &target {
         let is_musl = target.program.elf.libc == Libc::Musl;
-        if is_musl != (manager_of(&base) == Packages::Apk) {
+        if is_musl != (package_manager(&base) == PackageManager::Apk) {
             bail!(
                 "{} uses the C library {}, and {base} another one: choose an image with the same with --base",
                 target.label,
@@ -499,11 +499,11 @@ fn dockerfile(args: &InstallArgs) -> Result<ExitCode> {
     let root = match &args.into {
         Some(folder) => folder.to_str().context("the folder's name is not UTF-8")?.to_owned(),
         None => {
-            target.as_ref().and_then(|target| target.root.clone()).unwrap_or_else(|| USUAL_ROOT.to_owned())
+            target.as_ref().and_then(|target| target.root.clone()).unwrap_or_else(|| DEFAULT_ROOT.to_owned())
         }
     };
     let image = Image {
-        variant: args.variant.variant(flavor.unwrap_or_else(|| usual_flavor(&otp, std::env::consts::ARCH))),
+        variant: args.variant.variant(flavor.unwrap_or_else(|| default_flavor(&otp, std::env::consts::ARCH))),
         erts: target.map(|target| target.program.erts),
         otp,
         base,
@@ -518,7 +518,7 @@ fn list(args: &ListArgs) -> Result<ExitCode> {
     let kept = cache.list()?;
     if args.json {
         let rows: Vec<_> =
-            kept.iter().map(|kept| serde_json::json!({ "file": kept.file, "about": kept.about })).collect();
+            kept.iter().map(|kept| serde_json::json!({ "file": kept.file, "about": kept.manifest })).collect();
         terminal::print(&json::pretty(&rows));
         return Ok(ExitCode::SUCCESS);
     }
@@ -537,7 +537,7 @@ fn list(args: &ListArgs) -> Result<ExitCode> {
         ("size", Right),
         ("source", Left),
     ]);
-    for Kept { about, .. } in &kept {
+    for CachedEmulator { manifest: about, .. } in &kept {
         let Identity { erts, variant, architecture, libc } = &about.identity;
         let options = [
             (!variant.options.kernel_poll).then_some("poll"),

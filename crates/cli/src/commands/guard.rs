@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use beamtune_host::discovery;
-use beamtune_host::family::{self, Ended, Family, How};
+use beamtune_host::family::{self, ExitReason, Family, Termination};
 use beamtune_host::process::Identity;
 use beamtune_host::tree::LocalTree;
 use beamtune_load::limits;
@@ -90,8 +90,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             Some((pid, ended)) if pid == child => {
                 let took_ns = began.elapsed().as_nanos();
                 let how = match ended {
-                    Ended::Exited(code) => format!("exited {code}"),
-                    Ended::Killed(signal) => format!("killed {signal}"),
+                    ExitReason::Exited(code) => format!("exited {code}"),
+                    ExitReason::Killed(signal) => format!("killed {signal}"),
                 };
                 // If beamtune was killed, nobody reads this line. The guard must continue until all processes have ended.
                 let _ = writeln!(std::io::stdout(), "{how} after {took_ns}");
@@ -120,10 +120,10 @@ fn end_all(all_ended: &AtomicBool) {
         below.into_iter().filter(|pid| *pid != own).collect::<Vec<u32>>()
     };
     let vms: Vec<Identity> =
-        below().into_iter().filter_map(|pid| Some(discovery::look_at(&tree, pid).ok()?.identity)).collect();
+        below().into_iter().filter_map(|pid| Some(discovery::inspect(&tree, pid).ok()?.identity)).collect();
     let is_there = |vm: &Identity| Identity::of(&tree, vm.pid).is_ok_and(|identity| identity == *vm);
     // Processes that have changed to another user may not be killable; there is nobody to report this to.
-    vms.iter().for_each(|vm| drop(family::end(vm.pid, How::Asked)));
+    vms.iter().for_each(|vm| drop(family::end(vm.pid, Termination::Graceful)));
     let until = Instant::now() + STOP_TIMEOUT;
     while Instant::now() < until && vms.iter().any(is_there) {
         thread::sleep(ROUND_INTERVAL);
@@ -132,7 +132,7 @@ fn end_all(all_ended: &AtomicBool) {
         if all_ended.load(Ordering::Acquire) {
             return;
         }
-        below().into_iter().for_each(|pid| drop(family::end(pid, How::AtOnce)));
+        below().into_iter().for_each(|pid| drop(family::end(pid, Termination::Kill)));
         thread::sleep(ROUND_INTERVAL);
     }
 }

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use beamtune_import::crash_dump::BEGINNING_BYTES;
-use beamtune_import::{MAX_BYTES, Reading};
+use beamtune_import::crash_dump::SIGNATURE_BYTES;
+use beamtune_import::{MAX_BYTES, ImportedText};
 use beamtune_model::SeriesTable;
 use beamtune_recording::{Existing, Reader, Selection, Writer};
 use beamtune_report::diagnosis::Verbosity;
@@ -68,12 +68,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     for unread in &reading.unread {
         let place = format!("{name}:{}:{}", unread.line, unread.column);
         let text = if unread.text.is_empty() { String::new() } else { format!(" {}", unread.text) };
-        terminal::complain(&format!("{place}: not read:{text} ({})\n", unread.why));
+        terminal::complain(&format!("{place}: not read:{text} ({})\n", unread.reason));
     }
     if reading.tools.is_empty() {
         bail!("cannot import {name}: no row of it could be read");
     }
-    let is_of_locks_alone = reading.is_of_locks_alone();
+    let is_of_locks_alone = reading.has_only_locks();
     let period = record(reading, args.output.as_deref())?.period(&Selection::default())?;
     let period = args.thresholds.apply(period);
     if !is_of_locks_alone {
@@ -98,7 +98,7 @@ fn read(path: &Path, begin: Vec<u8>) -> Result<Vec<u8>> {
     }
     let mut bytes = begin;
     // A shorter beginning means that the input has ended. A terminal would wait for more input.
-    if bytes.len() >= BEGINNING_BYTES {
+    if bytes.len() >= SIGNATURE_BYTES {
         let left = MAX_BYTES as u64 + 1 - bytes.len() as u64;
         std::io::stdin().lock().take(left).read_to_end(&mut bytes)?;
     }
@@ -106,7 +106,7 @@ fn read(path: &Path, begin: Vec<u8>) -> Result<Vec<u8>> {
 }
 
 /// Writes a recording without samples of a VM or a host.
-fn record(reading: Reading, output: Option<&Path>) -> Result<Reader> {
+fn record(reading: ImportedText, output: Option<&Path>) -> Result<Reader> {
     let mut writer = match output {
         Some(path) => Writer::create(path, Existing::Refuse)?,
         None => Writer::in_memory()?,

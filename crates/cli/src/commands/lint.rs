@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use beamtune_flags::lint::{self, File, Finding, Level, Target};
-use beamtune_flags::source::{Fragment, live_node};
+use beamtune_flags::source::{Fragment, running_node};
 use beamtune_report::lint::{self as report, Linted, Report, Unread};
 use clap::ValueEnum;
 
@@ -192,7 +192,7 @@ fn node(path: &Path, args: &Args) -> Result<Input, Unread> {
     Ok(Input {
         name: node.label,
         text: words.join(" "),
-        fragments: vec![live_node(&words)],
+        fragments: vec![running_node(&words)],
         origin: Origin::Node,
         releases,
     })

@@ -21,7 +21,7 @@ use beamtune_load::limits::{self, Division};
 use beamtune_load::log::HistogramLog;
 use beamtune_load::program::{Model, Plan};
 use beamtune_load::run::{self, Part};
-use beamtune_load::scenario::{Quick, Scenario};
+use beamtune_load::scenario::{QuickLoad, Scenario};
 use beamtune_load::schedule::Spacing;
 use beamtune_load::tally::Tally;
 use beamtune_model::load::{LoadResult, LoadSecond};
@@ -152,12 +152,12 @@ pub(crate) struct ScenarioText {
 impl ScenarioText {
     fn of(target: &str, args: &Args) -> Result<Self> {
         if target.contains("://") {
-            let quick = Quick {
+            let quick = QuickLoad {
                 per_second: args.rate,
                 spacing: if args.even { Spacing::Fixed } else { Spacing::Poisson },
-                devices: args.connections.unwrap_or(Quick::default().devices),
-                seconds: args.length.map_or(Quick::default().seconds, |length| length.as_secs_f64()),
-                seed: args.seed.unwrap_or(Quick::default().seed),
+                devices: args.connections.unwrap_or(QuickLoad::default().devices),
+                seconds: args.length.map_or(QuickLoad::default().seconds, |length| length.as_secs_f64()),
+                seed: args.seed.unwrap_or(QuickLoad::default().seed),
             };
             if args.idle && !["mqtt://", "mqtts://"].iter().any(|scheme| target.starts_with(scheme)) {
                 bail!("--idle needs an mqtt or mqtts URL; in a scenario, let devices sleep");
@@ -178,7 +178,7 @@ impl ScenarioText {
     }
 
     /// Generates the scenario for a URL.
-    pub fn of_url(url: &str, quick: &Quick) -> Result<Self> {
+    pub fn of_url(url: &str, quick: &QuickLoad) -> Result<Self> {
         let text = Scenario::quick_text(url, quick)?;
         Ok(Self { name: url.to_owned(), text, folder: PathBuf::from(".") })
     }
@@ -238,7 +238,7 @@ fn drive(args: &Args, source: &ScenarioText, scenario: &Scenario) -> Result<(Loa
         run::run(&plan, division.threads as usize, &stop, about, &mut on_second)
     } else {
         let parts = parts(source, &args.source, &addresses, begin_ns, division)?;
-        run::lead(&plan, parts, &stop, about, &mut on_second)
+        run::run_in_workers(&plan, parts, &stop, about, &mut on_second)
     };
     progress.clear();
     Ok((result?, logged.context("cannot write the end of the histogram log")))

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use beamtune_attach::explicit::{Explicit, Locks, LocksCost, What};
+use beamtune_attach::explicit::{ExplicitItem, Locks, LockCountingCost, ExplicitKind};
 use beamtune_attach::source::NodeSource;
 use beamtune_model::Period;
 use beamtune_recording::{Existing, Plan, Reader, Selection, Stop, Writer};
@@ -152,8 +152,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         }
         cost => cost?,
     };
-    let Some(cost) = cost.filter(LocksCost::can_count) else { return sampling::run(&live, vm, args) };
-    if let Some(why) = cost.why_not() {
+    let Some(cost) = cost.filter(LockCountingCost::can_count) else { return sampling::run(&live, vm, args) };
+    if let Some(why) = cost.refusal() {
         bail!("cannot count the locks of {}: {why}", live.label);
     }
     terminal::complain(&format!(
@@ -233,7 +233,7 @@ fn attach(live: &LiveTarget) -> Result<Option<NodeSource>> {
 
 /// Counts locks, and prints the page.
 fn count(live: &LiveTarget, vm: Option<NodeSource>, locks: &Locks, args: &Args) -> Result<ExitCode> {
-    let once = [Explicit::new(What::Locks(locks.clone()))];
+    let once = [ExplicitItem::new(ExplicitKind::Locks(locks.clone()))];
     let reader = record(live, vm, args, args.length.saturating_add(COLLECTION_TIME), &once, None)?;
     let period = args.thresholds.apply(reader.period(&Selection::default())?);
     if period.lock_session.is_none() {
@@ -251,7 +251,7 @@ fn record(
     vm: Option<NodeSource>,
     args: &Args,
     length: Duration,
-    once: &[Explicit],
+    once: &[ExplicitItem],
     slot: Option<&WaitSlot>,
 ) -> Result<Reader> {
     let interval = if slot.is_some() { SAMPLE_INTERVAL } else { length };
@@ -314,9 +314,9 @@ pub fn print_views(
     as_json: bool,
 ) -> ExitCode {
     let verdicts = beamtune_rules::diagnose_locks(period);
-    let contenders = contention::contenders(period);
-    let things = contention::things(period, &contenders);
-    let remains: Vec<Remains> = contention::what_remains(period, &things, MAX_REMOVED_LOCKS)
+    let contenders = contention::lock_classes(period);
+    let things = contention::contended_locks(period, &contenders);
+    let remains: Vec<Remains> = contention::remaining_waits(period, &things, MAX_REMOVED_LOCKS)
         .into_iter()
         .map(|left| Remains { without: left.without, waited: left.waited, next: left.next })
         .collect();

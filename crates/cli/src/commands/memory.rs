@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use beamtune_attach::explicit::{Collect, Explicit, Walk, What, Whom};
+use beamtune_attach::explicit::{Collect, ExplicitItem, CarrierWalk, ExplicitKind, ProcessSelection};
 use beamtune_host::source::MemoryBudget;
 use beamtune_model::Period;
 use beamtune_model::units::SECOND_NS;
@@ -21,7 +21,7 @@ use crate::terminal::{self, VerbosityArgs};
 use crate::thresholds::ThresholdArgs;
 
 /// Time budget for reading the memory map, while the user waits. 12 GB take less than a second on an idle host.
-const MEMORY_BUDGET: MemoryBudget = MemoryBudget { look_ns: 10 * SECOND_NS, rest: 0 };
+const MEMORY_BUDGET: MemoryBudget = MemoryBudget { read_ns: 10 * SECOND_NS, rest_factor: 0 };
 
 /// Maximum number of applications, block types and processes with binaries to request.
 const TOP: u32 = 20;
@@ -102,21 +102,21 @@ enum WhatIf {
 
 impl Args {
     /// Returns the explicit items to request, in this order.
-    fn once(&self) -> Vec<Explicit> {
-        let sample = Whom::Sample { permille: 1_000, most: MAX_COLLECTED_PROCESSES };
+    fn once(&self) -> Vec<ExplicitItem> {
+        let sample = ProcessSelection::Sample { permille: 1_000, max_processes: MAX_COLLECTED_PROCESSES };
         let selection = match (&self.collect, self.what_if) {
-            (Some(process), _) => Some(Whom::Named(vec![process.clone()])),
+            (Some(process), _) => Some(ProcessSelection::Named(vec![process.clone()])),
             (None, Some(WhatIf::Collect)) => Some(sample),
             (None, None) => None,
         };
         let requests = [
-            self.carriers.then(|| What::Carriers(Walk::default())),
-            self.carriers.then(|| What::Allocations { walk: Walk::default(), top: TOP }),
-            self.code.then_some(What::CodeMemory { top: TOP }),
-            self.holders.then(|| What::Holders { pids: Vec::new(), top: TOP }),
-            selection.map(|selection| What::Collect(Collect::new(selection))),
+            self.carriers.then(|| ExplicitKind::Carriers(CarrierWalk::default())),
+            self.carriers.then(|| ExplicitKind::Allocations { walk: CarrierWalk::default(), top: TOP }),
+            self.code.then_some(ExplicitKind::CodeMemory { top: TOP }),
+            self.holders.then(|| ExplicitKind::Holders { pids: Vec::new(), top: TOP }),
+            selection.map(|selection| ExplicitKind::Collect(Collect::new(selection))),
         ];
-        requests.into_iter().flatten().map(Explicit::new).collect()
+        requests.into_iter().flatten().map(ExplicitItem::new).collect()
     }
 }
 

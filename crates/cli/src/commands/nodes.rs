@@ -60,7 +60,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     terminal::print(&render(&rows, terminal::style()));
-    if local.discovery.others_hidden {
+    if local.discovery.may_be_incomplete {
         terminal::complain("Processes of other users are hidden; run this as root to see all VMs.\n");
     }
     Ok(ExitCode::SUCCESS)
@@ -84,8 +84,8 @@ fn row(local: &LocalVms, vm: &Vm) -> Row {
         place: place(vm),
         container_id: vm.container.as_ref().map(|container| container.id.clone()),
         network_namespace: match network(vm) {
-            Network::Ours => None,
-            Network::Of(namespace) => Some(namespace.number),
+            Network::Own => None,
+            Network::Other(namespace) => Some(namespace.inode),
         },
         user: vm.user.clone(),
         cores: vm.cores(),

@@ -69,7 +69,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let pid = vm.identity.pid;
     let stop = Stop::default();
     let clock = SystemClock::from(SystemClock::wall_now(), stop.clone());
-    let snapshot = threads::look(&LocalTree::default(), pid, &clock)?;
+    let snapshot = threads::snapshot(&LocalTree::default(), pid, &clock)?;
     let profiler = Profiler::open(pid, &snapshot.threads, args.rate)?;
     stop_on_signals(&stop)?;
     let bar = terminal::Progress::new(&format!("sampling {}", live.label), Some(args.length));

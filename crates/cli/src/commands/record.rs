@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use beamtune_recording::{End, Ring};
+use beamtune_recording::{EndReason, Ring};
 
 use crate::access::AccessArgs;
 use crate::recorder::{RecordOptions, nanos, record_node};
@@ -86,10 +86,10 @@ fn once(args: &Args, target: &str, output: &Path) -> Result<ExitCode> {
     let (_, outcome) = record_node(live, &args.record_options(Some(output)))?;
     let path = output.display();
     match outcome.end {
-        End::SourcesGone => {
+        EndReason::SourcesGone => {
             terminal::complain(&format!("{label} ended and did not return\n"));
         }
-        End::Elapsed | End::Stopped => {}
+        EndReason::Elapsed | EndReason::Stopped => {}
     }
     terminal::complain(&format!(
         "{} samples in {path}; diagnose them with: beamtune diagnose {path}\n",
@@ -125,7 +125,7 @@ fn parse_size(text: &str) -> Result<u64, String> {
     };
     let bytes = parse().map_err(|_| format!("{text:?} is not a size; write 500MB, 2GB or 512MiB"))?;
     match bytes {
-        Ring::SMALLEST_BYTES.. => Ok(bytes),
+        Ring::MIN_BYTES.. => Ok(bytes),
         _ => Err(format!("{text:?} is too small: five minutes of a node need 10MB")),
     }
 }

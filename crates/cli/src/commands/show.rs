@@ -98,7 +98,7 @@ fn show_with_load(file: &Path, part: &PartArgs, result: &Path) -> Result<ExitCod
         if from.is_some_and(|from| at < from) || to.is_some_and(|to| at > to) {
             continue;
         }
-        let around = reader.around(at, at.saturating_add(SECOND_NS), REACH)?;
+        let around = reader.selection_around(at, at.saturating_add(SECOND_NS), REACH)?;
         let period = around.map(|selection| reader.period(&selection)).transpose()?;
         rows.push(Row { at: on_clock(wall, "%H:%M:%S")?, second, period });
     }

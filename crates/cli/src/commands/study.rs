@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use beamtune_model::study::{
-    self as quantities, Answer, Order, Phase, QUANTITIES, Question, StudyStore, Trial, TrialOutcome,
+    self as quantities, Answer, TrialOrder, Phase, QUANTITIES, Question, StudyStore, Trial, TrialOutcome,
 };
 use beamtune_recording::Stop;
 use beamtune_report::study::Circumstances;
@@ -64,7 +64,7 @@ impl StudyQuestion {
         study: &Study,
         trials: &[Trial],
         knobs: &mut Option<TargetKnobs>,
-    ) -> Result<Option<Order>> {
+    ) -> Result<Option<TrialOrder>> {
         match self {
             StudyQuestion::Compare(question) => Ok(match compare::next(question, trials) {
                 compare::Next::Run(order) => Some(order),
@@ -174,7 +174,7 @@ fn run_trials(
     recorder::stop_on_signals(&stop)?;
     if let Some(pins) = &description.setup.pins {
         // The generator's threads and all processes that are started from now on inherit this.
-        beamtune_host::cpus::run_on(&pins.generator).context("cannot bind the load to its CPUs")?;
+        beamtune_host::cpus::set_affinity(&pins.generator).context("cannot bind the load to its CPUs")?;
     }
     while let Some(order) = description.asked.next(&study, &trials, &mut knobs)? {
         let Some(done) = trial::run(&description.setup, access, &order, &stop)? else {
@@ -231,7 +231,7 @@ fn progress(description: &StudyDescription, trials: &[Trial]) -> String {
 /// Describes the last trial in one line.
 fn line(description: &StudyDescription, trials: &[Trial]) -> String {
     let Some(trial) = trials.last() else { return String::new() };
-    let Order { phase, arm, .. } = &trial.order;
+    let TrialOrder { phase, arm, .. } = &trial.order;
     let objective = description.asked.objective();
     let what = match phase {
         Phase::Same => format!("{} against itself", arm.name),
@@ -246,7 +246,7 @@ fn line(description: &StudyDescription, trials: &[Trial]) -> String {
                 |value| beamtune_report::study::value(objective, value),
             );
             let effects = match phase {
-                Phase::Search => beamtune_trial::tune::so_far(objective, trials),
+                Phase::Search => beamtune_trial::tune::progress(objective, trials),
                 _ => None,
             };
             let percent = beamtune_report::study::percent;
@@ -259,7 +259,7 @@ fn line(description: &StudyDescription, trials: &[Trial]) -> String {
             let whys: Vec<&str> = reasons.iter().map(|reason| reason.why.as_str()).collect();
             format!("invalid: {}", whys.join("; "))
         }
-        TrialOutcome::Failed { why } => format!("failed: {why}"),
+        TrialOutcome::Failed { reason: why } => format!("failed: {why}"),
     };
     format!("{}  {what}  {:.0} s  {outcome}\n", progress(description, trials), trial.took_s)
 }

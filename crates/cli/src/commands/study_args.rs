@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use beamtune_host::cpus;
-use beamtune_load::scenario::Quick;
+use beamtune_load::scenario::QuickLoad;
 use beamtune_model::study::{ERRORS, Margin, QUANTITIES, Quantity};
 use beamtune_report::diagnosis::{Verbosity, View};
 
@@ -234,10 +234,10 @@ impl TargetArgs {
                 Some(port) => load.replace("$BEAMTUNE_PORT", &port.to_string()),
                 None => load.clone(),
             };
-            let quick = Quick {
+            let quick = QuickLoad {
                 per_second: self.rate,
-                devices: self.connections.unwrap_or(Quick::default().devices),
-                ..Quick::default()
+                devices: self.connections.unwrap_or(QuickLoad::default().devices),
+                ..QuickLoad::default()
             };
             ScenarioText::of_url(&url, &quick)?
         } else if self.rate.is_some() || self.connections.is_some() {
@@ -286,7 +286,7 @@ impl StartArgs {
 /// Describes the constraints, for messages.
 pub fn guards(margins: &[Margin]) -> String {
     let texts =
-        margins.iter().map(|margin| format!("{} by more than {}", margin.quantity, share(margin.most)));
+        margins.iter().map(|margin| format!("{} by more than {}", margin.quantity, share(margin.max)));
     let texts: Vec<String> = texts.collect();
     if texts.is_empty() { "nothing".to_owned() } else { texts.join(", ") }
 }
@@ -360,7 +360,7 @@ fn margin(text: &str) -> Result<Margin, String> {
     let number = number.ok_or_else(|| format!("{by:?} is not a margin; write +5%"))? / 100.0;
     let max = if more_is_better { -number } else { number };
     if max > 0.0 && max < 1.0 {
-        Ok(Margin { quantity: name, most: max })
+        Ok(Margin { quantity: name, max })
     } else {
         let example = if more_is_better { "throughput:-2%" } else { "p99:+5%" };
         Err(format!("{by:?} is not a valid margin for {name}; write {example}"))
@@ -375,7 +375,7 @@ mod tests {
     fn constraints_are_parsed_with_their_margins() {
         let check = |text: &str, expect: Option<(&str, f64)>| {
             let read = margin(text).ok();
-            let read = read.as_ref().map(|margin| (margin.quantity.as_str(), margin.most));
+            let read = read.as_ref().map(|margin| (margin.quantity.as_str(), margin.max));
             assert_eq!(read, expect, "{text}");
         };
         check("p99:+5%", Some(("p99", 0.05)));

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use beamtune_flags::args::{Input, Wish, change};
+use beamtune_flags::args::{Input, FlagChange, change};
 use beamtune_flags::source::Format;
 use beamtune_flags::{OtpVersion, parse_emu_args};
 use beamtune_model::study::{
-    Advised, Ending, Fatal, Knob, Margin, Part, Pays, Phase, Trial, TrialOutcome, Tuning, TuningVerdict,
+    AdvisedLevel, TuningOutcome, FatalLevels, Knob, Margin, SettingPart, PartVerdict, Phase, Trial, TrialOutcome, Tuning, TuningVerdict,
 };
 use beamtune_model::{Period, facts, metrics};
 use beamtune_recording::{Reader, Selection};
@@ -99,7 +99,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let budget_s = args.budget.as_secs_f64();
     // The duration of a command is known only after its first runs.
     let usual_s = trial_s(&setup).map(|(usual_s, _)| usual_s);
-    let planned = usual_s.map_or(tune::Stages::least(), |usual_s| (budget_s / usual_s) as usize);
+    let planned = usual_s.map_or(tune::Stages::min_trials(), |usual_s| (budget_s / usual_s) as usize);
     let stages = match (tune::Stages::divide(planned), usual_s) {
         (Ok(stages), _) => stages,
         (Err(min), usual_s) => bail!(
@@ -168,8 +168,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 pub struct TargetKnobs {
     otp: OtpVersion,
     knobs: Vec<Knob>,
-    advice: Vec<Advised>,
-    fatal: Vec<Fatal>,
+    advice: Vec<AdvisedLevel>,
+    fatal: Vec<FatalLevels>,
 }
 
 /// Reads the knobs from the recording of the first valid trial without changes; `None` until it exists.
@@ -190,7 +190,7 @@ pub fn target_knobs(goal: &TuneGoal, study: &Study, trials: &[Trial]) -> Result<
     let rss = period.stat(&metrics::RSS, "").ok().map(|stat| stat.mean());
     let diagnosis = beamtune_rules::diagnose(&period);
     let advice = advice::advice(&diagnosis, &goal.objective, rss, beamtune_rules::is_for_memory, &mut knobs);
-    let fatal = knobs::fatal(&knobs, &args.unwrap_or_default(), otp.release());
+    let fatal = knobs::fatal_levels(&knobs, &args.unwrap_or_default(), otp.release());
     // A point contains indexes into the list of knobs, which differs between versions of beamtune.
     let is_same = |trial: &Trial| {
         let order = &trial.order;
@@ -224,7 +224,7 @@ pub fn print_results(
     let knobs = target_knobs(goal, study, trials)?;
     let tuning = goal.tuning(trials, knobs.as_ref());
     let verdict = tune::judge(&tuning, trials);
-    let is_found = verdict.ending == Some(Ending::Found) && !verdict.flags.is_empty();
+    let is_found = verdict.ending == Some(TuningOutcome::Found) && !verdict.flags.is_empty();
     if result.json {
         study::print_json(
             &json!({ "tuning": tuning, "setup": setup, "trials": trials.len(), "verdict": verdict }),
@@ -266,7 +266,7 @@ fn write_new(file: &Path, text: &str) -> Result<()> {
 /// Returns the target's vm.args with the best flags, each with a comment.
 fn vm_args(goal: &TuneGoal, circumstances: &str, tuning: &Tuning, verdict: &TuningVerdict) -> Result<String> {
     let mut input = Input::read(Format::VmArgs, goal.vm_args.as_str())?;
-    for part in verdict.parts.iter().filter(|part| part.pays != Pays::No) {
+    for part in verdict.parts.iter().filter(|part| part.verdict != PartVerdict::No) {
         let Some(knob) = tuning.knobs.get(part.knob) else { continue };
         let Some(words) = knob.levels.get(part.level) else { continue };
         let comment = beamtune_report::tuning::comment(part, knob, &tuning.objective, circumstances);
@@ -275,7 +275,7 @@ fn vm_args(goal: &TuneGoal, circumstances: &str, tuning: &Tuning, verdict: &Tuni
     Ok(input.text)
 }
 
-fn with_flags(mut input: Input, part: &Part, words: &[String], comment: &str) -> Result<Input> {
+fn with_flags(mut input: Input, part: &SettingPart, words: &[String], comment: &str) -> Result<Input> {
     if words.first().is_some_and(|word| word.starts_with('-')) {
         // An init argument may occur several times, so it is added without replacing another one.
         let before = input.text.trim_end();
@@ -288,7 +288,7 @@ fn with_flags(mut input: Input, part: &Part, words: &[String], comment: &str) ->
             Some(value) => format!("{} {value}", setting.flag),
             None => setting.flag.clone(),
         };
-        let change_request = Wish::set(&text).with_context(|| format!("knob {}", part.knob))?;
+        let change_request = FlagChange::set(&text).with_context(|| format!("knob {}", part.knob))?;
         let lines = if at == 0 { vec![comment.to_owned()] } else { Vec::new() };
         input = change(&input, &change_request, &lines)?;
     }
@@ -304,9 +304,9 @@ mod tests {
         text.split_whitespace().map(str::to_owned).collect()
     }
 
-    fn part(knob: usize, pays: Pays) -> Part {
+    fn part(knob: usize, pays: PartVerdict) -> SettingPart {
         let ratio = Ratio { estimate: 0.6, low: 0.5, high: 0.7, confidence: 0.95 };
-        Part { knob, level: 1, ratio: Some(ratio), pays }
+        SettingPart { knob, level: 1, ratio: Some(ratio), verdict: pays }
     }
 
     #[test]
@@ -322,7 +322,7 @@ mod tests {
             knob("full sweeps", "-env ERL_FULLSWEEP_AFTER 5"),
         ];
         let mut input = Input::read(Format::VmArgs, "# Name\n-name shop@host\n+sbwt long\n").expect("read");
-        for part in [part(0, Pays::Yes), part(2, Pays::Unknown)] {
+        for part in [part(0, PartVerdict::Yes), part(2, PartVerdict::Unknown)] {
             let knob = &knobs[part.knob];
             let comment = beamtune_report::tuning::comment(
                 &part,

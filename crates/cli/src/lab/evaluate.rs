@@ -14,7 +14,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use beamtune_host::family::{self, Family};
 use beamtune_host::machine;
 use beamtune_host::tree::LocalTree;
-use beamtune_model::memory::{Bridge, moved_while_looking};
+use beamtune_model::memory::{MemoryBreakdown, moved_during_scan};
 use beamtune_recording::{Plan, Reader, Selection, Stop};
 
 use super::flag_check::FlagChecker;
@@ -354,9 +354,9 @@ pub fn judge_recording(reader: &Reader, truth: &Truth<'_>, flags: Option<&FlagCh
             judged.refused.extend((!checker.accepts(&flags)?).then(|| flags.join(" ")));
         }
     }
-    let bridge = Bridge::of(&period);
+    let bridge = MemoryBreakdown::of(&period);
     (judged.resident_bytes, judged.unexplained_bytes) = (bridge.resident, bridge.unexplained());
-    judged.moved_bytes = moved_while_looking(&period) as i64;
+    judged.moved_bytes = moved_during_scan(&period) as i64;
     Ok(judged)
 }
 

@@ -3,7 +3,7 @@
 //! They are written and read like any recording. Since they were not measured, they are counted separately.
 
 use anyhow::{Result, bail};
-use beamtune_made::{Allocates, Node, node};
+use beamtune_made::{SyntheticAllocator, SyntheticNode, node};
 use beamtune_model::facts;
 use beamtune_recording::{Reader, Writer};
 
@@ -30,7 +30,7 @@ pub struct Case {
     /// First and last release that can have the fault.
     releases: (u32, u32),
     /// Builds the sick (`true`) or the healthy node.
-    node: fn(bool) -> Node,
+    node: fn(bool) -> SyntheticNode,
 }
 
 impl Case {
@@ -106,12 +106,12 @@ pub const CASES: &[Case] = &[
             pages.with(|n| {
                 n.used = if is_sick { 1_500 } else { 3_800 } * MB;
                 (n.resident, n.huge) = (4_000 * MB, 3_000 * MB);
-                let heaps = Allocates {
+                let heaps = SyntheticAllocator {
                     mbcs: [500, 3_900 * MB, 100_000, n.used - 50 * MB],
                     peak: (3_900 * MB, 3_800 * MB),
-                    ..Allocates::default()
+                    ..SyntheticAllocator::default()
                 };
-                n.allocators = vec![heaps, Allocates { name: "fix_alloc", ..Allocates::small() }];
+                n.allocators = vec![heaps, SyntheticAllocator { name: "fix_alloc", ..SyntheticAllocator::small() }];
             })
         },
     },
@@ -175,7 +175,7 @@ pub const CASES: &[Case] = &[
         releases: ALL,
         node: |is_sick| {
             hundred_cores(16).with(|n| {
-                (n.cpus, n.active, n.cpu, n.active_tasks, n.descriptors) = (16, 0.45, 0.5, 8, 40_000);
+                (n.cpus, n.utilization, n.cpu, n.active_tasks, n.descriptors) = (16, 0.45, 0.5, 8, 40_000);
                 n.poll_threads = vec![if is_sick { (0.98, 0.7) } else { (0.5, 0.4) }];
             })
         },
@@ -209,7 +209,7 @@ pub const CASES: &[Case] = &[
         releases: ALL,
         node: |is_sick| {
             let (schedulers, active, tasks) = if is_sick { (64, 0.97, 110) } else { (100, 0.62, 63) };
-            hundred_cores(schedulers).with(|n| (n.active, n.cpu, n.active_tasks) = (active, active, tasks))
+            hundred_cores(schedulers).with(|n| (n.utilization, n.cpu, n.active_tasks) = (active, active, tasks))
         },
     },
     Case {
@@ -223,7 +223,7 @@ pub const CASES: &[Case] = &[
         node: |is_sick| {
             let (schedulers, active) = if is_sick { (100, 0.1) } else { (16, 0.625) };
             hundred_cores(schedulers).with(|n| {
-                (n.quota, n.active, n.cpu, n.active_tasks) = (Some(16_000), active, active, 11);
+                (n.quota, n.utilization, n.cpu, n.active_tasks) = (Some(16_000), active, active, 11);
                 (n.throttled_periods_of_10, n.throttled) = if is_sick { (1, 2.0) } else { (0, 0.0) };
             })
         },
@@ -238,9 +238,9 @@ pub const CASES: &[Case] = &[
             let uneven = |number| if number < 40 { (1.0, 5) } else { (0.1, 0) };
             let even = |_| (0.46, 0);
             hundred_cores(100).with(|n| {
-                (n.active, n.cpu) = (0.46, 0.46);
+                (n.utilization, n.cpu) = (0.46, 0.46);
                 n.active_tasks = if is_sick { 246 } else { 47 };
-                n.uneven =
+                n.per_scheduler =
                     (0..100).map(|number| if is_sick { uneven(number) } else { even(number) }).collect();
             })
         },
@@ -248,7 +248,7 @@ pub const CASES: &[Case] = &[
 ];
 
 /// Inserts the facts of the release before all others, so that a case can override the version.
-fn of_release(node: Node, release: u32) -> Node {
+fn of_release(node: SyntheticNode, release: u32) -> SyntheticNode {
     let erts = RELEASES.iter().find(|(known, _)| *known == release).map(|(_, erts)| (*erts).to_owned());
     node.with(|n| {
         let version = erts.map(|erts| (facts::ERTS_VERSION, erts));
@@ -257,12 +257,12 @@ fn of_release(node: Node, release: u32) -> Node {
     })
 }
 
-fn fact(node: Node, key: &'static str, value: &str) -> Node {
+fn fact(node: SyntheticNode, key: &'static str, value: &str) -> SyntheticNode {
     node.with(|n| n.facts.push((key, value.to_owned())))
 }
 
 /// Returns a node on a host with 100 CPUs in one memory node.
-fn hundred_cores(schedulers: usize) -> Node {
+fn hundred_cores(schedulers: usize) -> SyntheticNode {
     let node = fact(node(), facts::CPUS_ALLOWED, "0-99");
     let node = fact(node, facts::NUMA_NODES, r#"["0-99"]"#);
     let bindings = format!("[{}]", vec![r#""unbound""#; schedulers].join(","));

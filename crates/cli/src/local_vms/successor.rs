@@ -48,7 +48,7 @@ impl SuccessorFinder {
         let (tree, gone_ns) = (LocalTree::default(), nanos(last_heard.elapsed()));
         let found = match self.has_twin {
             false => discovery::successor(&tree, &self.before, gone_ns, None),
-            true => discovery::successor_of_twin(&tree, &self.before, gone_ns),
+            true => discovery::successor_in_same_container(&tree, &self.before, gone_ns),
         };
         let vm = found.map_err(|error| self.explain(&error))?;
         let mut epmd = Epmd::of(&vm);

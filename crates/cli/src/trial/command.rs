@@ -14,7 +14,7 @@ use beamtune_model::load::{LoadResult, LoadSecond};
 use beamtune_recording::Stop;
 use beamtune_trial::measure::{Answers, Run};
 use beamtune_trial::steady::Second;
-use beamtune_trial::told::{self, Told};
+use beamtune_trial::load_result::{self, CountedPart};
 use serde::{Deserialize, Serialize};
 
 use super::drive::{LoadEnd, LoadRun};
@@ -88,10 +88,10 @@ impl LoadCommand {
         command.end()?;
         let run = CommandRun { begin_ns, end_ns, usage };
         let Some(results) = results else { return Ok(LoadEnd::Measured(Box::new(run.measure()))) };
-        Ok(LoadEnd::Measured(Box::new(match told::last_seconds(&results.result, window_s) {
-            Told::Seconds(seconds) => run.measure_seconds(&results, seconds),
-            Told::Whole => run.measure_requests(&results.result),
-            Told::TooFew(seconds) => {
+        Ok(LoadEnd::Measured(Box::new(match load_result::last_seconds(&results.result, window_s) {
+            CountedPart::Seconds(seconds) => run.measure_seconds(&results, seconds),
+            CountedPart::Whole => run.measure_requests(&results.result),
+            CountedPart::TooFew(seconds) => {
                 return Ok(LoadEnd::LoadFailed(format!(
                     "its results hold {seconds} full seconds, but {window_s} are measured (--for): let it run longer, by the target's warm-up"
                 )));
@@ -158,7 +158,7 @@ impl CommandRun {
             Some(Second { cpu_ns: to.vm_ns - from.vm_ns, done: load.done, rss_bytes: to.rss_bytes })
         };
         LoadRun {
-            answers: told::of_seconds(seconds),
+            answers: load_result::answers_of_seconds(seconds),
             seconds: seconds.iter().filter_map(second).collect(),
             bound: seconds.iter().filter_map(|second| second.bound.clone()).collect(),
             stalled_seconds: 0,
@@ -184,7 +184,7 @@ impl CommandRun {
 
     /// Measures a whole run, with the requests in its results.
     fn measure_requests(self, result: &LoadResult) -> LoadRun {
-        let answers = told::of_run(result, self.took().as_secs_f64());
+        let answers = load_result::answers_of_run(result, self.took().as_secs_f64());
         self.load_run(answers)
     }
 
@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(second(run.zero_ns(&results(None))), 2.0);
         assert_eq!(second(run.zero_ns(&results(Some(begin_ns + SECOND_NS)))), 1.0);
         assert_eq!(second(run.zero_ns(&results(Some(5)))), 2.0, "this time is not within the run");
-        let Told::Seconds(seconds) = told::last_seconds(&result, 4) else { panic!("seconds") };
+        let CountedPart::Seconds(seconds) = load_result::last_seconds(&result, 4) else { panic!("seconds") };
         let measured = run.measure_seconds(&results(None), seconds);
         assert_eq!((second(measured.begin_ns as f64), second(measured.end_ns as f64)), (7.0, 11.0));
         assert_eq!((measured.answers.seconds, measured.answers.done), (4.0, 40));

@@ -221,7 +221,7 @@ impl Window {
     fn measure(self, plan: &Plan, result: &LoadResult) -> LoadRun {
         let mut response = Times::default();
         for (step, result) in self.tally.steps.iter().zip(&result.steps) {
-            if let (Some(step), true) = (step, result.counts()) {
+            if let (Some(step), true) = (step, result.is_counted()) {
                 response.add(&step.response);
             }
         }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use beamtune_host::cpus;
 use beamtune_host::discovery::{self, Vm};
-use beamtune_host::family::{self, Family, How};
+use beamtune_host::family::{self, Family, Termination};
 use beamtune_host::tree::LocalTree;
 use beamtune_load::limits;
 
@@ -147,7 +147,7 @@ fn spawn_on(command: &mut Command, cpus: &[usize]) -> Result<Child> {
     let spawned = thread::scope(|scope| {
         scope
             .spawn(|| {
-                cpus::run_on(cpus).context("cannot bind the target to its CPUs")?;
+                cpus::set_affinity(cpus).context("cannot bind the target to its CPUs")?;
                 anyhow::Ok(command.spawn()?)
             })
             .join()
@@ -180,7 +180,7 @@ impl GuardedCommand {
     /// Returns the VMs among the command's processes.
     pub fn vms(&self) -> Vec<Vm> {
         let pids = self.family().pids;
-        pids.into_iter().filter_map(|pid| discovery::look_at(&LocalTree::default(), pid).ok()).collect()
+        pids.into_iter().filter_map(|pid| discovery::inspect(&LocalTree::default(), pid).ok()).collect()
     }
 
     /// Returns the last lines of the command's output, joined.
@@ -215,7 +215,7 @@ impl GuardedCommand {
             }
             None => {
                 for vm in &vms {
-                    family::end(vm.identity.pid, How::Asked).context("cannot end the target")?;
+                    family::end(vm.identity.pid, Termination::Graceful).context("cannot end the target")?;
                 }
             }
         }

@@ -67,7 +67,7 @@ fn step<'r>(result: &'r LoadResult, name: &str) -> &'r LoadStep {
 
 /// Counts the requests that were due in the whole run.
 fn arrivals(result: &LoadResult) -> u64 {
-    result.seconds.iter().map(|second| second.asked.unwrap_or(0)).sum()
+    result.seconds.iter().map(|second| second.due.unwrap_or(0)).sum()
 }
 
 /// Copies an example of fixtures/load to a folder, with changes that adapt it to a test. Returns its path.

@@ -5,8 +5,8 @@ use std::io::Write;
 use std::process::{ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use beamtune_attach::agent::{Item, Terms};
-use beamtune_attach::cookie::{Cookie, Found};
+use beamtune_attach::agent::{Item, SessionOptions};
+use beamtune_attach::cookie::{Cookie, FoundCookie};
 use beamtune_attach::locate::Route;
 use beamtune_attach::session::Session;
 use beamtune_attach::source::Access;
@@ -237,16 +237,16 @@ impl Node {
             route: Route {
                 target: self.name.parse().expect("a target"),
                 epmd_port: self.epmd_port,
-                network: Network::Ours,
+                network: Network::Own,
             },
             finder: None,
-            cookie: Found {
+            cookie: FoundCookie {
                 cookie: Cookie::new(&self.cookie, "the test").expect("a cookie"),
                 origin: "the test".to_owned(),
             },
             tls: None,
             settings: Settings::default(),
-            terms: Terms::default(),
+            session_options: SessionOptions::default(),
         }
     }
 
@@ -262,7 +262,7 @@ impl Node {
 }
 
 pub fn attach(access: &Access) -> Result<Session, AttachError> {
-    Session::start(access.connect()?, access.terms)
+    Session::start(access.connect()?, access.session_options)
 }
 
 /// Attaches, takes one sample, and detaches.

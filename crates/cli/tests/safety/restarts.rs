@@ -28,7 +28,7 @@ fn repeatedly_restarted_node_is_recorded_after_each_restart() {
         let file = folder.path().join("again.btr");
         let mut recorder = Process::start(node.beamtune("record").args(["--keep", "1h", "-o"]).arg(&file));
         let incarnations =
-            || Reader::open(&file).and_then(|reader| reader.lives()).map_or(0, |list| list.len());
+            || Reader::open(&file).and_then(|reader| reader.recorded_incarnations()).map_or(0, |list| list.len());
         wait_until("a sample", || vm_samples(&file) >= 1);
         let mut times = Vec::new();
         for restart in 1..=restarts {

@@ -5,31 +5,31 @@ use std::collections::BTreeMap;
 use crate::arguments::is_flag;
 use crate::entry::Argument;
 use crate::init_flags::is_repeatable;
-use crate::lint::holds_secret;
+use crate::lint::contains_secret;
 use crate::source::{Change, CommandWords, Format, Order, Place, Role, apply};
 
 use super::comment::insert_above;
-use super::flag_change::{Wish, one_flag, quoted};
+use super::flag_change::{FlagChange, one_flag, quoted};
 use super::walk::{ensure_one_node, flag_uses, reaches_node};
-use super::{ArgsError, Given, Input, Shape, place_name};
+use super::{ArgsError, FlagUse, Input, Shape, place_name};
 
 /// Applies a change to a file. Adds the lines of `comment`, each after `#`, above a flag that is new or has a new value, if the format
 /// allows comments there. A flag that already has the requested value is left unchanged.
 ///
 /// # Errors
 /// If the file does not allow the change; see [`ArgsError`].
-pub fn change(input: &Input, request: &Wish, comment: &[String]) -> Result<Input, ArgsError> {
+pub fn change(input: &Input, request: &FlagChange, comment: &[String]) -> Result<Input, ArgsError> {
     ensure_one_node(input)?;
     match request {
-        Wish::Set { flag, words } => set(input, flag, words, comment),
-        Wish::Unset { flag } => unset(input, flag),
+        FlagChange::Set { flag, words } => set(input, flag, words, comment),
+        FlagChange::Unset { flag } => unset(input, flag),
     }
 }
 
 fn set(input: &Input, flag: &str, words: &[String], comment: &[String]) -> Result<Input, ArgsError> {
     let (wanted, _) = one_flag(&quoted(words))?;
     let all = flag_uses(input, 0);
-    let same: Vec<&Given> = all.iter().filter(|given| given.flag == flag).collect();
+    let same: Vec<&FlagUse> = all.iter().filter(|given| given.flag == flag).collect();
     if let [first, second, ..] = same.as_slice()
         && !flag.starts_with('+')
     {
@@ -37,7 +37,7 @@ fn set(input: &Input, flag: &str, words: &[String], comment: &[String]) -> Resul
         return Err(ArgsError::Twice { flag: flag.to_owned(), first, second });
     }
     let winner = same.last().copied();
-    let has_it = |given: &Given| given.values == wanted.values && !given.dynamic && !given.conditional;
+    let has_it = |given: &FlagUse| given.values == wanted.values && !given.dynamic && !given.conditional;
     if winner.is_some_and(|given| has_it(given) && given.order != Order::OtpFlags) {
         return Ok(input.clone());
     }
@@ -64,7 +64,7 @@ fn set(input: &Input, flag: &str, words: &[String], comment: &[String]) -> Resul
 }
 
 /// Describes the problem if a flag lacks its value. The next word is then probably another flag and must not be replaced.
-fn lacks_value(input: &Input, given: &Given) -> Option<String> {
+fn lacks_value(input: &Input, given: &FlagUse) -> Option<String> {
     if given.entry?.argument != Some(Argument::Required) {
         return None;
     }
@@ -80,7 +80,7 @@ fn lacks_value(input: &Input, given: &Given) -> Option<String> {
 }
 
 /// Replaces the value of a flag; `None` if the new value cannot take the place of the old one.
-fn replace(input: &Input, old: &Given, wanted: &Given) -> Result<Option<String>, ArgsError> {
+fn replace(input: &Input, old: &FlagUse, wanted: &FlagUse) -> Result<Option<String>, ArgsError> {
     let Some(fragment) = input.fragments.get(old.fragment) else { return Ok(None) };
     let each = |first: usize| -> Vec<Change> {
         let values = wanted.values.iter().enumerate();
@@ -108,7 +108,7 @@ fn replace(input: &Input, old: &Given, wanted: &Given) -> Result<Option<String>,
 }
 
 /// Appends the flag after everything that it must override.
-fn append(input: &Input, winner: Option<&Given>, words: &[String]) -> Result<Input, ArgsError> {
+fn append(input: &Input, winner: Option<&FlagUse>, words: &[String]) -> Result<Input, ArgsError> {
     if let Some(winner) = winner.filter(|given| !given.flag.starts_with('+')) {
         // A second init flag does not override the first one, so the existing flag is removed first.
         let without = unset(input, &winner.flag)?;
@@ -129,7 +129,7 @@ fn append(input: &Input, winner: Option<&Given>, words: &[String]) -> Result<Inp
     Ok(input.with_text(apply(&input.text, &edits))?)
 }
 
-fn no_room(input: &Input, winner: Option<&Given>) -> ArgsError {
+fn no_room(input: &Input, winner: Option<&FlagUse>) -> ArgsError {
     match winner {
         Some(winner) => ArgsError::ByVariable {
             flag: winner.flag.clone(),
@@ -145,7 +145,7 @@ fn no_room(input: &Input, winner: Option<&Given>) -> ArgsError {
 }
 
 /// Finds the fragment to which a flag is added: the one that contains the effective value, otherwise the most suitable one.
-fn place(input: &Input, winner: Option<&Given>) -> Option<usize> {
+fn place(input: &Input, winner: Option<&FlagUse>) -> Option<usize> {
     /// Variables for additional flags. Other variables of products replace the flags that the product sets by default.
     const ADDITIONAL: [&str; 4] =
         ["ERL_FLAGS", "ERL_OPTIONS", "SERVER_ADDITIONAL_ERL_ARGS", "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS"];
@@ -157,7 +157,7 @@ fn place(input: &Input, winner: Option<&Given>) -> Option<usize> {
                 effect.role == Role::Words && !fragment.words.iter().any(|word| word.conditional)
             }
             Place::CommandLine { words, .. } => *words != CommandWords::Options,
-            Place::FileNames | Place::LiveNode => false,
+            Place::FileNames | Place::RunningNode => false,
         };
         let order = fragment.place.order().filter(|order| *order != Order::OtpFlags);
         let wins = order.is_some_and(|order| winner.is_none_or(|winner| order >= winner.order));
@@ -266,7 +266,7 @@ fn ensure_only_changed(
     if now.map(Vec::as_slice) != wanted {
         let now = match now {
             None => "the flag would be absent".to_owned(),
-            Some(_) if holds_secret(flag) => "the flag would have a different value".to_owned(),
+            Some(_) if contains_secret(flag) => "the flag would have a different value".to_owned(),
             Some(values) => format!("the value would be `{}`", values.join(" ")),
         };
         return Err(not_held(format!("{now}; check the text around it")));
@@ -302,14 +302,14 @@ mod tests {
     use super::*;
     use crate::source::Template;
 
-    fn changed(format: Format, text: &str, request: &Wish, comment: &[&str]) -> Result<String, ArgsError> {
+    fn changed(format: Format, text: &str, request: &FlagChange, comment: &[&str]) -> Result<String, ArgsError> {
         let input = Input::read(format, text).unwrap_or_else(|error| panic!("{error}\n{text}"));
         let comment: Vec<String> = comment.iter().map(|line| (*line).to_owned()).collect();
         change(&input, request, &comment).map(|input| input.text)
     }
 
     fn set(format: Format, text: &str, flag: &str, expect: &str) {
-        let request = Wish::set(flag).unwrap_or_else(|error| panic!("{error}"));
+        let request = FlagChange::set(flag).unwrap_or_else(|error| panic!("{error}"));
         match changed(format, text, &request, &["why"]) {
             Ok(new) => assert_eq!(new, expect, "{flag} in\n{text}"),
             Err(error) => panic!("{error}\n{flag} in\n{text}"),
@@ -317,14 +317,14 @@ mod tests {
     }
 
     fn unset(format: Format, text: &str, flag: &str, expect: &str) {
-        let request = Wish::unset(flag).unwrap_or_else(|error| panic!("{error}"));
+        let request = FlagChange::unset(flag).unwrap_or_else(|error| panic!("{error}"));
         match changed(format, text, &request, &[]) {
             Ok(new) => assert_eq!(new, expect, "{flag} in\n{text}"),
             Err(error) => panic!("{error}\n{flag} in\n{text}"),
         }
     }
 
-    fn refused(format: Format, text: &str, request: Wish) -> String {
+    fn refused(format: Format, text: &str, request: FlagChange) -> String {
         changed(format, text, &request, &[]).expect_err(text).to_string()
     }
 
@@ -410,15 +410,15 @@ mod tests {
             "POLL=true\n# why\nERL_OPTIONS=\"+sbwt none\"\n",
         );
         let two = "a:\n  environment:\n    ERL_FLAGS: +P 1\nb:\n  environment:\n    ERL_FLAGS: +P 2\n";
-        let error = refused(Format::Compose, two, Wish::set("+P 5000").expect("a change"));
+        let error = refused(Format::Compose, two, FlagChange::set("+P 5000").expect("a change"));
         assert!(error.contains("3:16, 6:16"), "{error}");
         let second = Input { node: Some(1), ..Input::read(Format::Compose, two).expect(two) };
         let changed =
-            change(&second, &Wish::set("+P 5000").expect("a change"), &["why".to_owned()]).expect("room");
+            change(&second, &FlagChange::set("+P 5000").expect("a change"), &["why".to_owned()]).expect("room");
         assert_eq!(changed.text, two.replace("    ERL_FLAGS: +P 2", "    # why\n    ERL_FLAGS: +P 5000"));
-        let error = refused(Format::Compose, "services: {}\n", Wish::set("+P 5000").expect("a change"));
+        let error = refused(Format::Compose, "services: {}\n", FlagChange::set("+P 5000").expect("a change"));
         assert!(error.contains("ERL_FLAGS"), "{error}");
-        let error = refused(Format::SystemdUnit, "[Unit]\n", Wish::set("+P 5000").expect("a change"));
+        let error = refused(Format::SystemdUnit, "[Unit]\n", FlagChange::set("+P 5000").expect("a change"));
         assert!(error.contains("[Service]"), "{error}");
     }
 
@@ -515,32 +515,32 @@ mod tests {
         unset(Format::VmArgs, "-kernel a 1 b 2 -heart\n", "-kernel a", "-kernel b 2 -heart\n");
         unset(Format::VmArgs, "-kernel a 1\n-heart\n", "-kernel a", "-heart\n");
         unset(Format::Shell, "ERL_FLAGS='+K true +P 1'\n", "+K", "ERL_FLAGS='+P 1'\n");
-        let error = refused(Format::EjabberdCtl, "ERL_PROCESSES=5\n", Wish::unset("+P").expect("a change"));
+        let error = refused(Format::EjabberdCtl, "ERL_PROCESSES=5\n", FlagChange::unset("+P").expect("a change"));
         assert!(error.contains("ERL_PROCESSES at 1:15"), "{error}");
-        let error = refused(Format::VmArgs, "+P 1", Wish::unset("+K").expect("a change"));
+        let error = refused(Format::VmArgs, "+P 1", FlagChange::unset("+K").expect("a change"));
         assert!(error.contains("is not in this file"), "{error}");
-        let error = refused(Format::VmArgs, "-kernel a 1", Wish::unset("-kernel").expect("a change"));
+        let error = refused(Format::VmArgs, "-kernel a 1", FlagChange::unset("-kernel").expect("a change"));
         assert!(error.contains("for example \"-kernel a\""), "{error}");
     }
 
     #[test]
     fn change_that_would_affect_other_flags_is_rejected() {
         // The existing flag lacks its value and would take the new flag as its value.
-        let error = refused(Format::VmArgs, "+P", Wish::set("+sbwt none").expect("a change"));
+        let error = refused(Format::VmArgs, "+P", FlagChange::set("+sbwt none").expect("a change"));
         assert!(error.contains("check the text around it"), "{error}");
         // The flag lacks its value and takes the next flag as its value.
         let error = refused(
             Format::VmArgs,
             "+P 5000\n+sbwt\n+sbwtdcpu none\n",
-            Wish::set("+sbwt none").expect("a change"),
+            FlagChange::set("+sbwt none").expect("a change"),
         );
         assert!(error.contains("at 2:1 takes `+sbwtdcpu` as its value"), "{error}");
         // The new value must override the conditional one in ERL_ZFLAGS, but only ERL_FLAGS can be added, which is weaker.
         let conditional = "if x; then\n  ERL_ZFLAGS='+P 2048'\nfi\n";
-        let error = refused(Format::Shell, conditional, Wish::set("+P 4096").expect("a change"));
+        let error = refused(Format::Shell, conditional, FlagChange::set("+P 4096").expect("a change"));
         assert!(error.contains("from ERL_ZFLAGS at 2:15"), "{error}");
         let error =
-            refused(Format::VmArgs, "-name a@b\n-name c@d\n", Wish::set("-name x@y").expect("a change"));
+            refused(Format::VmArgs, "-name a@b\n-name c@d\n", FlagChange::set("-name x@y").expect("a change"));
         assert!(error.contains("1:1 and again at 2:1"), "{error}");
     }
 
@@ -565,8 +565,8 @@ mod tests {
             let text = lines.join("\n");
             let format = if as_eex { EEX } else { Format::VmArgs };
             let input = Input::read(format, text.clone()).expect("a file");
-            let request = Wish::set(flag).expect("a change");
-            let Wish::Set { words, .. } = &request else { panic!("{request:?}") };
+            let request = FlagChange::set(flag).expect("a change");
+            let FlagChange::Set { words, .. } = &request else { panic!("{request:?}") };
             match change(&input, &request, &[why]) {
                 Ok(changed) => {
                     let (wanted, _) = one_flag(&quoted(words)).expect("a flag");
@@ -579,7 +579,7 @@ mod tests {
                     };
                     prop_assert_eq!(comments(&text), comments(&changed.text));
                     // The flag can be removed again.
-                    let unset = Wish::Unset { flag: request.flag().to_owned() };
+                    let unset = FlagChange::Unset { flag: request.flag().to_owned() };
                     let without = change(&changed, &unset, &[]).expect("the flag is in the file");
                     prop_assert!(flag_uses(&without, 0).iter().all(|given| given.flag != request.flag()));
                 }

@@ -5,7 +5,7 @@
 
 use crate::source::{Place, line_begin};
 
-use super::{Given, Input, place_name};
+use super::{FlagUse, Input, place_name};
 
 /// Maximum number of lines between the name of a variable and its first flag.
 const MAX_LINES_ABOVE: usize = 20;
@@ -16,7 +16,7 @@ const BEFORE_NAME: &[&str] =
 
 /// Adds a comment above a flag or its variable; `None` if the syntax does not allow a comment there. A comment that is already there is
 /// not repeated.
-pub(super) fn insert_above(input: &Input, given: &Given, comment: &[String]) -> Option<Input> {
+pub(super) fn insert_above(input: &Input, given: &FlagUse, comment: &[String]) -> Option<Input> {
     let text = &input.text;
     let begin = line_of_comment(input, given)?;
     let line = text.get(begin..)?.split('\n').next().unwrap_or_default();
@@ -31,7 +31,7 @@ pub(super) fn insert_above(input: &Input, given: &Given, comment: &[String]) -> 
 }
 
 /// Returns the start of the line above which the comment is inserted.
-fn line_of_comment(input: &Input, given: &Given) -> Option<usize> {
+fn line_of_comment(input: &Input, given: &FlagUse) -> Option<usize> {
     let text = &input.text;
     let fragment = input.fragments.get(given.fragment)?;
     let begin = match &fragment.place {
@@ -61,7 +61,7 @@ fn line_of_comment(input: &Input, given: &Given) -> Option<usize> {
             }
             begin
         }
-        Place::CommandLine { .. } | Place::FileNames | Place::LiveNode => return None,
+        Place::CommandLine { .. } | Place::FileNames | Place::RunningNode => return None,
     };
     let mut words = input.fragments.iter().flat_map(|fragment| &fragment.words);
     let inside_a_word = words.any(|word| word.span.start < begin && begin < word.span.end);

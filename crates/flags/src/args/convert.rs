@@ -5,11 +5,11 @@
 
 use crate::arguments::{Origin, Setting};
 use crate::entry::Argument;
-use crate::lint::holds_secret;
+use crate::lint::contains_secret;
 use crate::source::{Change, Format, Fragment, Order, Place, Role, SourceError, Template, Word, apply};
 
 use super::walk::{ensure_one_node, flag_uses, reaches_node};
-use super::{ArgsError, Given, Input, Shape};
+use super::{ArgsError, FlagUse, Input, Shape};
 
 /// The format to which a file is converted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,7 +133,7 @@ fn conversion_error(input: &Input, items: &[Item], nth: usize, why: &'static str
     let (at, words) = item.map_or((0, &[][..]), |item| (item.at, &item.words));
     let shown = words.iter().enumerate().map(|(nth, word)| {
         let before = nth.checked_sub(1).and_then(|before| words.get(before));
-        if before.is_some_and(|before| holds_secret(before)) { "*" } else { word }
+        if before.is_some_and(|before| contains_secret(before)) { "*" } else { word }
     });
     ArgsError::NotConvertible { at: input.at(at), text: shown.collect::<Vec<_>>().join(" "), why }
 }
@@ -142,7 +142,7 @@ fn conversion_error(input: &Input, items: &[Item], nth: usize, why: &'static str
 ///
 /// # Errors
 /// If an args file cannot express a value.
-pub fn of_node(settings: &[Setting]) -> Result<Input, ArgsError> {
+pub fn args_file_of_node(settings: &[Setting]) -> Result<Input, ArgsError> {
     let item = |setting: &Setting| {
         let argument = setting.entry.and_then(|entry| entry.argument);
         let is_glued = matches!(argument, Some(Argument::Glued | Argument::GluedOptional));
@@ -231,7 +231,7 @@ fn items(input: &Input) -> Result<Vec<Item>, ArgsError> {
 }
 
 /// Returns the flag that is equivalent to a variable.
-fn of_variable(given: &Given) -> Item {
+fn of_variable(given: &FlagUse) -> Item {
     let mut words = vec![given.flag.clone()];
     if !given.flag.starts_with(['+', '-']) {
         // `-env` sets the variable before the VM reads it.
@@ -245,7 +245,7 @@ fn of_variable(given: &Given) -> Item {
 fn of_words<'g>(
     input: &Input,
     fragment: &Fragment,
-    flag_uses: impl Iterator<Item = &'g Given>,
+    flag_uses: impl Iterator<Item = &'g FlagUse>,
 ) -> Result<Vec<Item>, ArgsError> {
     let mut begins: Vec<usize> = flag_uses
         .map(|given| match &given.shape {
@@ -416,7 +416,7 @@ mod tests {
     fn flags_of_a_running_node_are_written_as_an_args_file() {
         let args =
             ["-P", "1000", "-sbwtnone", "-fnuw", "-P", "5000", "-MBas", "aobf", "-d"].map(str::to_owned);
-        let input = of_node(&crate::parse_emu_args(&args)).expect("an args file");
+        let input = args_file_of_node(&crate::parse_emu_args(&args)).expect("an args file");
         assert_eq!(input.text, "+P 5000\n+sbwt none\n+fnuw\n+MBas aobf\n+d\n");
     }
 

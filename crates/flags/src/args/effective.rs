@@ -1,14 +1,14 @@
 //! Determines the effective value of each flag of a node from its configuration files.
 
 use crate::OtpVersion;
-use crate::arguments::stays_beside;
+use crate::arguments::both_take_effect;
 use crate::catalog::entries;
 use crate::entry::{Entry, Kind};
 use crate::init_flags::is_repeatable;
 use crate::source::{Fragment, Order};
 
 use super::walk::{FragmentStatus, ensure_one_node, flag_uses, fragment_statuses};
-use super::{ArgsError, Given, Input, place_name};
+use super::{ArgsError, FlagUse, Input, place_name};
 
 /// An emulator flag and its effective value.
 #[derive(Debug, Clone)]
@@ -20,16 +20,17 @@ pub struct EffectiveFlag {
     /// The value; `None` for a flag without a value.
     pub value: Option<String>,
     /// Where the value comes from.
-    pub by: By,
+    pub source: ValueSource,
     /// The overridden values; the one that would take effect next comes first.
-    pub instead_of: Vec<Given>,
+    #[serde(rename = "instead_of")]
+    pub overridden: Vec<FlagUse>,
 }
 
 /// The source of an effective value.
 #[derive(Debug, Clone)]
-pub enum By {
+pub enum ValueSource {
     /// An occurrence in a file.
-    Given(Given),
+    File(FlagUse),
     /// The default of the release.
     Default,
 }
@@ -53,46 +54,46 @@ pub struct Overview {
     /// Emulator flags: first the flags that the files give, then all others with their defaults.
     pub emulator: Vec<EffectiveFlag>,
     /// All occurrences of flags for `init` and for applications, in the order of effect.
-    pub others: Vec<Given>,
+    pub others: Vec<FlagUse>,
     /// Parts of the files that have no effect on the node.
-    pub idle: Vec<IneffectiveFlag>,
+    pub ineffective: Vec<IneffectiveFlag>,
 }
 
 /// Determines the flags of a node of version `otp` that is started with these files.
 ///
 /// # Errors
 /// [`ArgsError::SeveralNodes`] if a file describes several nodes and none is selected.
-pub fn effective(inputs: &[Input], otp: &OtpVersion) -> Result<Overview, ArgsError> {
+pub fn effective_flags(inputs: &[Input], otp: &OtpVersion) -> Result<Overview, ArgsError> {
     let mut overview = Overview::default();
-    let mut all: Vec<Given> = Vec::new();
+    let mut all: Vec<FlagUse> = Vec::new();
     for (file, input) in inputs.iter().enumerate() {
         ensure_one_node(input)?;
         all.extend(flag_uses(input, file).into_iter().filter(|given| {
             let fragment = input.fragments.get(given.fragment);
             fragment.is_none_or(|fragment| !is_for_other_release(fragment, otp))
         }));
-        overview.idle.extend(idle(input, file, otp));
+        overview.ineffective.extend(idle(input, file, otp));
     }
     all.sort_by_key(|given| given.order);
     let effective_name = effective_name(&all);
     all.retain(|given| match effective_name.as_ref().and_then(|name| ignored_name(given, name)) {
         Some(idle) => {
-            overview.idle.push(idle);
+            overview.ineffective.push(idle);
             false
         }
         None => true,
     });
 
-    let mut of_emulator: Vec<(String, Vec<Given>)> = Vec::new();
+    let mut of_emulator: Vec<(String, Vec<FlagUse>)> = Vec::new();
     for given in all {
         let is_emulators = given.flag.starts_with('+') && !is_repeatable(&given.flag);
         if !is_emulators {
             overview.others.push(given);
             continue;
         }
-        let takes_the_place = |known: &Given| {
+        let takes_the_place = |known: &FlagUse| {
             let (earlier, later) = (known.value(), given.value());
-            known.flag == given.flag && !stays_beside(&given.flag, earlier.as_deref(), later.as_deref())
+            known.flag == given.flag && !both_take_effect(&given.flag, earlier.as_deref(), later.as_deref())
         };
         match of_emulator.iter_mut().find(|(_, list)| list.last().is_some_and(takes_the_place)) {
             Some((_, list)) => list.push(given),
@@ -106,8 +107,8 @@ pub fn effective(inputs: &[Input], otp: &OtpVersion) -> Result<Overview, ArgsErr
             flag,
             entry: last.entry,
             value: last.value(),
-            by: By::Given(last),
-            instead_of: list,
+            source: ValueSource::File(last),
+            overridden: list,
         });
     }
     let given: Vec<&str> =
@@ -122,8 +123,8 @@ pub fn effective(inputs: &[Input], otp: &OtpVersion) -> Result<Overview, ArgsErr
             flag: entry.spelling().to_owned(),
             entry: Some(entry),
             value: entry.default_in(otp.clone()).map(str::to_owned),
-            by: By::Default,
-            instead_of: Vec::new(),
+            source: ValueSource::Default,
+            overridden: Vec::new(),
         })
         .collect();
     overview.emulator.extend(defaults);
@@ -134,7 +135,7 @@ const NAMES: [&str; 2] = ["-sname", "-name"];
 
 /// Finds the flag that names the node: the first `-sname`, or else the first `-name`, if its value is one word
 /// (`erl_distribution.erl`; tested on OTP 23, 25, 27 and 29). `None` if there is no name, or if the effective one is uncertain.
-fn effective_name(all: &[Given]) -> Option<Given> {
+fn effective_name(all: &[FlagUse]) -> Option<FlagUse> {
     let names = all.iter().filter(|given| NAMES.contains(&given.flag.as_str()));
     if names.clone().any(|given| given.conditional) {
         return None;
@@ -144,13 +145,13 @@ fn effective_name(all: &[Given]) -> Option<Given> {
 }
 
 /// Returns the reason why a node name has no effect; `None` for the effective name and for other flags.
-fn ignored_name(given: &Given, effective: &Given) -> Option<IneffectiveFlag> {
+fn ignored_name(given: &FlagUse, effective: &FlagUse) -> Option<IneffectiveFlag> {
     let is_other = (given.file, given.fragment, given.span.start)
-        != (effective.file, effective.fragment, effective.span.start);
+        != (effective_flags.file, effective_flags.fragment, effective_flags.span.start);
     if !NAMES.contains(&given.flag.as_str()) || !is_other {
         return None;
     }
-    let why = match given.flag == effective.flag {
+    let why = match given.flag == effective_flags.flag {
         true => "only the first of several names takes effect",
         false if given.flag == "-sname" => "the value has more than one word, so -name takes effect",
         false => "-sname overrides -name, in any order",
@@ -192,7 +193,7 @@ mod tests {
     fn overview(files: &[(Format, &str)], otp: u32) -> Overview {
         let inputs: Vec<Input> =
             files.iter().map(|(format, text)| Input::read(*format, *text).expect(text)).collect();
-        effective(&inputs, &OtpVersion::from(otp)).unwrap_or_else(|error| panic!("{error}"))
+        effective_flags(&inputs, &OtpVersion::from(otp)).unwrap_or_else(|error| panic!("{error}"))
     }
 
     fn of<'o>(overview: &'o Overview, flag: &str) -> &'o EffectiveFlag {
@@ -206,9 +207,9 @@ mod tests {
         let overview = overview(&files, 25);
         let limit = of(&overview, "+P");
         assert_eq!(limit.value.as_deref(), Some("5000"));
-        assert!(matches!(&limit.by, By::Given(given) if given.file == 0));
+        assert!(matches!(&limit.source, ValueSource::File(given) if given.file == 0));
         let others: Vec<_> =
-            limit.instead_of.iter().map(|given| (given.file, given.value().expect("a value"))).collect();
+            limit.overridden.iter().map(|given| (given.file, given.value().expect("a value"))).collect();
         assert_eq!(others, [(1, "3000".to_owned()), (1, "1000".to_owned())]);
     }
 
@@ -218,8 +219,8 @@ mod tests {
             let overview = overview(&[(Format::VmArgs, "+sbwt none\n")], otp);
             let limit = of(&overview, "+P");
             assert_eq!(limit.value.as_deref(), Some(default));
-            assert!(matches!(limit.by, By::Default));
-            assert!(matches!(of(&overview, "+sbwt").by, By::Given(_)));
+            assert!(matches!(limit.source, ValueSource::Default));
+            assert!(matches!(of(&overview, "+sbwt").source, ValueSource::File(_)));
             let mut flags: Vec<&str> = overview.emulator.iter().map(|known| known.flag.as_str()).collect();
             flags.sort_unstable();
             assert!(flags.windows(2).all(|pair| pair[0] != pair[1]), "{flags:?}");
@@ -230,7 +231,7 @@ mod tests {
     fn different_letters_of_the_break_flag_do_not_override_each_other() {
         let overview = overview(&[(Format::VmArgs, "+B i\n+Bc\n+B\n+Bd\n+B i\n")], 25);
         let given = overview.emulator.iter().filter(|known| known.flag == "+B");
-        let shown: Vec<_> = given.map(|known| (known.value.as_deref(), known.instead_of.len())).collect();
+        let shown: Vec<_> = given.map(|known| (known.value.as_deref(), known.overridden.len())).collect();
         assert_eq!(shown, [(Some("i"), 1), (Some("c"), 0), (Some("d"), 1)]);
     }
 
@@ -245,7 +246,7 @@ mod tests {
                 .collect();
             assert_eq!(names, name, "{files:?}");
             assert_eq!(
-                overview.idle.iter().map(|idle| idle.name.as_str()).collect::<Vec<_>>(),
+                overview.ineffective.iter().map(|idle| idle.name.as_str()).collect::<Vec<_>>(),
                 idle,
                 "{files:?}"
             );
@@ -269,8 +270,8 @@ mod tests {
     #[test]
     fn variable_for_another_release_has_no_effect() {
         let files = [(Format::EnvFile, "ERL_OTP27_FLAGS=+P 5000 +Q 2048\n")];
-        assert!(matches!(of(&overview(&files, 25), "+P").by, By::Default));
-        assert_eq!(overview(&files, 25).idle.len(), 1);
+        assert!(matches!(of(&overview(&files, 25), "+P").source, ValueSource::Default));
+        assert_eq!(overview(&files, 25).ineffective.len(), 1);
         assert_eq!(of(&overview(&files, 27), "+P").value.as_deref(), Some("5000"));
     }
 
@@ -286,8 +287,8 @@ mod tests {
     fn variables_that_do_not_reach_the_node_are_reported() {
         let overview =
             overview(&[(Format::RabbitmqEnv, "CTL_ERL_ARGS='+P 1'\nSERVER_ERL_ARGS='+P 2'\n")], 25);
-        assert_eq!(overview.idle.len(), 2);
-        assert!(matches!(of(&overview, "+P").by, By::Default));
+        assert_eq!(overview.ineffective.len(), 2);
+        assert!(matches!(of(&overview, "+P").source, ValueSource::Default));
     }
 
     #[test]
@@ -297,8 +298,8 @@ mod tests {
         assert_eq!(of(&alone, "+P").value.as_deref(), Some("6000"));
         assert_eq!(of(&alone, "+Q").value.as_deref(), Some("4096"));
         let two = overview(&[(Format::Shell, "erl +P 5000 &\nelixir --erl '+P 6000' x.exs\n")], 25);
-        assert!(matches!(of(&two, "+P").by, By::Default));
-        let idle: Vec<&str> = two.idle.iter().map(|idle| idle.name.as_str()).collect();
+        assert!(matches!(of(&two, "+P").source, ValueSource::Default));
+        let idle: Vec<&str> = two.ineffective.iter().map(|idle| idle.name.as_str()).collect();
         assert_eq!(idle, ["the command line"; 2]);
         let image = "FROM x AS build\nCMD erl +P 5000\nFROM y\nCMD erl +P 6000\n";
         assert_eq!(of(&overview(&[(Format::Dockerfile, image)], 25), "+P").value.as_deref(), Some("6000"));
@@ -308,22 +309,22 @@ mod tests {
     fn commands_of_two_services_belong_to_two_nodes() {
         let text = "services:\n  a:\n    entrypoint: [erl, +P, '5000']\n    command: [+Q, '2048']\n  b:\n    command: erl +P 6000\n";
         let node = |node| Input { node, ..Input::read(Format::Compose, text).expect(text) };
-        let of_service = |at| effective(&[node(Some(at))], &OtpVersion::from(25)).expect("a node");
+        let of_service = |at| effective_flags(&[node(Some(at))], &OtpVersion::from(25)).expect("a node");
         assert_eq!(of(&of_service(0), "+P").value.as_deref(), Some("5000"));
         assert_eq!(of(&of_service(0), "+Q").value.as_deref(), Some("2048"));
         assert_eq!(of(&of_service(1), "+P").value.as_deref(), Some("6000"));
-        assert!(matches!(of(&of_service(1), "+Q").by, By::Default));
-        assert!(effective(&[node(None)], &OtpVersion::from(25)).is_err());
+        assert!(matches!(of(&of_service(1), "+Q").source, ValueSource::Default));
+        assert!(effective_flags(&[node(None)], &OtpVersion::from(25)).is_err());
     }
 
     #[test]
     fn two_containers_are_two_nodes() {
         let text = "a:\n  environment:\n    ERL_FLAGS: +P 1\nb:\n  environment:\n    ERL_FLAGS: +P 2\n";
         let input = Input::read(Format::Compose, text).expect(text);
-        let error = effective(std::slice::from_ref(&input), &OtpVersion::from(25)).expect_err("two nodes");
+        let error = effective_flags(std::slice::from_ref(&input), &OtpVersion::from(25)).expect_err("two nodes");
         assert!(error.to_string().contains("3:16, 6:16"), "{error}");
         let of_node = |node| {
-            let overview = effective(&[Input { node: Some(node), ..input.clone() }], &OtpVersion::from(25));
+            let overview = effective_flags(&[Input { node: Some(node), ..input.clone() }], &OtpVersion::from(25));
             overview.map(|overview| of(&overview, "+P").value.clone().unwrap_or_default())
         };
         assert_eq!((of_node(0), of_node(1)), (Ok("1".to_owned()), Ok("2".to_owned())));

@@ -7,11 +7,11 @@ use crate::lint::RELEASES;
 use crate::source::Format;
 
 use super::walk::flag_uses;
-use super::{ArgsError, Given, Input, Shape};
+use super::{ArgsError, FlagUse, Input, Shape};
 
 /// A requested change of a flag.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Wish {
+pub enum FlagChange {
     /// Set the value of a flag.
     Set {
         /// The name of the flag, as in [`Given::flag`].
@@ -26,12 +26,12 @@ pub enum Wish {
     },
 }
 
-impl Wish {
+impl FlagChange {
     /// Parses a flag with its value, as in `vm.args`: `+sbwt none`, `-kernel net_ticktime 30`.
     ///
     /// # Errors
     /// If the text is not exactly one flag, if no release has the flag, or if the flag can be repeated.
-    pub fn set(text: &str) -> Result<Wish, ArgsError> {
+    pub fn set(text: &str) -> Result<FlagChange, ArgsError> {
         let (given, words) = one_flag(text)?;
         if given.flag.starts_with('+') && given.entry.is_none() {
             return Err(ArgsError::Unknown { flag: given.flag });
@@ -44,33 +44,33 @@ impl Wish {
             let example = format!("{} {value}", entry.spelling());
             return Err(ArgsError::NoParameter { flag: given.flag, example });
         }
-        Ok(Wish::Set { flag: given.flag, words })
+        Ok(FlagChange::Set { flag: given.flag, words })
     }
 
     /// Parses a flag without a value: `+K`, `-kernel net_ticktime`.
     ///
     /// # Errors
     /// As for [`set`](Self::set), except that a flag that no release has can be removed.
-    pub fn unset(text: &str) -> Result<Wish, ArgsError> {
+    pub fn unset(text: &str) -> Result<FlagChange, ArgsError> {
         // The name of an application parameter consists of two words, such as `-kernel net_ticktime`.
         let is_pair = text.starts_with('-') && text.split_whitespace().count() == 2;
         let given = if is_pair { one_flag(&format!("{text} x"))?.0 } else { one_flag(text)?.0 };
         if !is_pair && !given.values.is_empty() {
             return Err(ArgsError::NotOneFlag { text: text.to_owned() });
         }
-        Ok(Wish::Unset { flag: given.flag })
+        Ok(FlagChange::Unset { flag: given.flag })
     }
 
     /// Returns the name of the flag to change.
     pub fn flag(&self) -> &str {
         match self {
-            Wish::Set { flag, .. } | Wish::Unset { flag } => flag,
+            FlagChange::Set { flag, .. } | FlagChange::Unset { flag } => flag,
         }
     }
 }
 
 /// Parses a text that must be exactly one flag, and returns the flag and the words of the text.
-pub(super) fn one_flag(text: &str) -> Result<(Given, Vec<String>), ArgsError> {
+pub(super) fn one_flag(text: &str) -> Result<(FlagUse, Vec<String>), ArgsError> {
     let none = || ArgsError::NotOneFlag { text: text.to_owned() };
     let input = Input::read(Format::VmArgs, text).map_err(|_| none())?;
     let words: Vec<String> =
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn request_must_be_exactly_one_flag() {
-        let flag = |text: &str| Wish::set(text).map(|request| request.flag().to_owned());
+        let flag = |text: &str| FlagChange::set(text).map(|request| request.flag().to_owned());
         assert_eq!(flag("+sbwt none"), Ok("+sbwt".to_owned()));
         assert_eq!(flag("+sbwtnone"), Ok("+sbwt".to_owned()));
         assert_eq!(flag("-kernel net_ticktime 30"), Ok("-kernel net_ticktime".to_owned()));
@@ -143,12 +143,12 @@ mod tests {
         ] {
             assert!(matches!(flag(text), Err(ArgsError::NotOneFlag { .. })), "{text}: {:?}", flag(text));
         }
-        assert_eq!(Wish::unset("+K").map(|request| request.flag().to_owned()), Ok("+K".to_owned()));
+        assert_eq!(FlagChange::unset("+K").map(|request| request.flag().to_owned()), Ok("+K".to_owned()));
         assert_eq!(
-            Wish::unset("-kernel x").map(|request| request.flag().to_owned()),
+            FlagChange::unset("-kernel x").map(|request| request.flag().to_owned()),
             Ok("-kernel x".to_owned())
         );
-        assert_eq!(Wish::unset("+xyz").map(|request| request.flag().to_owned()), Ok("+xyz".to_owned()));
-        assert!(Wish::unset("+K true").is_err());
+        assert_eq!(FlagChange::unset("+xyz").map(|request| request.flag().to_owned()), Ok("+xyz".to_owned()));
+        assert!(FlagChange::unset("+K true").is_err());
     }
 }

@@ -11,10 +11,10 @@ use crate::entry::Entry;
 use crate::init_flags::may_have_pairs;
 use crate::source::{Format, Fragment, Order, Place, Role, Word, stages};
 
-use super::{ArgsError, Given, Input, Shape, place_name};
+use super::{ArgsError, FlagUse, Input, Shape, place_name};
 
 /// Returns all flags of a file that reach the node, in the order of effect.
-pub(super) fn flag_uses(input: &Input, file: usize) -> Vec<Given> {
+pub(super) fn flag_uses(input: &Input, file: usize) -> Vec<FlagUse> {
     let reaches_node = reaches_node(input);
     let mut found = Vec::new();
     for (index, fragment) in input.fragments.iter().enumerate() {
@@ -53,10 +53,10 @@ pub(super) fn fragment_statuses(input: &Input) -> Vec<FragmentStatus> {
         let node = nodes.get(index).copied();
         match &fragment.place {
             _ if input.node.is_some_and(|meant| node != Some(meant)) => return FragmentStatus::OtherNode,
-            Place::FileNames | Place::LiveNode => return FragmentStatus::OtherNode,
+            Place::FileNames | Place::RunningNode => return FragmentStatus::OtherNode,
             Place::Variable { effect, .. } => match effect.ignored {
                 Some(why) => return FragmentStatus::Ignored(why),
-                None if effect.of_tool => {
+                None if effect.for_tool => {
                     return FragmentStatus::Ignored("for a command-line tool, not for the node");
                 }
                 None => {}
@@ -176,7 +176,7 @@ pub(super) fn ensure_one_node(input: &Input) -> Result<(), ArgsError> {
 }
 
 /// Returns the flags of one fragment.
-fn of_fragment(fragment: &Fragment, file: usize, index: usize) -> Vec<Given> {
+fn of_fragment(fragment: &Fragment, file: usize, index: usize) -> Vec<FlagUse> {
     let Some(order) = fragment.place.order() else { return Vec::new() };
     let walk = Walk { words: &fragment.words, file, index, order };
     match &fragment.place {
@@ -194,7 +194,7 @@ fn of_fragment(fragment: &Fragment, file: usize, index: usize) -> Vec<Given> {
             }
         },
         Place::ArgsFile { .. } | Place::CommandLine { .. } => walk.words(),
-        Place::FileNames | Place::LiveNode => Vec::new(),
+        Place::FileNames | Place::RunningNode => Vec::new(),
     }
 }
 
@@ -210,7 +210,7 @@ struct Walk<'w> {
 }
 
 impl Walk<'_> {
-    fn words(&self) -> Vec<Given> {
+    fn words(&self) -> Vec<FlagUse> {
         let mut found = Vec::new();
         let mut at = 0;
         while let Some(word) = self.words.get(at) {
@@ -231,7 +231,7 @@ impl Walk<'_> {
     }
 
     /// Adds the emulator flag that starts at word `at`; returns the index of the next word to parse.
-    fn emulator_flag(&self, at: usize, found: &mut Vec<Given>) -> usize {
+    fn emulator_flag(&self, at: usize, found: &mut Vec<FlagUse>) -> usize {
         let text = |index: usize| self.words.get(index).map(|word| word.text.as_str());
         let (Some(word), next) = (text(at), text(at + 1)) else { return at + 1 };
         let pair: Vec<String> = [Some(word), next].into_iter().flatten().map(str::to_owned).collect();
@@ -248,7 +248,7 @@ impl Walk<'_> {
     }
 
     /// Adds the init flag that starts at word `at`, with all words up to the next flag; returns the index of the next flag.
-    fn init_flag(&self, at: usize, found: &mut Vec<Given>) -> usize {
+    fn init_flag(&self, at: usize, found: &mut Vec<FlagUse>) -> usize {
         let rest = self.words.get(at + 1..).unwrap_or_default();
         let length = rest.iter().position(|word| is_flag(&word.text)).unwrap_or(rest.len());
         let end = at + 1 + length;
@@ -273,10 +273,10 @@ impl Walk<'_> {
     }
 
     /// Returns the flag in a range of words: the first word is the flag, the others are its values.
-    fn given(&self, flag: &str, entry: Option<&'static Entry>, range: Range<usize>) -> Option<Given> {
+    fn given(&self, flag: &str, entry: Option<&'static Entry>, range: Range<usize>) -> Option<FlagUse> {
         let words = self.words.get(range.clone())?;
         let (first, last) = (words.first()?, words.last()?);
-        Some(Given {
+        Some(FlagUse {
             file: self.file,
             fragment: self.index,
             flag: flag.to_owned(),
@@ -291,7 +291,7 @@ impl Walk<'_> {
     }
 
     /// Returns the flag that a variable sets.
-    fn of_variable(&self, flag: &str, entry: Option<&'static Entry>, alone: bool) -> Option<Given> {
+    fn of_variable(&self, flag: &str, entry: Option<&'static Entry>, alone: bool) -> Option<FlagUse> {
         let mut given = self.given(flag, entry, 0..self.words.len())?;
         given.values = self.words.iter().map(|word| word.text.clone()).collect();
         given.shape = Shape::OfVariable { alone };

@@ -11,7 +11,7 @@ use super::deployment::{Deployment, Site};
 use super::fixes::DraftFix;
 use super::release_tool::{ReleaseTool, release_tool};
 use super::{File, Fix, Target};
-use crate::arguments::stays_beside;
+use crate::arguments::both_take_effect;
 use crate::catalog::recognise;
 use crate::entry;
 use crate::entry::{Entry, Kind};
@@ -238,7 +238,7 @@ impl<'a> Node<'a> {
         let fragment = part.fragment;
         match &fragment.place {
             Place::ArgsFile { .. } | Place::CommandLine { .. } => self.words(index, fragment),
-            Place::LiveNode => self.live_words(index, fragment),
+            Place::RunningNode => self.live_words(index, fragment),
             Place::FileNames => {}
             Place::Variable { effect, .. } if effect.ignored.is_some() => {}
             Place::Variable { name, effect } => match effect.role {
@@ -404,7 +404,7 @@ impl<'a> Node<'a> {
         }
         let takes_its_place = |other: &Setting<'_>| {
             self.is_later(setting, other)
-                && !stays_beside(&setting.flag, given_value(setting), given_value(other))
+                && !both_take_effect(&setting.flag, given_value(setting), given_value(other))
         };
         if let Some(last) = self.effective(setting, &entry.id).filter(|last| takes_its_place(last)) {
             return Some(last);
@@ -570,9 +570,9 @@ fn releases_of(place: &Place, target: &Target) -> Vec<u32> {
 /// Whether the words of a place are for no node, or for a separate node such as a command-line tool.
 fn is_separate(place: &Place) -> bool {
     match place {
-        Place::Variable { effect, .. } => effect.of_tool || effect.ignored.is_some(),
+        Place::Variable { effect, .. } => effect.for_tool || effect.ignored.is_some(),
         Place::FileNames => true,
-        Place::ArgsFile { .. } | Place::CommandLine { .. } | Place::LiveNode => false,
+        Place::ArgsFile { .. } | Place::CommandLine { .. } | Place::RunningNode => false,
     }
 }
 

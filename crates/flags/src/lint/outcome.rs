@@ -4,8 +4,8 @@
 //! because the patch level is unknown.
 
 use crate::OtpVersion;
-use crate::entry::{Argument, Entry, WhereAbsent};
-use crate::takes::{Altered, Machine, Question, Takes, Verdict};
+use crate::entry::{Argument, Entry, AbsentBehavior};
+use crate::takes::{SilentChange, HostCpus, ValueQuery, AcceptedValues, Verdict};
 
 use super::node::{Setting, SettingKind, Value};
 
@@ -41,9 +41,9 @@ impl Outcome {
         !matches!(self.verdict, Verdict::Refused { .. } | Verdict::Fatal { .. })
     }
 
-    pub(super) fn altered(&self) -> &[Altered] {
+    pub(super) fn altered(&self) -> &[SilentChange] {
         match &self.verdict {
-            Verdict::Accepted { altered, .. } => altered,
+            Verdict::Accepted { changes: altered, .. } => altered,
             _ => &[],
         }
     }
@@ -80,12 +80,12 @@ pub(super) fn outcomes(
     setting: &Setting<'_>,
     entry: &Entry,
     releases: &[u32],
-    machine: Option<Machine>,
+    machine: Option<HostCpus>,
 ) -> Vec<Outcome> {
     releases.iter().map(|release| outcome(setting, entry, *release, machine)).collect()
 }
 
-fn outcome(setting: &Setting<'_>, entry: &Entry, release: u32, machine: Option<Machine>) -> Outcome {
+fn outcome(setting: &Setting<'_>, entry: &Entry, release: u32, machine: Option<HostCpus>) -> Outcome {
     let presence = presence(entry, release);
     let newest = newest(release);
     let value = match &setting.value {
@@ -94,12 +94,12 @@ fn outcome(setting: &Setting<'_>, entry: &Entry, release: u32, machine: Option<M
         Value::Unknown => None,
     };
     let judge = |otp: &OtpVersion| match value {
-        Some(value) => entry.judge(&Question { value, otp, allocator: setting.letter, machine }),
+        Some(value) => entry.judge(&ValueQuery { value, otp, allocator: setting.letter, host_cpus: machine }),
         None => Verdict::Unknown { why: "its value is a template".to_owned() },
     };
     let absent = matches!(presence, Presence::NotYet(_) | Presence::Gone(_));
     let mut verdict = judge(&newest);
-    if absent && entry.where_absent == WhereAbsent::Refused {
+    if absent && entry.absent_behavior == AbsentBehavior::Refused {
         let refused = Verdict::Refused { why: format!("OTP {release} does not have {}", entry.spelling()) };
         // Unlike an unknown flag, an unknown parameter is ignored.
         let no_flag = setting.kind == SettingKind::Kernel;
@@ -113,14 +113,14 @@ fn outcome(setting: &Setting<'_>, entry: &Entry, release: u32, machine: Option<M
             why: "the launcher takes a word with a leading sign as the next flag".to_owned(),
         };
     }
-    let begins_known = |takes: &Takes| {
+    let begins_known = |takes: &AcceptedValues| {
         let mut known = takes.words.iter().chain(&takes.refuses).filter(|known| !known.is_empty());
         setting.known_value().is_some_and(|value| known.any(|known| value.starts_with(known.as_str())))
     };
     if glued
         && entry.argument == Some(Argument::Optional)
         && matches!(verdict, Verdict::Refused { .. })
-        && entry.takes.iter().any(begins_known)
+        && entry.accepts.iter().any(begins_known)
     {
         // Some letters are rejected only as a separate word, such as `+B c` before 25.0. In the same word, text after them is ignored.
         verdict = Verdict::Unknown { why: "it is in the same word as the flag".to_owned() };
@@ -136,7 +136,7 @@ fn outcome(setting: &Setting<'_>, entry: &Entry, release: u32, machine: Option<M
     let value_from =
         (presence == Presence::There && starts(&verdict) && !starts(&judge(&OtpVersion::from(release))))
             .then(|| {
-                let steps = entry.takes.iter().filter_map(|step| step.from.clone());
+                let steps = entry.accepts.iter().filter_map(|step| step.from.clone());
                 steps.filter(|from| from.release() == release && starts(&judge(from))).min()
             })
             .flatten();

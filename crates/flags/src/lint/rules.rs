@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(RULES.len(), CHECKS.len());
         for (index, rule) in RULES.iter().enumerate() {
             assert_eq!(rule.code.as_str(), format!("BF{:03}", index + 1));
-            assert!(rule.finds.ends_with('.'), "{}", rule.name);
+            assert!(rule.description.ends_with('.'), "{}", rule.name);
             assert!(RULES[..index].iter().all(|other| other.name != rule.name), "{}", rule.name);
         }
     }

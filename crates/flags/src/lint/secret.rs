@@ -36,7 +36,7 @@ pub fn secrets(text: &str) -> Vec<Range<usize>> {
 }
 
 /// Whether the value of a flag, a parameter (`-rabbit default_pass`) or a variable is a secret.
-pub fn holds_secret(flag: &str) -> bool {
+pub fn contains_secret(flag: &str) -> bool {
     !secrets(&format!("{flag} value")).is_empty()
 }
 
@@ -140,10 +140,10 @@ mod tests {
     #[test]
     fn secrets_are_recognised_by_name() {
         for flag in ["-setcookie", "-env RELEASE_COOKIE", "-rabbit default_pass", "ERLANG_COOKIE"] {
-            assert!(holds_secret(flag), "{flag}");
+            assert!(contains_secret(flag), "{flag}");
         }
         for flag in ["-name", "-kernel net_ticktime", "+P", "cookie", ""] {
-            assert!(!holds_secret(flag), "{flag}");
+            assert!(!contains_secret(flag), "{flag}");
         }
     }
 

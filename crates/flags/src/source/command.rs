@@ -307,7 +307,7 @@ impl FoundCommand<'_> {
             return;
         }
         let words = (first..self.words.len()).filter_map(|at| self.word(at)).collect();
-        self.add(reader, CommandWords::OfErl, words);
+        self.add(reader, CommandWords::Erl, words);
         reader.commands += 1;
     }
 

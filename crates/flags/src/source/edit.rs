@@ -164,7 +164,7 @@ impl Fragment {
     /// Converts changes to edits of the innermost text.
     fn inner(&self, changes: &[Change]) -> Result<Vec<Edit>, CannotWrite> {
         let refused = |text: &str, reason| CannotWrite { text: text.to_owned(), reason };
-        if matches!(self.place, Place::LiveNode | Place::FileNames) {
+        if matches!(self.place, Place::RunningNode | Place::FileNames) {
             return Err(refused("", "flags in this place cannot be edited"));
         }
         let mut inner = Vec::new();
@@ -213,7 +213,7 @@ impl Fragment {
             Place::Variable { effect, .. } => effect.role == Role::Words,
             Place::CommandLine { words, .. } => *words != CommandWords::Options,
             Place::ArgsFile { .. } => true,
-            Place::FileNames | Place::LiveNode => false,
+            Place::FileNames | Place::RunningNode => false,
         }
     }
 

@@ -108,7 +108,7 @@ pub enum SourceError {
 
 impl SourceError {
     /// Whether the file may be valid, but uses syntax that is not supported. All other errors are mistakes in the file.
-    pub fn is_not_judged(&self) -> bool {
+    pub fn is_unsupported(&self) -> bool {
         matches!(self, SourceError::NotJudged { .. })
     }
 

@@ -25,14 +25,14 @@ pub enum Place {
     /// The names of files with further variables (`EnvironmentFile=` of systemd). Those files are not read.
     FileNames,
     /// The arguments of a running emulator. Flags start with `-` instead of `+`.
-    LiveNode,
+    RunningNode,
 }
 
 /// The role of words in a command that starts a VM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommandWords {
     /// Arguments of `erl`.
-    OfErl,
+    Erl,
     /// The value of `--erl` of `elixir` or `iex`, which split it into words without processing quotes.
     Switches,
     /// Other options of `elixir` or `iex`, in the form of the corresponding flags of `erl`: `-setcookie` for `--cookie`.
@@ -47,7 +47,7 @@ pub struct Effect {
     /// The position of the words in the order of effect.
     pub order: Order,
     /// Whether the words are for a command-line tool with a VM of its own, such as `rabbitmqctl`, and not for the node.
-    pub of_tool: bool,
+    pub for_tool: bool,
     /// If the variable has no effect in this file, the reason.
     pub ignored: Option<&'static str>,
 }
@@ -93,7 +93,7 @@ impl Place {
             Place::Variable { effect, .. } => Some(effect.order),
             Place::CommandLine { order, .. } => Some(*order),
             // These arguments contain all flags in the order of effect.
-            Place::LiveNode => Some(Order::CommandLine(0)),
+            Place::RunningNode => Some(Order::CommandLine(0)),
             Place::FileNames => None,
         }
     }

@@ -120,7 +120,7 @@ const VARIABLES: &[Variable] = &[
 ];
 
 const fn row(name: &'static str, role: Role, order: Order, split: Split) -> Variable {
-    let effect = Effect { role, order, of_tool: false, ignored: None };
+    let effect = Effect { role, order, for_tool: false, ignored: None };
     Variable { name, scope: Scope::Any, effect, split, numbers_only: false }
 }
 
@@ -150,7 +150,7 @@ impl Variable {
     }
 
     const fn of_tool(mut self) -> Variable {
-        self.effect.of_tool = true;
+        self.effect.for_tool = true;
         self
     }
 

@@ -4,7 +4,7 @@ mod topology;
 
 use serde::Deserialize;
 
-use super::judge::{Question, Verdict};
+use super::judge::{ValueQuery, Verdict};
 use super::number;
 
 /// The form of a value that is not a plain number or keyword.
@@ -45,7 +45,7 @@ pub enum Form {
 
 /// The host's CPUs, which decide whether a value is accepted and what its effect is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Machine {
+pub struct HostCpus {
     /// Logical processors: `erlang:system_info(logical_processors)`.
     pub processors: u32,
     /// Number of schedulers online by default: the processors available to the VM, limited by its CPU quota.
@@ -78,8 +78,8 @@ impl Form {
 
     /// Determines how a VM treats a value. Returns `None` if the value does not have this form; it may still be a valid
     /// keyword or number.
-    pub(super) fn judge(self, text: &str, words: &[String], question: &Question<'_>) -> Option<Verdict> {
-        let machine = question.machine;
+    pub(super) fn judge(self, text: &str, words: &[String], question: &ValueQuery<'_>) -> Option<Verdict> {
+        let machine = question.host_cpus;
         Some(match self {
             Form::Any => Verdict::accepted(None),
             Form::Refused => Verdict::refused("this allocator does not have the flag"),
@@ -123,7 +123,7 @@ enum Sizes {
 
 impl Sizes {
     /// Limits dirty CPU schedulers to the default number of normal schedulers, because the value of `+S` is unknown here.
-    fn cut(self, machine: Option<Machine>) -> Sizes {
+    fn cut(self, machine: Option<HostCpus>) -> Sizes {
         match (self, machine) {
             (Sizes::Known { all, online }, Some(machine)) => Sizes::Known {
                 all: all.min(i64::from(machine.processors)),
@@ -159,7 +159,7 @@ fn pair(text: &str) -> Option<(Option<i32>, Option<i32>)> {
 }
 
 /// Parses numbers of schedulers as `early_init` of `erl_init.c` does.
-fn schedulers(text: &str, machine: Option<Machine>) -> Result<Sizes, String> {
+fn schedulers(text: &str, machine: Option<HostCpus>) -> Result<Sizes, String> {
     let (all, online) =
         pair(text).ok_or_else(|| format!("`{text}` is not a number of schedulers (N, N:M or :M)"))?;
     let (all, online) = match (machine, all, online) {
@@ -181,7 +181,7 @@ fn schedulers(text: &str, machine: Option<Machine>) -> Result<Sizes, String> {
     Ok(Sizes::Known { all, online })
 }
 
-fn on(machine: Machine, all: Option<i32>, online: Option<i32>) -> (i64, i64) {
+fn on(machine: HostCpus, all: Option<i32>, online: Option<i32>) -> (i64, i64) {
     let (processors, default) = (i64::from(machine.processors), i64::from(machine.online));
     // Without M, the default number is online, but at most N. For `:M`, N is the number of processors.
     let online = match (all, online) {
@@ -213,7 +213,7 @@ fn percent(text: &str) -> Result<Percent, String> {
 }
 
 impl Percent {
-    fn of(&self, machine: Option<Machine>) -> Result<Sizes, String> {
+    fn of(&self, machine: Option<HostCpus>) -> Result<Sizes, String> {
         let Some(machine) = machine else {
             // Any host accepts a value with at most as many schedulers online as in total, and at most the default.
             return Ok(if self.online <= self.all && self.all <= 100 {
@@ -232,7 +232,7 @@ impl Percent {
         Ok(Sizes::Known { all, online })
     }
 
-    fn of_dirty(&self, machine: Option<Machine>) -> Result<Sizes, String> {
+    fn of_dirty(&self, machine: Option<HostCpus>) -> Result<Sizes, String> {
         Ok(match machine {
             Some(machine) => {
                 let (all, online) = self.part(machine);
@@ -242,7 +242,7 @@ impl Percent {
         })
     }
 
-    fn part(&self, machine: Machine) -> (i64, i64) {
+    fn part(&self, machine: HostCpus) -> (i64, i64) {
         let part = |whole: u32, percent: i64| (i64::from(whole) * percent / 100).max(1);
         (part(machine.processors, self.all), part(machine.online, self.online))
     }
@@ -265,12 +265,12 @@ mod tests {
     use super::*;
     use crate::OtpVersion;
 
-    const TWO: Option<Machine> = Some(Machine { processors: 2, online: 2 });
-    const QUOTA: Option<Machine> = Some(Machine { processors: 64, online: 2 });
+    const TWO: Option<HostCpus> = Some(HostCpus { processors: 2, online: 2 });
+    const QUOTA: Option<HostCpus> = Some(HostCpus { processors: 64, online: 2 });
 
-    fn judged(form: Form, text: &str, machine: Option<Machine>) -> String {
+    fn judged(form: Form, text: &str, machine: Option<HostCpus>) -> String {
         let otp = OtpVersion::from(27);
-        let question = Question { value: Some(text), otp: &otp, allocator: None, machine };
+        let question = ValueQuery { value: Some(text), otp: &otp, allocator: None, host_cpus: machine };
         match form.judge(text, &[], &question) {
             Some(Verdict::Accepted { effective, .. }) => effective.unwrap_or_else(|| "taken".to_owned()),
             Some(Verdict::Refused { .. }) => "refused".to_owned(),
@@ -356,7 +356,7 @@ mod tests {
 
         #[test]
         fn verdict_for_an_unknown_host_is_true_for_every_host(text in "[-:0-9]{1,6}", processors in 1_u32..200) {
-            let machine = Some(Machine { processors, online: processors.div_ceil(2) });
+            let machine = Some(HostCpus { processors, online: processors.div_ceil(2) });
             for form in [Form::Schedulers, Form::SchedulerPercent] {
                 let (anywhere, here) = (judged(form, &text, None), judged(form, &text, machine));
                 match anywhere.as_str() {

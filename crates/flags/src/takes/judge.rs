@@ -1,13 +1,13 @@
 //! Determines how a VM of one version treats a value of a setting.
 
-use super::number::{Reads, low_32_bits, read, round};
-use super::{AboveMax, BelowMin, Integer, Machine, OtherValues, Rounding, Takes};
+use super::number::{NumberParsing, low_32_bits, read, round};
+use super::{AboveMax, BelowMin, Integer, HostCpus, OtherValues, Rounding, AcceptedValues};
 use crate::OtpVersion;
-use crate::entry::{Entry, WhereAbsent};
+use crate::entry::{Entry, AbsentBehavior};
 
 /// A value of a setting, with everything that may affect how a VM treats the value.
 #[derive(Debug, Clone, Copy)]
-pub struct Question<'q> {
+pub struct ValueQuery<'q> {
     /// The value; `None` for a flag that is given without a value.
     pub value: Option<&'q str>,
     /// The version of the VM.
@@ -15,7 +15,7 @@ pub struct Question<'q> {
     /// The letter of the allocator in a flag such as `+MBas`: `B`.
     pub allocator: Option<char>,
     /// The host of the VM, if known.
-    pub machine: Option<Machine>,
+    pub host_cpus: Option<HostCpus>,
 }
 
 /// How a VM treats a value.
@@ -26,7 +26,7 @@ pub enum Verdict {
         /// The effective value as [`Entry::effective`] prints it; `None` if it cannot be derived from the value alone.
         effective: Option<String>,
         /// The silent changes to the value; empty if it is accepted unchanged.
-        altered: Vec<Altered>,
+        changes: Vec<SilentChange>,
     },
     /// The VM prints its usage and exits with status 1.
     Refused {
@@ -47,7 +47,7 @@ pub enum Verdict {
 
 /// A silent change to a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Altered {
+pub enum SilentChange {
     /// Rounded, or replaced by the nearest possible value.
     Rounded,
     /// Raised to the lowest possible value.
@@ -75,12 +75,12 @@ pub enum Altered {
 
 impl Verdict {
     pub(super) fn accepted(effective: Option<String>) -> Verdict {
-        Verdict::Accepted { effective, altered: Vec::new() }
+        Verdict::Accepted { effective, changes: Vec::new() }
     }
 
     pub(super) fn first_letter(text: &str) -> Verdict {
         let effective = text.chars().next().map(String::from);
-        Verdict::Accepted { effective, altered: vec![Altered::FirstLetter] }
+        Verdict::Accepted { effective, changes: vec![SilentChange::FirstLetter] }
     }
 
     pub(super) fn refused(why: impl Into<String>) -> Verdict {
@@ -96,38 +96,38 @@ impl Entry {
     /// Determines how a VM of this version treats a value; `None` is the flag without a value. A flag such as `+M<S>as`
     /// is treated as the flag for all allocators (`+Muas`); [`judge`](Self::judge) takes the letter of a single one.
     pub fn check(&self, value: Option<&str>, otp: impl Into<OtpVersion>) -> Verdict {
-        self.judge(&Question { value, otp: &otp.into(), allocator: None, machine: None })
+        self.judge(&ValueQuery { value, otp: &otp.into(), allocator: None, host_cpus: None })
     }
 
     /// Determines how a VM treats a value, for an allocator and a host.
-    pub fn judge(&self, question: &Question<'_>) -> Verdict {
+    pub fn judge(&self, question: &ValueQuery<'_>) -> Verdict {
         let otp = question.otp;
         if !self.exists_in(otp.clone()) {
-            return match &self.where_absent {
-                WhereAbsent::Refused => Verdict::refused(format!("OTP {otp} does not have {}", self.id)),
-                WhereAbsent::Ignored => {
-                    Verdict::Accepted { effective: None, altered: vec![Altered::Ignored] }
+            return match &self.absent_behavior {
+                AbsentBehavior::Refused => Verdict::refused(format!("OTP {otp} does not have {}", self.id)),
+                AbsentBehavior::Ignored => {
+                    Verdict::Accepted { effective: None, changes: vec![SilentChange::Ignored] }
                 }
-                WhereAbsent::ReadAs { flag, value } => Verdict::Accepted {
+                AbsentBehavior::ReadAs { flag, value } => Verdict::Accepted {
                     effective: None,
-                    altered: vec![Altered::ReadAs { flag: flag.clone(), value: value.clone() }],
+                    changes: vec![SilentChange::ReadAs { flag: flag.clone(), value: value.clone() }],
                 },
             };
         }
-        let Some(takes) = self.takes_for(question.allocator, otp) else {
+        let Some(takes) = self.accepted_for(question.allocator, otp) else {
             return Verdict::unknown("its values are not in the catalogue");
         };
         let mut verdict = self.judge_value(takes, question);
-        if let Verdict::Accepted { effective, altered } = &mut verdict {
+        if let Verdict::Accepted { effective, changes: altered } = &mut verdict {
             if !self.works_in(otp.clone()) {
-                altered.push(Altered::Ignored);
+                altered.push(SilentChange::Ignored);
             }
             *effective = effective.take().and_then(|value| takes.shown(value));
         }
         verdict
     }
 
-    fn judge_value(&self, takes: &Takes, question: &Question<'_>) -> Verdict {
+    fn judge_value(&self, takes: &AcceptedValues, question: &ValueQuery<'_>) -> Verdict {
         let text = question.value.unwrap_or_default();
         let number = takes.integer.as_ref().map(|_| read(text, takes.reads));
         let number = number.as_ref().and_then(|number| number.as_ref().ok()).map(|number| number.value);
@@ -141,7 +141,7 @@ impl Entry {
         }
         match takes.judge(text, question) {
             Verdict::Refused { .. } if takes.otherwise == OtherValues::Ignored => {
-                Verdict::Accepted { effective: None, altered: vec![Altered::Ignored] }
+                Verdict::Accepted { effective: None, changes: vec![SilentChange::Ignored] }
             }
             verdict => verdict,
         }
@@ -149,15 +149,15 @@ impl Entry {
 
     /// Returns the values that this version accepts; `None` if the version does not have the setting or the catalogue
     /// lists no values. For a flag such as `+M<S>as` these are the values of the flag for all allocators.
-    pub fn takes_in(&self, otp: impl Into<OtpVersion>) -> Option<&Takes> {
+    pub fn accepted_in(&self, otp: impl Into<OtpVersion>) -> Option<&AcceptedValues> {
         let otp = otp.into();
-        if self.exists_in(otp.clone()) { self.takes_for(None, &otp) } else { None }
+        if self.exists_in(otp.clone()) { self.accepted_for(None, &otp) } else { None }
     }
 
     /// Returns the accepted values for one allocator, given by its letter, whether or not the version has the setting.
-    pub fn takes_for(&self, allocator: Option<char>, otp: &OtpVersion) -> Option<&Takes> {
+    pub fn accepted_for(&self, allocator: Option<char>, otp: &OtpVersion) -> Option<&AcceptedValues> {
         let allocator = allocator.unwrap_or('u');
-        self.takes
+        self.accepts
             .iter()
             .filter(|step| step.from.as_ref().is_none_or(|from| otp >= from))
             .filter(|step| step.letters.as_ref().is_none_or(|letters| letters.contains(allocator)))
@@ -165,8 +165,8 @@ impl Entry {
     }
 }
 
-impl Takes {
-    fn judge(&self, text: &str, question: &Question<'_>) -> Verdict {
+impl AcceptedValues {
+    fn judge(&self, text: &str, question: &ValueQuery<'_>) -> Verdict {
         if let Some(verdict) = self.form.and_then(|form| form.judge(text, &self.words, question)) {
             return verdict;
         }
@@ -194,12 +194,12 @@ impl Takes {
         };
         let mut altered = Vec::new();
         if read.none {
-            altered.push(Altered::NotANumber);
+            altered.push(SilentChange::NotANumber);
         } else if !read.rest.is_empty() {
-            altered.push(Altered::Cut(read.rest.to_owned()));
+            altered.push(SilentChange::Cut(read.rest.to_owned()));
         }
         if read.wrapped {
-            altered.push(Altered::Wrapped);
+            altered.push(SilentChange::Wrapped);
         }
         let refused = || Verdict::refused(format!("`{text}` is not valid; it takes {}", self.describe()));
         let mut number = read.value;
@@ -207,11 +207,11 @@ impl Takes {
             match self.below {
                 BelowMin::Refused => return refused(),
                 BelowMin::Raised => {
-                    altered.push(Altered::Raised);
+                    altered.push(SilentChange::Raised);
                     number = min;
                 }
                 BelowMin::Wraps => {
-                    altered.push(Altered::Wrapped);
+                    altered.push(SilentChange::Wrapped);
                     number = wrap(number, integer);
                 }
             }
@@ -220,11 +220,11 @@ impl Takes {
             match self.above {
                 AboveMax::Refused => return refused(),
                 AboveMax::Capped => {
-                    altered.push(Altered::Lowered);
+                    altered.push(SilentChange::Lowered);
                     number = max;
                 }
                 AboveMax::Wraps => {
-                    altered.push(Altered::Wrapped);
+                    altered.push(SilentChange::Wrapped);
                     number = wrap(number, integer);
                 }
             }
@@ -240,19 +240,19 @@ impl Takes {
             _ => rounded,
         });
         if rounded.is_some_and(|rounded| rounded != number) {
-            altered.push(Altered::Rounded);
+            altered.push(SilentChange::Rounded);
         }
         // Rounding may exceed the range of an `int`.
         let kept = match self.reads {
-            Reads::Int | Reads::SomeInt => rounded.map(|rounded| i64::from(low_32_bits(rounded))),
+            NumberParsing::Int | NumberParsing::SomeInt => rounded.map(|rounded| i64::from(low_32_bits(rounded))),
             _ => rounded,
         };
         if kept != rounded {
-            altered.push(Altered::Wrapped);
+            altered.push(SilentChange::Wrapped);
         }
         // If another setting may change the value, the effective value is known only if `shows` lists it.
         let effective = kept.or_else(|| self.shows.contains_key(&number.to_string()).then_some(number));
-        Verdict::Accepted { effective: effective.map(|number| number.to_string()), altered }
+        Verdict::Accepted { effective: effective.map(|number| number.to_string()), changes: altered }
     }
 
     /// Returns what [`Entry::effective`] prints for an effective value.
@@ -281,7 +281,7 @@ mod tests {
     /// Formats the effective value and its changes, or the kind of rejection.
     fn shown(verdict: &Verdict) -> String {
         match verdict {
-            Verdict::Accepted { effective, altered } => {
+            Verdict::Accepted { effective, changes: altered } => {
                 let altered: Vec<_> = altered.iter().map(|altered| format!("{altered:?}")).collect();
                 [&[effective.clone().unwrap_or_else(|| "?".to_owned())], altered.as_slice()]
                     .concat()
@@ -332,10 +332,10 @@ mod tests {
         assert_eq!(shown(&judged("+zhft", "infinity", "25")), "refused");
         assert_eq!(shown(&judged("+zhft", "infinity", "27")), "infinity");
         assert_eq!(shown(&judged("-emu_flavor", "smp", "23")), "? Ignored");
-        let read_as = Altered::ReadAs { flag: "+hmax".to_owned(), value: "ib".to_owned() };
+        let read_as = SilentChange::ReadAs { flag: "+hmax".to_owned(), value: "ib".to_owned() };
         assert_eq!(
             judged("+hmaxib", "true", "25"),
-            Verdict::Accepted { effective: None, altered: vec![read_as] }
+            Verdict::Accepted { effective: None, changes: vec![read_as] }
         );
         assert_eq!(shown(&judged("+hmaxib", "true", "26")), "true");
     }
@@ -354,7 +354,7 @@ mod tests {
     fn accepted_values_depend_on_the_allocator() {
         let check = |letter: char, id: &str, value: &str, expect: &str| {
             let otp = OtpVersion::from(27);
-            let question = Question { value: Some(value), otp: &otp, allocator: Some(letter), machine: None };
+            let question = ValueQuery { value: Some(value), otp: &otp, allocator: Some(letter), host_cpus: None };
             assert_eq!(shown(&entry(id).expect(id).judge(&question)), expect, "{letter} {id} {value}");
         };
         check('B', "+M<S>acul", "de", "60");

@@ -7,7 +7,7 @@ use super::Rounding;
 /// How the emulator parses a number. Text after the digits is ignored unless stated otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Reads {
+pub enum NumberParsing {
     /// `atoi`: 0 if there are no digits; wraps around beyond 32 bits.
     #[default]
     Int,
@@ -36,24 +36,24 @@ pub(super) struct Number<'t> {
 }
 
 /// Parses a number. The error is the reason why the VM rejects the text.
-pub(super) fn read(text: &str, reads: Reads) -> Result<Number<'_>, String> {
+pub(super) fn read(text: &str, reads: NumberParsing) -> Result<Number<'_>, String> {
     let (exact, rest) = leading(text);
     let none = exact.is_none();
     let exact = exact.unwrap_or_default();
     let long = i64::try_from(exact);
-    if none && !matches!(reads, Reads::Int | Reads::Long) {
+    if none && !matches!(reads, NumberParsing::Int | NumberParsing::Long) {
         return Err("it is not a number".to_owned());
     }
-    if matches!(reads, Reads::Whole | Reads::Low32) && !rest.is_empty() {
+    if matches!(reads, NumberParsing::Whole | NumberParsing::Low32) && !rest.is_empty() {
         return Err(format!("`{rest}` after the number is not allowed"));
     }
     let value = match reads {
         // Beyond 64 bits strtol returns the nearest bound.
-        Reads::Int | Reads::SomeInt => {
+        NumberParsing::Int | NumberParsing::SomeInt => {
             i64::from(low_32_bits(long.unwrap_or(if exact < 0 { i64::MIN } else { i64::MAX })))
         }
-        Reads::Low32 => i64::from(exact as i32),
-        Reads::Long | Reads::SomeLong | Reads::Whole => {
+        NumberParsing::Low32 => i64::from(exact as i32),
+        NumberParsing::Long | NumberParsing::SomeLong | NumberParsing::Whole => {
             long.map_err(|_| "the number has more than 64 bits".to_owned())?
         }
     };
@@ -133,32 +133,32 @@ mod tests {
 
     #[test]
     fn numbers_are_parsed_as_in_c() {
-        let check = |text: &str, reads: Reads, value: i64, wrapped: bool, none: bool, rest: &str| {
+        let check = |text: &str, reads: NumberParsing, value: i64, wrapped: bool, none: bool, rest: &str| {
             assert_eq!(read(text, reads), Ok(Number { value, wrapped, none, rest }), "{text:?} {reads:?}");
         };
-        check("8k", Reads::Int, 8, false, false, "k");
-        check(" +12", Reads::Int, 12, false, false, "");
-        check("-3", Reads::Long, -3, false, false, "");
-        check("zzz", Reads::Int, 0, false, true, "zzz");
-        check("", Reads::Long, 0, false, true, "");
+        check("8k", NumberParsing::Int, 8, false, false, "k");
+        check(" +12", NumberParsing::Int, 12, false, false, "");
+        check("-3", NumberParsing::Long, -3, false, false, "");
+        check("zzz", NumberParsing::Int, 0, false, true, "zzz");
+        check("", NumberParsing::Long, 0, false, true, "");
         // As atoi of the C library on 64-bit Linux.
-        check("100000000000", Reads::Int, 1_215_752_192, true, false, "");
-        check("4294967297", Reads::SomeInt, 1, true, false, "");
-        check("99999999999999999999", Reads::Int, -1, true, false, "");
-        check("-99999999999999999999", Reads::Int, 0, true, false, "");
-        check("100000000000", Reads::SomeLong, 100_000_000_000, false, false, "");
-        check("2147483648", Reads::Low32, -2_147_483_648, true, false, "");
-        check("99999999999999999999", Reads::Low32, 1_661_992_959, true, false, "");
+        check("100000000000", NumberParsing::Int, 1_215_752_192, true, false, "");
+        check("4294967297", NumberParsing::SomeInt, 1, true, false, "");
+        check("99999999999999999999", NumberParsing::Int, -1, true, false, "");
+        check("-99999999999999999999", NumberParsing::Int, 0, true, false, "");
+        check("100000000000", NumberParsing::SomeLong, 100_000_000_000, false, false, "");
+        check("2147483648", NumberParsing::Low32, -2_147_483_648, true, false, "");
+        check("99999999999999999999", NumberParsing::Low32, 1_661_992_959, true, false, "");
     }
 
     #[test]
     fn malformed_numbers_are_rejected() {
         for (text, reads) in [
-            ("k", Reads::SomeInt),
-            ("", Reads::SomeLong),
-            ("8k", Reads::Whole),
-            ("8k", Reads::Low32),
-            ("99999999999999999999", Reads::Long),
+            ("k", NumberParsing::SomeInt),
+            ("", NumberParsing::SomeLong),
+            ("8k", NumberParsing::Whole),
+            ("8k", NumberParsing::Low32),
+            ("99999999999999999999", NumberParsing::Long),
         ] {
             assert!(read(text, reads).is_err(), "{text:?} {reads:?}");
         }
@@ -194,7 +194,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_is_parsed_without_a_panic(text in "\\PC{0,30}") {
-            for reads in [Reads::Int, Reads::SomeInt, Reads::Long, Reads::SomeLong, Reads::Whole, Reads::Low32] {
+            for reads in [NumberParsing::Int, NumberParsing::SomeInt, NumberParsing::Long, NumberParsing::SomeLong, NumberParsing::Whole, NumberParsing::Low32] {
                 let _ = read(&text, reads);
             }
         }

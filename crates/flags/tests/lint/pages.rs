@@ -18,7 +18,7 @@ fn every_rule_has_a_page_and_a_row_in_the_table() {
             .unwrap_or_else(|error| panic!("{}: {error}", rule.page()));
         let title = format!("# {}: {}\n", rule.code, rule.name);
         assert!(page.starts_with(&title), "{} begins with {title:?}", rule.page());
-        assert!(page.contains(rule.finds), "{}: {}", rule.page(), rule.finds);
+        assert!(page.contains(rule.description), "{}: {}", rule.page(), rule.description);
         for part in ["\n## Why\n", "\n## Example\n", "\n## What to do\n", "\n## Source\n"] {
             assert!(page.contains(part), "{}: {part:?}", rule.page());
         }

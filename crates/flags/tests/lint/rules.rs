@@ -55,7 +55,7 @@ fn same_rules_apply_to_a_running_node() {
         .split(' ')
         .map(str::to_owned)
         .collect();
-    let fragments = [beamtune_flags::source::live_node(&args)];
+    let fragments = [beamtune_flags::source::running_node(&args)];
     let found = lint(&[File { fragments: &fragments }], &super::target(&[27]));
     let shown: Vec<String> =
         found.iter().map(|finding| format!("{} {}", finding.code, finding.flag)).collect();

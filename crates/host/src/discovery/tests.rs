@@ -94,7 +94,7 @@ fn a_broker_is_found_with_all_details() {
     host.link("/proc/700/fd/9", "socket:[77]");
     host.file("/proc/700/net/tcp", "sl\n0: 00000000:D978 00000000:0000 0A 0:0 0:0 0 112 0 77 1 0\n");
     let discovery = discover(&host.tree()).unwrap();
-    assert!(!discovery.others_hidden);
+    assert!(!discovery.may_be_incomplete);
     let [vm] = discovery.vms.as_slice() else { panic!("{discovery:?}") };
     assert_eq!(vm.identity, Identity { pid: 700, start_ticks: 50_000 });
     assert_eq!(
@@ -114,7 +114,7 @@ fn a_broker_is_found_with_all_details() {
         (name.to_string(), name.source),
         ("hare@web-1".to_owned(), NameSource::Environment("RABBITMQ_NODENAME"))
     );
-    assert_eq!(vm.distribution.candidates(), [55_672]);
+    assert_eq!(vm.distribution.possible_ports(), [55_672]);
     assert_eq!(vm.access, Access::Readable);
     assert_eq!(vm.isolation, SHARED);
     assert_eq!(
@@ -129,7 +129,7 @@ fn a_vm_of_another_user_is_described_by_its_world_readable_files() {
     process(&host, 700, "beam.smp", RABBIT, 112);
     // Tests may run as root, which may read everything, so the tree refuses access.
     host.file("/usr/lib/erlang/releases/25/OTP_VERSION", "25.2.3\n");
-    let vm = look_at(&Refusing(host.tree()), 700).unwrap();
+    let vm = inspect(&Refusing(host.tree()), 700).unwrap();
     let Access::Refused(reason) = &vm.access else { panic!("{vm:?}") };
     assert_eq!(reason, "not allowed to read /proc/700/environ: run beamtune as root or as user rabbitmq");
     assert_eq!((vm.executable, vm.distribution.listeners, vm.isolation.net), (None, None, None));
@@ -190,7 +190,7 @@ impl<T: FileTree> FileTree for Refusing<T> {
 fn other_programs_are_not_mistaken_for_vms() {
     let host = host();
     let check = |pid: u32, runs: &str| {
-        let error = look_at(&host.tree(), pid).unwrap_err().to_string();
+        let error = inspect(&host.tree(), pid).unwrap_err().to_string();
         assert_eq!(
             error,
             format!("process {pid} is not an Erlang VM, it runs {runs:?}: `beamtune nodes` lists the VMs")
@@ -224,7 +224,7 @@ fn a_vm_with_another_short_name_is_recognized_by_its_executable() {
     let host = host();
     process(&host, 700, "my broker", RABBIT, 112);
     readable(&host, 700, "/usr/lib/erlang/erts-13.1.5/bin/beam.lcnt.smp (deleted)", &[]);
-    let vm = look_at(&host.tree(), 700).unwrap();
+    let vm = inspect(&host.tree(), 700).unwrap();
     assert_eq!(vm.installation.emulator_type.as_deref(), Some("lcnt"));
 }
 
@@ -234,8 +234,8 @@ fn ended_and_ending_processes_are_omitted() {
     process(&host, 700, "beam.smp", RABBIT, 112);
     let stat = FakeHost::stat(700, "beam.smp", 1, 1, 50_000).replace(") S", ") Z");
     host.file("/proc/700/stat", stat);
-    assert_eq!(look_at(&host.tree(), 700).unwrap_err().to_string(), "process 700 has ended");
-    assert_eq!(look_at(&host.tree(), 701).unwrap_err().to_string(), "process 701 has ended");
+    assert_eq!(inspect(&host.tree(), 700).unwrap_err().to_string(), "process 700 has ended");
+    assert_eq!(inspect(&host.tree(), 701).unwrap_err().to_string(), "process 701 has ended");
     // This process ends between two reads.
     process(&host, 702, "beam.smp", RABBIT, 112);
     readable(&host, 702, RABBIT[0], &[]);
@@ -255,7 +255,7 @@ fn a_container_is_recognized_and_its_own_files_are_read() {
     host.link("/proc/700/root", host.path("/box").to_str().unwrap());
     host.file("/box/usr/lib/erlang/releases/25/OTP_VERSION", "25.3\n");
     host.file("/usr/lib/erlang/releases/25/OTP_VERSION", "25.9 of the host\n");
-    let vm = look_at(&host.tree(), 700).unwrap();
+    let vm = inspect(&host.tree(), 700).unwrap();
     assert_eq!(
         vm.isolation,
         Isolation { pid: Some(true), net: Some(true), mount: Some(true), user: Some(true) }
@@ -266,7 +266,7 @@ fn a_container_is_recognized_and_its_own_files_are_read() {
     assert_eq!(vm.installation.otp_version.as_deref(), Some("25.3"));
     // The container has its own host name.
     assert_eq!(vm.distribution.name.unwrap().to_string(), "hare@?");
-    let name = || look_at(&host.tree(), 700).unwrap().distribution.name.unwrap().to_string();
+    let name = || inspect(&host.tree(), 700).unwrap().distribution.name.unwrap().to_string();
     host.file("/box/etc/hostname", "f00d\n").file("/etc/hostname", "web-1\n");
     assert_eq!(name(), "hare@f00d");
     host.file("/proc/700/environ", list(&["RABBITMQ_NODENAME=hare", "HOSTNAME=beef"]));
@@ -278,10 +278,10 @@ fn the_id_of_a_container_is_found_in_its_control_groups() {
     let host = host();
     process(&host, 700, "beam.smp", RABBIT, 112);
     readable(&host, 700, RABBIT[0], &[]);
-    assert_eq!(look_at(&host.tree(), 700).unwrap().container, None);
+    assert_eq!(inspect(&host.tree(), 700).unwrap().container, None);
     let id = "0123456789abcdef".repeat(4);
     host.file("/proc/700/cgroup", format!("0::/system.slice/docker-{id}.scope\n"));
-    assert_eq!(look_at(&host.tree(), 700).unwrap().container, Some(Container { kind: "docker", id }));
+    assert_eq!(inspect(&host.tree(), 700).unwrap().container, Some(Container { kind: "docker", id }));
 }
 
 #[test]
@@ -291,7 +291,7 @@ fn a_working_folder_is_relative_to_the_process_root() {
     readable(&host, 700, RABBIT[0], &[]);
     let check = |root: &str, folder: &str, expect: &str| {
         host.link("/proc/700/root", root).link("/proc/700/cwd", folder);
-        assert_eq!(look_at(&host.tree(), 700).unwrap().working_folder.as_deref(), Some(expect), "{root}");
+        assert_eq!(inspect(&host.tree(), 700).unwrap().working_folder.as_deref(), Some(expect), "{root}");
     };
     check("/", "/srv/app", "/srv/app");
     check("/", "/", "/");
@@ -320,7 +320,7 @@ fn the_successor_after_a_restart_is_found() {
     // The host has been up for 1,000 s.
     contained(&host, 700, 20_000, 'a');
     contained(&host, 701, 30_000, 'b');
-    let before = look_at(&tree, 700).unwrap();
+    let before = inspect(&tree, 700).unwrap();
     host.remove("/proc/700");
     const GONE_NS: Nanos = 100_000_000_000;
     let found = |own_pid| successor(&tree, &before, GONE_NS, own_pid);
@@ -354,7 +354,7 @@ fn successor_of_a_vm_with_a_twin_must_be_in_its_container() {
     let alone = discover(&tree).unwrap().vms;
     contained(&host, 701, 30_000, 'b');
     let both = discover(&tree).unwrap().vms;
-    let before = look_at(&tree, 700).unwrap();
+    let before = inspect(&tree, 700).unwrap();
     assert!(!has_twin(&before, &alone) && has_twin(&before, &both));
     // A VM with another name is not a twin.
     host.file("/proc/701/environ", list(&["RABBITMQ_NODENAME=rabbit", "HOSTNAME=box"]));
@@ -362,7 +362,7 @@ fn successor_of_a_vm_with_a_twin_must_be_in_its_container() {
 
     host.remove("/proc/700");
     host.remove("/proc/701");
-    let found = || successor_of_twin(&tree, &before, 100_000_000_000);
+    let found = || successor_in_same_container(&tree, &before, 100_000_000_000);
     contained(&host, 702, 95_000, 'b');
     assert_eq!(found().unwrap_err().to_string(), "process 700 has ended");
     contained(&host, 703, 96_000, 'a');
@@ -374,7 +374,7 @@ fn successor_of_a_vm_with_a_twin_must_be_in_its_container() {
         host.remove(&format!("/proc/{pid}/cgroup"));
     }
     let unknown = Vm { container: None, ..before.clone() };
-    let found = successor_of_twin(&tree, &unknown, 100_000_000_000);
+    let found = successor_in_same_container(&tree, &unknown, 100_000_000_000);
     assert!(matches!(found, Err(HostError::Ended { pid: 700 })));
 }
 
@@ -382,14 +382,14 @@ fn successor_of_a_vm_with_a_twin_must_be_in_its_container() {
 fn hidden_processes_are_reported() {
     let host = host();
     process(&host, 700, "beam.smp", RABBIT, 112);
-    assert!(!discover(&Refusing(host.tree())).unwrap().others_hidden);
+    assert!(!discover(&Refusing(host.tree())).unwrap().may_be_incomplete);
     // hidepid=1: only the process ids are visible.
     process(&host, 66, "beam.smp", RABBIT, 112);
-    assert!(discover(&Refusing(host.tree())).unwrap().others_hidden);
+    assert!(discover(&Refusing(host.tree())).unwrap().may_be_incomplete);
     // hidepid=2: not even the process ids are visible.
     host.remove("/proc/66");
     host.remove("/proc/1");
-    assert!(discover(&host.tree()).unwrap().others_hidden);
+    assert!(discover(&host.tree()).unwrap().may_be_incomplete);
 }
 
 #[test]
@@ -409,7 +409,7 @@ proptest! {
         readable(&host, 700, RABBIT[0], &["RABBITMQ_NODENAME=hare"]);
         let name = ["/proc/700/stat", "/proc/700/status", "/proc/700/cmdline", "/proc/700/environ", "/proc/uptime", "/etc/passwd"];
         host.file(name[file], &content);
-        if let Ok(vm) = look_at(&host.tree(), 700) {
+        if let Ok(vm) = inspect(&host.tree(), 700) {
             let shown = format!("{} {:?} {:?}", vm.product, vm.distribution.name, vm.cores());
             prop_assert!(!shown.contains('\x1b'));
         }

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use beamtune_model::units::SECOND_NS;
-use beamtune_model::{FilesTold, Gap, Sample, facts};
+use beamtune_model::{FileReplies, Gap, Sample, facts};
 use proptest::prelude::*;
 
 use super::*;
@@ -55,13 +55,13 @@ fn host() -> FakeHost {
 }
 
 /// Returns the answer of an agent in the VM of this host.
-fn agent_answer(host: &FakeHost, ask: &FileAsk) -> FileTold {
+fn agent_answer(host: &FakeHost, ask: &FileRequest) -> FileReply {
     let tree = host.tree();
     let real = |path: &str| path.replace("/proc/self/", "/proc/7/");
     let failed = |error: HostError| {
-        FileTold::Failed(match error {
-            HostError::Missing { .. } => FileTrouble::Missing,
-            other => FileTrouble::Other(other.to_string()),
+        FileReply::Failed(match error {
+            HostError::Missing { .. } => FileError::Missing,
+            other => FileError::Other(other.to_string()),
         })
     };
     let read = |path: &str, max: usize| {
@@ -69,10 +69,10 @@ fn agent_answer(host: &FakeHost, ask: &FileAsk) -> FileTold {
         tree.read_start(&real(path), max, &mut content).map(|()| content)
     };
     match ask {
-        FileAsk::Read { path, max_bytes } => read(path, *max_bytes).map_or_else(failed, FileTold::Content),
-        FileAsk::Link(path) => tree.read_link(&real(path)).map_or_else(failed, FileTold::Link),
-        FileAsk::Count(path) => tree.count(&real(path), 10).map_or_else(failed, FileTold::Count),
-        FileAsk::Threads { .. } => {
+        FileRequest::Read { path, max_bytes } => read(path, *max_bytes).map_or_else(failed, FileReply::Content),
+        FileRequest::Link(path) => tree.read_link(&real(path)).map_or_else(failed, FileReply::Link),
+        FileRequest::Count(path) => tree.count(&real(path), 10).map_or_else(failed, FileReply::Count),
+        FileRequest::Threads { .. } => {
             let tids = tree.list("/proc/7/task", 10).unwrap_or_default();
             let thread = |tid: &String| {
                 let file =
@@ -81,14 +81,14 @@ fn agent_answer(host: &FakeHost, ask: &FileAsk) -> FileTold {
                 ThreadFiles { tid: tid.parse().unwrap(), stat, schedstat, status_end }
             };
             let read: Vec<_> = tids.iter().map(thread).collect();
-            FileTold::Threads { tids: read.iter().map(|thread| thread.tid).collect(), read }
+            FileReply::Threads { tids: read.iter().map(|thread| thread.tid).collect(), read }
         }
     }
 }
 
 /// A recorder that samples a remote host.
 struct Far {
-    board: Board,
+    board: FileExchange,
     source: RemoteHost,
     table: SeriesTable,
     seq: u64,
@@ -96,7 +96,7 @@ struct Far {
 
 impl Far {
     fn new() -> Far {
-        let board = Board::default();
+        let board = FileExchange::default();
         Far { source: RemoteHost::new(board.clone()), board, table: SeriesTable::default(), seq: 0 }
     }
 
@@ -104,9 +104,9 @@ impl Far {
     fn explored(host: &FakeHost) -> (Far, usize) {
         let mut far = Far::new();
         for round in 1..10 {
-            let files = far.board.ask(true).into_iter().map(|ask| (agent_answer(host, &ask), ask));
+            let files = far.board.next_requests(true).into_iter().map(|ask| (agent_answer(host, &ask), ask));
             let files = Ok(files.map(|(file, ask)| (ask, file)).collect());
-            far.board.tell(FilesTold { span: Span { begin: 0, end: 0 }, told: files });
+            far.board.put_replies(FileReplies { span: Span { begin: 0, end: 0 }, replies: files });
             if !far.source.explore() {
                 return (far, round);
             }
@@ -114,7 +114,7 @@ impl Far {
         panic!("exploration does not end");
     }
 
-    fn sample(&mut self, detail: bool, answer: impl Fn(&FileAsk) -> FileTold) -> Result<Sample, Trouble> {
+    fn sample(&mut self, detail: bool, answer: impl Fn(&FileRequest) -> FileReply) -> Result<Sample, SourceTrouble> {
         self.sample_in(4, detail, answer)
     }
 
@@ -123,27 +123,27 @@ impl Far {
         &mut self,
         took: Nanos,
         detail: bool,
-        answer: impl Fn(&FileAsk) -> FileTold,
-    ) -> Result<Sample, Trouble> {
+        answer: impl Fn(&FileRequest) -> FileReply,
+    ) -> Result<Sample, SourceTrouble> {
         self.seq += 1;
         let t = self.seq as i64 * SECOND_NS;
-        let files = self.board.ask(detail).into_iter().map(|ask| (ask.clone(), answer(&ask))).collect();
+        let files = self.board.next_requests(detail).into_iter().map(|ask| (ask.clone(), answer(&ask))).collect();
         let span = Span { begin: t + 5, end: t + 5 + took };
-        self.board.tell(FilesTold { span, told: Ok(files) });
+        self.board.put_replies(FileReplies { span, replies: Ok(files) });
         self.collect_at(span, detail)
     }
 
-    fn collect(&mut self, detail: bool) -> Result<Sample, Trouble> {
+    fn collect(&mut self, detail: bool) -> Result<Sample, SourceTrouble> {
         let t = self.seq as i64 * SECOND_NS;
         self.collect_at(Span { begin: t + 5, end: t + 9 }, detail)
     }
 
-    fn collect_at(&mut self, expect: Span, detail: bool) -> Result<Sample, Trouble> {
+    fn collect_at(&mut self, expect: Span, detail: bool) -> Result<Sample, SourceTrouble> {
         let t = self.seq as i64 * SECOND_NS;
         let tick = Tick { t, incarnation: 0, vm: None, host: None, late: 0 };
         let mut out = SampleBuilder::new(&mut self.table, tick);
         let clock = FixedClock(t);
-        self.source.request(Ask { seq: self.seq, t, detail }, &clock)?;
+        self.source.request(SampleRequest { seq: self.seq, t, detail }, &clock)?;
         let span = self.source.collect(t + SECOND_NS, &clock, &mut out)?;
         assert_eq!(span, expect);
         Ok(out.sample)
@@ -164,13 +164,13 @@ fn readings(table: &SeriesTable, sample: &Sample) -> BTreeMap<String, i64> {
 
 /// Returns the readings and facts of a local source for the same host, after samples with and without detail.
 fn near(host: &FakeHost, details: &[bool]) -> (BTreeMap<String, i64>, BTreeMap<String, String>) {
-    let mut source = HostSource::new(host.tree(), 7, Announce::Elsewhere).unwrap();
+    let mut source = HostSource::new(host.tree(), 7, AnnouncedBy::OtherSource).unwrap();
     let mut table = SeriesTable::default();
     let mut last = None;
     for &detail in details {
         let tick = Tick { t: 0, incarnation: 0, vm: None, host: None, late: 0 };
         let mut out = SampleBuilder::new(&mut table, tick);
-        source.request(Ask { seq: 0, t: 0, detail }, &FixedClock(0)).unwrap();
+        source.request(SampleRequest { seq: 0, t: 0, detail }, &FixedClock(0)).unwrap();
         source.collect(0, &FixedClock(0), &mut out).unwrap();
         last = Some(out.sample);
     }
@@ -215,19 +215,19 @@ fn a_remote_host_has_the_same_readings_as_a_local_one() {
     assert_eq!(far.readings(&sample), near(&host, &[true, false]).0);
     assert_eq!(sample.facts, []);
     // From now on, only the files that this sample needs are requested.
-    let asked = far.board.ask(false);
-    assert!(!asked.iter().any(|ask| matches!(ask, FileAsk::Count(_)) || is_rollup(ask)), "{asked:?}");
-    assert_eq!(asked.last(), Some(&FileAsk::Threads { all: false }));
+    let asked = far.board.next_requests(false);
+    assert!(!asked.iter().any(|ask| matches!(ask, FileRequest::Count(_)) || is_rollup(ask)), "{asked:?}");
+    assert_eq!(asked.last(), Some(&FileRequest::Threads { all: false }));
     // Each file is requested only once.
-    let paths = |asks: Vec<FileAsk>| -> Vec<String> {
+    let paths = |asks: Vec<FileRequest>| -> Vec<String> {
         let path = |ask| match ask {
-            FileAsk::Read { path, .. } => Some(path),
+            FileRequest::Read { path, .. } => Some(path),
             _ => None,
         };
         asks.into_iter().filter_map(path).collect()
     };
     for detail in [false, true] {
-        let all = paths(far.board.ask(detail));
+        let all = paths(far.board.next_requests(detail));
         assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len(), "{all:?}");
     }
     let sample = far.sample(false, |ask| agent_answer(&host, ask)).unwrap();
@@ -290,15 +290,15 @@ fn after_a_process_is_moved_at_most_two_samples_are_lost() {
 
 #[test]
 fn detailed_samples_stop_if_they_provide_no_new_files() {
-    let is_detailed = |far: &Far, detail| far.board.ask(detail).contains(&FileAsk::Threads { all: true });
-    let late = |_: &FileAsk| FileTold::Failed(FileTrouble::Late);
+    let is_detailed = |far: &Far, detail| far.board.next_requests(detail).contains(&FileRequest::Threads { all: true });
+    let late = |_: &FileRequest| FileReply::Failed(FileError::Late);
     // There is no time to read any file, there is no answer, or the whole request fails.
-    let too_long = || Trouble::new(TroubleKind::TimedOut, "too long");
+    let too_long = || SourceTrouble::new(TroubleKind::TimedOut, "too long");
     let fails: [&dyn Fn(&mut Far); 3] = [
         &|far| assert_eq!(far.sample(false, late).unwrap_err().kind, TroubleKind::TimedOut),
         &|far| assert_eq!(far.collect(false).unwrap_err().kind, TroubleKind::Gone),
         &|far| {
-            far.board.tell(FilesTold { span: Span { begin: 0, end: 0 }, told: Err(too_long()) });
+            far.board.put_replies(FileReplies { span: Span { begin: 0, end: 0 }, replies: Err(too_long()) });
             assert_eq!(far.collect(false).unwrap_err(), too_long());
         },
     ];
@@ -310,7 +310,7 @@ fn detailed_samples_stop_if_they_provide_no_new_files() {
         }
         for _ in 0..5 {
             assert!(!is_detailed(&far, false));
-            assert!(!far.board.ask(false).iter().any(is_rollup));
+            assert!(!far.board.next_requests(false).iter().any(is_rollup));
             assert!(is_detailed(&far, true));
             fail(&mut far);
         }
@@ -363,7 +363,7 @@ fn rollup_after(far: &mut Far, host: &FakeHost, took_ms: i64) -> Result<i64, Str
 fn a_rollup_that_delays_a_remote_vm_is_not_read_again() {
     let host = host();
     let (mut far, _) = Far::explored(&host);
-    let is_asked = |far: &Far| far.board.ask(true).iter().any(is_rollup);
+    let is_asked = |far: &Far| far.board.next_requests(true).iter().any(is_rollup);
     assert_eq!(rollup_after(&mut far, &host, 100), Ok(90 * 1024));
     assert_eq!(rollup_after(&mut far, &host, 130), Ok(90 * 1024));
     assert!(!is_asked(&far));
@@ -396,14 +396,14 @@ fn the_rollup_is_still_read_if_the_node_is_slow_without_it() {
 fn a_hanging_remote_rollup_is_not_requested_again() {
     let host = host();
     let (mut far, _) = Far::explored(&host);
-    let hangs = |ask: &FileAsk| match is_rollup(ask) {
-        true => FileTold::Failed(FileTrouble::Hung),
+    let hangs = |ask: &FileRequest| match is_rollup(ask) {
+        true => FileReply::Failed(FileError::Hung),
         false => agent_answer(&host, ask),
     };
     far.sample(true, hangs).unwrap();
     let why = rollup_after(&mut far, &host, 1).unwrap_err();
     assert!(why.contains("it hung, blocking"), "{why}");
-    assert!(!far.board.ask(true).iter().any(is_rollup));
+    assert!(!far.board.next_requests(true).iter().any(is_rollup));
 }
 
 #[test]
@@ -427,10 +427,10 @@ fn threads_that_are_omitted_from_a_sample_are_not_gaps() {
     far.sample(true, |ask| agent_answer(&host, ask)).unwrap();
     let only = |which: Option<u32>| {
         let host = &host;
-        move |ask: &FileAsk| match agent_answer(host, ask) {
-            FileTold::Threads { tids, mut read } => {
+        move |ask: &FileRequest| match agent_answer(host, ask) {
+            FileReply::Threads { tids, mut read } => {
                 read.retain(|thread| Some(thread.tid) == which);
-                FileTold::Threads { tids, read }
+                FileReply::Threads { tids, read }
             }
             other => other,
         }
@@ -446,8 +446,8 @@ fn threads_that_are_omitted_from_a_sample_are_not_gaps() {
         assert_eq!(found, entity.map(waits).into_iter().collect::<Vec<_>>(), "{readings:?}");
         assert!(readings.contains_key("host_process//rss"));
     }
-    let late = |ask: &FileAsk| match ask {
-        FileAsk::Threads { .. } => FileTold::Failed(FileTrouble::Late),
+    let late = |ask: &FileRequest| match ask {
+        FileRequest::Threads { .. } => FileReply::Failed(FileError::Late),
         _ => agent_answer(&host, ask),
     };
     let sample = far.sample(false, late).unwrap();
@@ -460,10 +460,10 @@ fn threads_that_are_omitted_from_a_sample_are_not_gaps() {
 fn an_unreadable_file_is_a_gap_with_its_reason() {
     let host = host();
     let (mut far, _) = Far::explored(&host);
-    let answer = |ask: &FileAsk| match ask {
-        FileAsk::Read { path, .. } if path == "/proc/pressure/cpu" => FileTold::Failed(FileTrouble::Hung),
-        FileAsk::Read { path, .. } if path.ends_with("cpu.max") => FileTold::Failed(FileTrouble::Denied),
-        FileAsk::Count(_) => FileTold::Failed(FileTrouble::Unsupported),
+    let answer = |ask: &FileRequest| match ask {
+        FileRequest::Read { path, .. } if path == "/proc/pressure/cpu" => FileReply::Failed(FileError::Hung),
+        FileRequest::Read { path, .. } if path.ends_with("cpu.max") => FileReply::Failed(FileError::Denied),
+        FileRequest::Count(_) => FileReply::Failed(FileError::Unsupported),
         _ => agent_answer(&host, ask),
     };
     let sample = far.sample(true, answer).unwrap();
@@ -488,16 +488,16 @@ fn an_unreadable_file_is_a_gap_with_its_reason() {
 #[test]
 fn the_reason_is_reported_if_no_file_is_readable() {
     let mut far = Far::new();
-    let trouble = far.sample(true, |_| FileTold::Failed(FileTrouble::Missing)).unwrap_err();
+    let trouble = far.sample(true, |_| FileReply::Failed(FileError::Missing)).unwrap_err();
     assert_eq!(trouble.kind, TroubleKind::Unsupported);
     assert!(trouble.reason.contains("no /proc is mounted"), "{trouble}");
-    let trouble = far.sample(true, |_| FileTold::Failed(FileTrouble::Denied)).unwrap_err();
+    let trouble = far.sample(true, |_| FileReply::Failed(FileError::Denied)).unwrap_err();
     assert_eq!(trouble.kind, TroubleKind::Denied);
     // The agent does not answer.
     let trouble = far.collect(false).unwrap_err();
     assert_eq!(trouble.kind, TroubleKind::Gone);
-    let why = Trouble::new(TroubleKind::Unsupported, "no Linux");
-    far.board.tell(FilesTold { span: Span { begin: 0, end: 0 }, told: Err(why.clone()) });
+    let why = SourceTrouble::new(TroubleKind::Unsupported, "no Linux");
+    far.board.put_replies(FileReplies { span: Span { begin: 0, end: 0 }, replies: Err(why.clone()) });
     assert_eq!(far.collect(false).unwrap_err(), why);
 }
 
@@ -548,7 +548,7 @@ fn the_number_of_requests_is_limited_if_control_groups_change() {
         host.file("/proc/7/cgroup", format!("0::{group}\n"));
         for _ in 0..4 {
             let _ = far.sample(true, |ask| agent_answer(&host, ask));
-            assert!(far.board.ask(true).len() <= MAX_ASKS);
+            assert!(far.board.next_requests(true).len() <= MAX_ASKS);
         }
     }
     assert!((0..4).any(|_| far.sample(true, |ask| agent_answer(&host, ask)).is_ok()));
@@ -565,21 +565,21 @@ proptest! {
     ) {
         let host = host();
         let (mut far, _) = Far::explored(&host);
-        let rubbish = |ask: &FileAsk| match ask {
-            FileAsk::Read { .. } => FileTold::Content(content.clone()),
-            FileAsk::Link(_) => FileTold::Link(String::from_utf8_lossy(&content).into_owned()),
-            FileAsk::Count(_) => FileTold::Count(u64::MAX),
-            FileAsk::Threads { .. } => {
+        let rubbish = |ask: &FileRequest| match ask {
+            FileRequest::Read { .. } => FileReply::Content(content.clone()),
+            FileRequest::Link(_) => FileReply::Link(String::from_utf8_lossy(&content).into_owned()),
+            FileRequest::Count(_) => FileReply::Count(u64::MAX),
+            FileRequest::Threads { .. } => {
                 let thread = ThreadFiles { tid, stat: content.clone(), schedstat: content.clone(), status_end: content.clone() };
-                FileTold::Threads { tids: vec![tid, tid, 8], read: vec![thread.clone(), thread] }
+                FileReply::Threads { tids: vec![tid, tid, 8], read: vec![thread.clone(), thread] }
             }
         };
         for _ in 0..3 {
-            let asked = far.board.ask(true);
+            let asked = far.board.next_requests(true);
             let chosen = asked.get(which % asked.len()).cloned();
             let _ = far.sample(true, |ask| if Some(ask) == chosen.as_ref() { rubbish(ask) } else { agent_answer(&host, ask) });
         }
         let _ = far.sample(true, rubbish);
-        prop_assert!(far.board.ask(true).len() <= MAX_ASKS);
+        prop_assert!(far.board.next_requests(true).len() <= MAX_ASKS);
     }
 }

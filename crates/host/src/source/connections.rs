@@ -182,7 +182,7 @@ impl<T: FileTree> HostSource<T> {
 
     fn read_time_wait(&mut self, out: &mut SampleBuilder<'_>) -> Result<(), HostError> {
         self.connections.closed_at = Some(self.seen);
-        let Some(found) = self.tree.closed(self.pid(), MAX_CLOSED) else { return Ok(()) };
+        let Some(found) = self.tree.closed_connections(self.pid(), MAX_CLOSED) else { return Ok(()) };
         let mut closed: BTreeMap<Listener, i64> =
             self.listen.addresses().map(|listener| (listener, 0)).collect();
         for one in found?.iter().filter(|one| one.ago_ms <= CLOSED_WITHIN_MS) {

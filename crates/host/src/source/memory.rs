@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use beamtune_model::memory::content;
-use beamtune_model::{Clock, Nanos, SampleBuilder, Trouble, TroubleKind, facts, metrics};
+use beamtune_model::{Clock, Nanos, SampleBuilder, SourceTrouble, TroubleKind, facts, metrics};
 
 use crate::error::HostError;
 use crate::memory::{ContentSum, Depth, MappingSum, MemoryMap, MemoryReader, SIGNIFICANT_PERCENT};
@@ -17,15 +17,15 @@ use super::{HostSource, remote_host_trouble, rollup_ns, some};
 pub struct MemoryBudget {
     /// Maximum CPU time of one read; its wall time may be four times as long. The next sample should not be late. The VM is delayed only
     /// if it changes its mappings, and only for a part of this time.
-    pub look_ns: Nanos,
+    pub read_ns: Nanos,
     /// Minimum pause after a read, as a multiple of its CPU time.
-    pub rest: i64,
+    pub rest_factor: i64,
 }
 
 impl Default for MemoryBudget {
     /// 100 ms per read, which is enough for about 4 GB, and at most 0.5 % of a core.
     fn default() -> Self {
-        MemoryBudget { look_ns: 100_000_000, rest: 200 }
+        MemoryBudget { read_ns: 100_000_000, rest_factor: 200 }
     }
 }
 
@@ -89,8 +89,8 @@ impl TooLarge {
 /// What to read in this sample, and the reason for not reading more.
 enum Plan {
     All,
-    Mappings(Trouble),
-    Nothing(Option<Trouble>),
+    Mappings(SourceTrouble),
+    Nothing(Option<SourceTrouble>),
 }
 
 impl MemoryWatch {
@@ -109,14 +109,14 @@ impl MemoryWatch {
         clock: &dyn Clock,
     ) -> Result<MemoryMap, HostError> {
         let (begin, begin_cpu) = (clock.now(), clock.cpu());
-        let mut best = self.reader.read(tree, pid, threads(), depth, clock, self.budget.look_ns)?;
+        let mut best = self.reader.read(tree, pid, threads(), depth, clock, self.budget.read_ns)?;
         for reads in 1..MAX_READS {
             let Some(unexplained) = best.significant_unexplained() else {
                 self.fruitless = 0;
                 break;
             };
             let spent = clock.cpu().saturating_sub(begin_cpu);
-            let left = self.budget.look_ns.saturating_sub(spent);
+            let left = self.budget.read_ns.saturating_sub(spent);
             if self.fruitless >= MAX_FRUITLESS || left < spent / i64::from(reads) {
                 break;
             }
@@ -137,10 +137,10 @@ impl MemoryWatch {
     fn plan(&mut self, status: &Status, now: Nanos) -> Plan {
         let not_read = |why: String| {
             let reason = format!("the content of the VM's memory was not read: {why}");
-            Trouble::new(TroubleKind::TimedOut, reason)
+            SourceTrouble::new(TroubleKind::TimedOut, reason)
         };
         if let Some(LastRead { begin, end, took_ns }) = self.last
-            && now < end.saturating_add(took_ns.saturating_mul(self.budget.rest))
+            && now < end.saturating_add(took_ns.saturating_mul(self.budget.rest_factor))
         {
             let is_rare = now.saturating_sub(begin) >= DETAIL_INTERVAL_NS;
             let why = || format!("it took {} ms, and is limited to 0.5 % of the time", took_ns / 1_000_000);
@@ -148,9 +148,9 @@ impl MemoryWatch {
         }
         let rss_bytes = status.rss_bytes.unwrap_or(0);
         let too_large = self.too_large.filter(|large| large.holds(rss_bytes, now));
-        let why = || format!("it would take more than {} ms", self.budget.look_ns / 1_000_000);
+        let why = || format!("it would take more than {} ms", self.budget.read_ns / 1_000_000);
         match too_large {
-            _ if rollup_ns(status) > self.budget.look_ns => Plan::Nothing(Some(not_read(why()))),
+            _ if rollup_ns(status) > self.budget.read_ns => Plan::Nothing(Some(not_read(why()))),
             Some(TooLarge { also_mappings: true, .. }) => Plan::Nothing(Some(not_read(why()))),
             Some(_) => Plan::Mappings(not_read(why())),
             None => Plan::All,
@@ -210,19 +210,19 @@ impl<T: FileTree> HostSource<T> {
             }
             Err(error) => {
                 let error = error.with_owner(self.user.as_deref());
-                self.note_unread_memory(Some(Trouble::new(error.kind(), error.to_string())));
+                self.note_unread_memory(Some(SourceTrouble::new(error.kind(), error.to_string())));
                 false
             }
         }
     }
 
     /// Reports one gap for unknown mappings; it includes their content.
-    fn note_unread_memory(&mut self, trouble: Option<Trouble>) {
+    fn note_unread_memory(&mut self, trouble: Option<SourceTrouble>) {
         self.gaps.note("host.memory_map", None);
         self.gaps.note("host.smaps", trouble);
     }
 
-    fn report_memory(&mut self, map: MemoryMap, without: Option<Trouble>, out: &mut SampleBuilder<'_>) {
+    fn report_memory(&mut self, map: MemoryMap, without: Option<SourceTrouble>, out: &mut SampleBuilder<'_>) {
         let sum = |part: fn(&MappingSum) -> u64| map.mappings.values().map(part).fold(0, u64::saturating_add);
         some(out, &metrics::PSS, "", reading(sum(|mapping| mapping.pss)));
         some(out, &metrics::ANON_HUGE, "", reading(sum(|mapping| mapping.huge)));
@@ -250,11 +250,11 @@ impl<T: FileTree> HostSource<T> {
                 truncated_lists(contents, map.cut_lists)
             }
             // Even the process's own user is refused if the kernel forbids tracing (kernel.yama.ptrace_scope).
-            Some(Err(HostError::Denied { path, .. })) => Some(Trouble::new(
+            Some(Err(HostError::Denied { path, .. })) => Some(SourceTrouble::new(
                 TroubleKind::Denied,
                 format!("not allowed to read the content of the VM's memory ({path}): run beamtune as root"),
             )),
-            Some(Err(error)) => Some(Trouble::new(error.kind(), error.to_string())),
+            Some(Err(error)) => Some(SourceTrouble::new(error.kind(), error.to_string())),
         };
         self.gaps.note("host.memory_map", trouble);
     }
@@ -262,14 +262,14 @@ impl<T: FileTree> HostSource<T> {
 
 /// Returns the reason of a gap if the purpose of much memory is unknown because lists of carriers were truncated. A few truncated lists are
 /// normal: if a VM creates and frees carriers all the time, each read has one or two.
-fn truncated_lists(contents: &BTreeMap<String, ContentSum>, lists: usize) -> Option<Trouble> {
+fn truncated_lists(contents: &BTreeMap<String, ContentSum>, lists: usize) -> Option<SourceTrouble> {
     let all =
         contents.values().map(|sum| sum.resident.saturating_add(sum.swapped)).fold(0, u64::saturating_add);
     let unknown = contents.get(content::UNKNOWN).map_or(0, |sum| sum.resident.saturating_add(sum.swapped));
     let is_much = lists > 0 && unknown > all / 100 * SIGNIFICANT_PERCENT;
     let reason = "some of the VM's lists of carriers could not be followed to their end, because they were swapped out or \
                   changing: carriers after that point are recorded as unknown";
-    is_much.then(|| Trouble::new(TroubleKind::Garbled, reason))
+    is_much.then(|| SourceTrouble::new(TroubleKind::Garbled, reason))
 }
 
 fn record_mapping(out: &mut SampleBuilder<'_>, kind: &str, sum: &MappingSum) {

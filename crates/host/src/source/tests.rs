@@ -111,18 +111,18 @@ pub(super) struct Fixture {
 }
 
 impl Fixture {
-    pub(super) fn new(host: &FakeHost, announce: Announce) -> Self {
+    pub(super) fn new(host: &FakeHost, announce: AnnouncedBy) -> Self {
         let source = HostSource::new(host.tree(), 7, announce).unwrap();
         Fixture { source, clock: StepClock::new(), table: SeriesTable::default(), seq: 0 }
     }
 
-    pub(super) fn sample(&mut self, detail: bool) -> Result<(Sample, Span), Trouble> {
+    pub(super) fn sample(&mut self, detail: bool) -> Result<(Sample, Span), SourceTrouble> {
         self.seq += 1;
         let t = self.seq as i64 * SECOND_NS;
         self.clock.sleep_until(t);
         let tick = Tick { t, incarnation: 0, vm: None, host: None, late: 0 };
         let mut out = SampleBuilder::new(&mut self.table, tick);
-        self.source.request(Ask { seq: self.seq, t, detail }, &self.clock)?;
+        self.source.request(SampleRequest { seq: self.seq, t, detail }, &self.clock)?;
         let span = self.source.collect(t + SECOND_NS, &self.clock, &mut out)?;
         Ok((out.sample, span))
     }
@@ -148,7 +148,7 @@ fn fact<'a>(sample: &'a Sample, key: &str) -> Option<&'a str> {
 #[test]
 fn the_first_sample_contains_all_values_and_facts() {
     let host = host();
-    let mut fixture = Fixture::new(&host, Announce::Here);
+    let mut fixture = Fixture::new(&host, AnnouncedBy::HostSource);
     let (sample, span) = fixture.sample(false).unwrap();
     let check = |metric: &Metric, entity: &str, expect: i64| {
         assert_eq!(fixture.value(&sample, metric, entity), Some(expect), "{}", metric.name);
@@ -214,7 +214,7 @@ fn the_first_sample_contains_all_values_and_facts() {
 #[test]
 fn expensive_items_are_read_only_with_detail_and_after_the_span() {
     let host = host();
-    let mut fixture = Fixture::new(&host, Announce::Elsewhere);
+    let mut fixture = Fixture::new(&host, AnnouncedBy::OtherSource);
     let (first, _) = fixture.sample(false).unwrap();
     assert_eq!(first.incarnation, None);
     let (plain, span) = fixture.sample(false).unwrap();
@@ -232,7 +232,7 @@ fn expensive_items_are_read_only_with_detail_and_after_the_span() {
 #[test]
 fn a_changed_fact_is_recorded_again() {
     let host = host();
-    let mut fixture = Fixture::new(&host, Announce::Elsewhere);
+    let mut fixture = Fixture::new(&host, AnnouncedBy::OtherSource);
     fixture.sample(true).unwrap();
     host.file("/cg/cpu.max", "50000 100000\n");
     let (sample, _) = fixture.sample(true).unwrap();
@@ -244,7 +244,7 @@ fn a_changed_fact_is_recorded_again() {
 #[test]
 fn counters_continue_when_another_quota_becomes_the_tightest() {
     let host = host();
-    let mut fixture = Fixture::new(&host, Announce::Elsewhere);
+    let mut fixture = Fixture::new(&host, AnnouncedBy::OtherSource);
     let (first, _) = fixture.sample(true).unwrap();
     assert_eq!(fixture.value(&first, &metrics::CGROUP_THROTTLED, "cpu"), Some(4));
     host.file("/cg/cpu.max", "50000 100000\n").file("/cg/cpu.stat", "nr_periods 900\nnr_throttled 800\n");
@@ -261,7 +261,7 @@ fn counters_continue_when_another_quota_becomes_the_tightest() {
 fn a_group_without_visible_files_is_a_gap_rather_than_no_quota() {
     let host = host();
     host.file("/proc/self/mountinfo", "");
-    let mut fixture = Fixture::new(&host, Announce::Elsewhere);
+    let mut fixture = Fixture::new(&host, AnnouncedBy::OtherSource);
     let (sample, _) = fixture.sample(true).unwrap();
     let [gap] = sample.gaps.as_slice() else { panic!("{:?}", sample.gaps) };
     assert_eq!(gap.source, "host.cgroup");
@@ -278,7 +278,7 @@ fn an_unreadable_item_is_a_gap_until_it_is_readable() {
     let host = host();
     host.remove("/proc/pressure");
     host.file("/proc/7/task/8/schedstat", "0 0 0\n").file("/proc/7/task/7/schedstat", "0 0 0\n");
-    let mut fixture = Fixture::new(&host, Announce::Elsewhere);
+    let mut fixture = Fixture::new(&host, AnnouncedBy::OtherSource);
     let gaps = |sample: &Sample| {
         sample.gaps.iter().map(|gap| (gap.source.clone(), gap.reason.clone())).collect::<Vec<_>>()
     };
@@ -306,7 +306,7 @@ fn an_unreadable_item_is_a_gap_until_it_is_readable() {
 #[test]
 fn an_ended_or_replaced_process_ends_the_incarnation() {
     let host = host();
-    let mut fixture = Fixture::new(&host, Announce::Here);
+    let mut fixture = Fixture::new(&host, AnnouncedBy::HostSource);
     fixture.sample(false).unwrap();
     host.remove("/proc/7");
     let trouble = fixture.sample(false).unwrap_err();
@@ -329,7 +329,7 @@ fn an_ended_or_replaced_process_ends_the_incarnation() {
 #[test]
 fn a_process_that_ends_during_a_sample_is_gone_rather_than_garbled() {
     let host = host();
-    let mut fixture = Fixture::new(&host, Announce::Here);
+    let mut fixture = Fixture::new(&host, AnnouncedBy::HostSource);
     fixture.sample(false).unwrap();
     host.remove("/proc/7/status");
     assert_eq!(fixture.sample(false).unwrap_err().kind, TroubleKind::Unsupported);
@@ -341,7 +341,7 @@ fn a_process_that_ends_during_a_sample_is_gone_rather_than_garbled() {
 #[test]
 fn preemption_between_reading_two_clocks_is_not_a_step_of_the_wall_clock() {
     let host = host();
-    let mut fixture = Fixture::new(&host, Announce::Elsewhere);
+    let mut fixture = Fixture::new(&host, AnnouncedBy::OtherSource);
     let mut wall_clock = |step_ns| {
         fixture.clock.step.set(step_ns);
         let (sample, _) = fixture.sample(false).unwrap();
@@ -357,7 +357,7 @@ fn preemption_between_reading_two_clocks_is_not_a_step_of_the_wall_clock() {
 fn a_rollup_that_would_take_too_long_is_not_read() {
     let host = host();
     host.file("/proc/7/status", "Uid:\t112\t112\t112\t112\nVmRSS:\t 104857600 kB\nThreads:\t2\n");
-    let mut fixture = Fixture::new(&host, Announce::Elsewhere);
+    let mut fixture = Fixture::new(&host, AnnouncedBy::OtherSource);
     let (sample, _) = fixture.sample(true).unwrap();
     assert_eq!(fixture.value(&sample, &metrics::PSS, ""), None);
     assert_eq!(
@@ -374,7 +374,7 @@ fn a_rollup_that_would_take_too_long_is_not_read() {
 fn a_rollup_that_took_too_long_is_not_read_again() {
     let host = host();
     host.remove("/proc/7/smaps");
-    let mut fixture = Fixture::new(&host, Announce::Elsewhere);
+    let mut fixture = Fixture::new(&host, AnnouncedBy::OtherSource);
     fixture.clock.step.set(150_000_000);
     let (sample, _) = fixture.sample(true).unwrap();
     assert_eq!(fixture.value(&sample, &metrics::PSS, ""), Some(90 * 1024));
@@ -394,7 +394,7 @@ fn open_files_are_counted_by_kind_and_sampled_if_many() {
     for number in 4..8 {
         host.link(&format!("/proc/7/fd/{number}"), &format!("/srv/shop/uploads/{number}.jpg"));
     }
-    let mut fixture = Fixture::new(&host, Announce::Here);
+    let mut fixture = Fixture::new(&host, AnnouncedBy::HostSource);
     let (sample, _) = fixture.sample(true).unwrap();
     let of_kind = |fixture: &Fixture, sample: &Sample, entity: &str| {
         fixture.value(sample, &metrics::OPEN_FILES_OF_KIND, entity)
@@ -428,7 +428,7 @@ fn udp_drops_of_the_vms_own_sockets_are_recorded() {
     let table = |drops| format!("{}{}", socket("0035", 68_150, drops), socket("0045", 99, 7));
     host.file("/proc/7/net/udp", table(3)).link("/proc/7/fd/9", "socket:[68150]");
     host.file("/proc/7/net/snmp", "Tcp: PassiveOpens\nTcp: 9\nUdp: InDatagrams NoPorts\nUdp: 40 1\n");
-    let mut fixture = Fixture::new(&host, Announce::Here);
+    let mut fixture = Fixture::new(&host, AnnouncedBy::HostSource);
     fixture.sample(true).unwrap();
     host.file("/proc/7/net/udp", table(5));
     let (sample, _) = fixture.sample(false).unwrap();
@@ -445,7 +445,7 @@ fn udp_drops_of_the_vms_own_sockets_are_recorded() {
 #[test]
 fn accept_queues_of_the_vms_own_sockets_are_recorded() {
     let host = host();
-    let mut fixture = Fixture::new(&host, Announce::Here);
+    let mut fixture = Fixture::new(&host, AnnouncedBy::HostSource);
     fixture.sample(true).unwrap();
     host.file("/proc/7/net/tcp", listening(17));
     let (sample, _) = fixture.sample(false).unwrap();
@@ -487,7 +487,7 @@ fn unread_connections_are_grouped_by_listening_socket_or_peer() {
         connection("9C51", "0CEA", 5_000, 99),
     ];
     host.file("/proc/7/net/tcp", table.concat()).link("/proc/7/fd/9", "socket:[68152]");
-    let mut fixture = Fixture::new(&host, Announce::Here);
+    let mut fixture = Fixture::new(&host, AnnouncedBy::HostSource);
     fixture.sample(true).unwrap();
     let (sample, _) = fixture.sample(false).unwrap();
     let check = |metric: &Metric, entity: &str, expect: Option<i64>| {
@@ -511,7 +511,7 @@ fn unread_connections_are_grouped_by_listening_socket_or_peer() {
 fn unreadable_or_skipped_queues_are_not_recorded_as_empty() {
     let host = host();
     host.remove("/proc/7/net/tcp");
-    let mut fixture = Fixture::new(&host, Announce::Here);
+    let mut fixture = Fixture::new(&host, AnnouncedBy::HostSource);
     let (sample, _) = fixture.sample(false).unwrap();
     assert_eq!(fixture.value(&sample, &metrics::LISTENING_SOCKETS, ""), None);
     let reason = |item: &str| format!("{item}: /proc/7/net/tcp does not exist");

@@ -19,16 +19,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use beamtune_host::tree::{FileTree, LocalTree};
-use beamtune_host::{Announce, HostSource, MemoryBudget};
+use beamtune_host::{AnnouncedBy, HostSource, MemoryBudget};
 use beamtune_model::{
-    Ask, Clock, Metric, Nanos, Sample, SampleBuilder, SeriesTable, Source, Span, Tick, Trouble,
+    SampleRequest, Clock, Metric, Nanos, Sample, SampleBuilder, SeriesTable, Source, Span, Tick, SourceTrouble,
 };
 
 /// Timeout for conditions that are true immediately on an idle host.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A budget for tests: on a busy host, and without optimization, reading memory takes longer than the default budget.
-pub const WITHOUT_LIMIT: MemoryBudget = MemoryBudget { look_ns: 20_000_000_000, rest: 0 };
+pub const WITHOUT_LIMIT: MemoryBudget = MemoryBudget { read_ns: 20_000_000_000, rest_factor: 0 };
 
 /// An installed release: the host's own, or one in a chroot.
 pub struct Otp {
@@ -236,16 +236,16 @@ impl Recorder {
 impl<T: FileTree> Recorder<T> {
     /// Creates a recorder that reads from this tree.
     pub fn with(tree: T, pid: u32) -> Recorder<T> {
-        let source = HostSource::new(tree, pid, Announce::Here).unwrap();
+        let source = HostSource::new(tree, pid, AnnouncedBy::HostSource).unwrap();
         Recorder { source, table: SeriesTable::default(), clock: RealClock::start(), seq: 0 }
     }
 
-    pub fn try_sample(&mut self, detail: bool) -> Result<(Sample, Span), Trouble> {
+    pub fn try_sample(&mut self, detail: bool) -> Result<(Sample, Span), SourceTrouble> {
         self.seq += 1;
         let t = self.clock.now();
         let mut out =
             SampleBuilder::new(&mut self.table, Tick { t, incarnation: 0, vm: None, host: None, late: 0 });
-        self.source.request(Ask { seq: self.seq, t, detail }, &self.clock)?;
+        self.source.request(SampleRequest { seq: self.seq, t, detail }, &self.clock)?;
         let span = self.source.collect(t + 1_000_000_000, &self.clock, &mut out)?;
         Ok((out.sample, span))
     }

@@ -167,9 +167,9 @@ impl Processes {
                     t: 0,
                     what: "process".to_owned(),
                     kind: kind.clone(),
-                    maker: None,
+                    creator: None,
                     count: *count,
-                    of: self.count,
+                    sample_size: self.count,
                     bytes: None,
                 }
             }));

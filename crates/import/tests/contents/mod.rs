@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use beamtune_import::{Reading, read};
+use beamtune_import::{ImportedText, read};
 use beamtune_model::{Period, PeriodBuilder, SeriesTable};
 
 /// Values by series, facts by key, and rows as debug text.
@@ -34,7 +34,7 @@ pub fn fixtures() -> Vec<(String, String)> {
     all
 }
 
-pub fn contents(reading: Reading) -> Contents {
+pub fn contents(reading: ImportedText) -> Contents {
     let mut table = SeriesTable::default();
     let mut contents = Contents::new();
     for sample in reading.samples("a test", &mut table) {
@@ -65,7 +65,7 @@ pub fn check(contents: &Contents, expect: &[(&str, &str)]) {
 
 pub fn reasons(text: &str) -> Vec<(usize, usize, String)> {
     let unread = read(text.as_bytes()).map(|reading| reading.unread).unwrap_or_default();
-    unread.into_iter().map(|unread| (unread.line, unread.column, unread.why)).collect()
+    unread.into_iter().map(|unread| (unread.line, unread.column, unread.reason)).collect()
 }
 
 pub fn period(text: &str) -> Period {

@@ -6,7 +6,7 @@ use std::io::Read;
 pub const PROCESSES: u64 = 100_000;
 
 /// A dump of at least a given size: it contains processes, then heaps up to that size.
-pub struct Made {
+pub struct SyntheticDump {
     left: u64,
     /// Number of sections generated so far, without the head.
     number: u64,
@@ -15,10 +15,10 @@ pub struct Made {
     is_ended: bool,
 }
 
-impl Made {
-    pub fn new(megabytes: u64) -> Made {
+impl SyntheticDump {
+    pub fn new(megabytes: u64) -> SyntheticDump {
         let text = b"=erl_crash_dump:0.5\nSlogan: made\nSystem version: Erlang/OTP 27 [64-bit]\n".to_vec();
-        Made { left: megabytes << 20, number: 0, text, given: 0, is_ended: false }
+        SyntheticDump { left: megabytes << 20, number: 0, text, given: 0, is_ended: false }
     }
 
     fn more(&mut self) {
@@ -52,7 +52,7 @@ fn heap(number: u64) -> String {
     format!("=proc_heap:<0.{number}.0>\n{lines}")
 }
 
-impl Read for Made {
+impl Read for SyntheticDump {
     fn read(&mut self, room: &mut [u8]) -> std::io::Result<usize> {
         if self.given == self.text.len() && !self.is_ended {
             self.more();

@@ -175,15 +175,15 @@ pub fn read_all(text: &str) -> Imported {
 }
 
 pub fn reasons(imported: &Imported) -> Vec<(usize, &str, &str)> {
-    imported.unread.iter().map(|unread| (unread.line, unread.text.as_str(), unread.why.as_str())).collect()
+    imported.unread.iter().map(|unread| (unread.line, unread.text.as_str(), unread.reason.as_str())).collect()
 }
 
 /// Returns the numbers of a row, in the units of the text.
 pub fn numbers(row: &LockRow) -> (&str, Option<&str>, i64, i64, i64, i64) {
-    (&row.class, row.id.as_deref(), row.locks, row.tries, row.collisions, row.waited / 1_000)
+    (&row.class, row.id.as_deref(), row.locks, row.tries, row.collisions, row.wait_time / 1_000)
 }
 
 /// Returns sums over rows: tries, collisions, microseconds.
 pub fn sum<'a>(rows: impl Iterator<Item = &'a LockRow>) -> [i64; 3] {
-    rows.fold([0; 3], |sum, row| [sum[0] + row.tries, sum[1] + row.collisions, sum[2] + row.waited / 1_000])
+    rows.fold([0; 3], |sum, row| [sum[0] + row.tries, sum[1] + row.collisions, sum[2] + row.wait_time / 1_000])
 }

@@ -8,7 +8,7 @@ use super::device::{Device, KEPT_BYTES, MAX_REPLY_BYTES, NEVER_NS, Read, ReadErr
 use super::{Engine, socket, tls};
 use crate::clock::now_ns;
 use crate::program::{Kind, Op, Plan};
-use crate::protocol::{Answer, Checks, Heard, missing_part};
+use crate::protocol::{Answer, Checks, Received, missing_part};
 use crate::tally::ErrorKind;
 
 /// Maximum number of reads of one socket before other devices run.
@@ -261,12 +261,12 @@ impl Engine<'_> {
                 Ok((used, heard)) => {
                     from += used;
                     let event = match heard {
-                        Heard::Nothing => Event::Nothing,
-                        Heard::Ready => Event::Ready,
-                        Heard::Answer(answer) => Event::Answer(answer),
-                        Heard::Message(payload) => {
+                        Received::Nothing => Event::Nothing,
+                        Received::Ready => Event::Ready,
+                        Received::Answer(answer) => Event::Answer(answer),
+                        Received::Message(payload) => {
                             let message = Event::message(payload, expected);
-                            device.session.forget();
+                            device.session.release_buffer();
                             message
                         }
                     };
@@ -296,7 +296,7 @@ impl Engine<'_> {
         }
         let checks = checks_of(self.plan, device);
         match device.session.end(&self.input[..held], checks) {
-            Ok(Heard::Answer(answer)) => self.on_received(index, Event::Answer(answer), now),
+            Ok(Received::Answer(answer)) => self.on_received(index, Event::Answer(answer), now),
             Ok(_) if device.state == State::Sending => {
                 self.fail(index, ErrorKind::Closed, || "closed while the message was being sent".to_owned());
             }

@@ -1,6 +1,6 @@
 //! Reads the output of h2load, and the file of its --log-file, which has a line per request.
 
-use beamtune_model::load::{Asked, LoadResult};
+use beamtune_model::load::{LoadModel, LoadResult};
 
 use super::convert::{self, ReportedTimes, add_errors, kind};
 use super::lines::Lines;
@@ -97,7 +97,7 @@ pub(super) fn read(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> {
     result.generator.processes = 1;
     result.generator.threads = threads;
     if clients > 0 {
-        result.asked = Asked::Closed { devices: clients };
+        result.model = LoadModel::Closed { devices: clients };
     }
     result.remarks.extend([SERVICE, STATUSES, FIRST_BYTE].map(str::to_owned));
     if connect.service.is_some() {

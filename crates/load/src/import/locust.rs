@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use beamtune_model::load::{Asked, LoadResult, LoadSecond, LoadStep};
+use beamtune_model::load::{LoadModel, LoadResult, LoadSecond, LoadStep};
 use serde_json::Value;
 
 use super::convert::{self, MILLISECOND_NS, ReportedTimes, add_errors, kind};
@@ -124,7 +124,7 @@ pub(super) fn history(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> 
     }
     result.began_unix_s = first_s;
     if users > 0 {
-        result.asked = Asked::Closed { devices: users };
+        result.model = LoadModel::Closed { devices: users };
     }
     if last.is_empty() {
         result.steps.extend(all);

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use beamtune_model::load::{Asked, Generator, Latency, LoadResult, LoadSecond, LoadStep, Traffic};
+use beamtune_model::load::{LoadModel, Generator, Latency, LoadResult, LoadSecond, LoadStep, Traffic};
 
 use super::ImportError;
 use super::convert::add_errors;
@@ -100,7 +100,7 @@ fn merged(results: Vec<LoadResult>) -> LoadResult {
         began_unix_s: begin_s,
         began_monotonic_ns: None,
         length_s,
-        asked: asked(&results),
+        model: asked(&results),
         seed: None,
         is_interrupted: results.iter().any(|result| result.is_interrupted),
         generator: generator(&results),
@@ -144,18 +144,18 @@ fn merged(results: Vec<LoadResult>) -> LoadResult {
     out
 }
 
-fn asked(results: &[LoadResult]) -> Asked {
-    let add = |sum: Option<Asked>, result: &LoadResult| match (sum, result.asked) {
+fn asked(results: &[LoadResult]) -> LoadModel {
+    let add = |sum: Option<LoadModel>, result: &LoadResult| match (sum, result.model) {
         (None, asked) => Some(asked),
-        (Some(Asked::Closed { devices: sum }), Asked::Closed { devices }) => {
-            Some(Asked::Closed { devices: sum.saturating_add(devices) })
+        (Some(LoadModel::Closed { devices: sum }), LoadModel::Closed { devices }) => {
+            Some(LoadModel::Closed { devices: sum.saturating_add(devices) })
         }
-        (Some(Asked::Open { per_second: rates, devices: sum }), Asked::Open { per_second, devices }) => {
-            Some(Asked::Open { per_second: rates + per_second, devices: sum.saturating_add(devices) })
+        (Some(LoadModel::Open { per_second: rates, devices: sum }), LoadModel::Open { per_second, devices }) => {
+            Some(LoadModel::Open { per_second: rates + per_second, devices: sum.saturating_add(devices) })
         }
-        _ => Some(Asked::Unknown),
+        _ => Some(LoadModel::Unknown),
     };
-    results.iter().fold(None, add).unwrap_or(Asked::Unknown)
+    results.iter().fold(None, add).unwrap_or(LoadModel::Unknown)
 }
 
 fn generator(results: &[LoadResult]) -> Generator {
@@ -197,7 +197,7 @@ fn seconds(results: &[LoadResult], begin_s: f64) -> Vec<LoadSecond> {
                 continue;
             };
             let both = |one: Option<u64>, other: Option<u64>| Some(one?.saturating_add(other?));
-            sum.asked = both(sum.asked, one.asked);
+            sum.due = both(sum.due, one.due);
             sum.done = sum.done.saturating_add(one.done);
             sum.errors = sum.errors.saturating_add(one.errors);
             sum.connected = both(sum.connected, one.connected);

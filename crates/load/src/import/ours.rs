@@ -1,6 +1,6 @@
 //! Reads results that `beamtune load` wrote (docs/load-result.schema.json), including imported ones, to show them again or to merge them.
 
-use beamtune_model::load::{Asked, LOAD_RESULT_VERSION, Latency, LoadResult};
+use beamtune_model::load::{LoadModel, LOAD_RESULT_VERSION, Latency, LoadResult};
 use serde::Deserialize;
 
 use super::ImportError;
@@ -39,12 +39,12 @@ fn invalid_value(result: &LoadResult) -> Option<(String, &'static str)> {
         let is_wrong = seconds.is_some_and(|seconds| !(0.0..=MAX_SECONDS).contains(&seconds));
         is_wrong.then(|| (path.to_owned(), "a number of seconds"))
     };
-    let asked = match result.asked {
-        Asked::Open { per_second, devices } => {
+    let asked = match result.model {
+        LoadModel::Open { per_second, devices } => {
             counted("/asked/devices", devices).or_else(|| timed("/asked/per_second", Some(per_second)))
         }
-        Asked::Closed { devices } => counted("/asked/devices", devices),
-        Asked::Unknown => None,
+        LoadModel::Closed { devices } => counted("/asked/devices", devices),
+        LoadModel::Unknown => None,
     };
     let generator = &result.generator;
     asked
@@ -64,7 +64,7 @@ fn invalid_value(result: &LoadResult) -> Option<(String, &'static str)> {
         .or_else(|| result.steps.iter().enumerate().find_map(|(index, step)| invalid_step(index, step)))
         .or_else(|| {
             result.seconds.iter().enumerate().find_map(|(index, second)| {
-                let counts = [Some(second.done), Some(second.errors), second.asked];
+                let counts = [Some(second.done), Some(second.errors), second.due];
                 let others = [second.connected, second.waiting];
                 let is_wrong = counts.into_iter().chain(others).flatten().any(|count| count > MAX_COUNT)
                     || second.second.unsigned_abs() > MAX_COUNT

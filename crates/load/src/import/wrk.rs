@@ -5,7 +5,7 @@
 //! only the maximum and the number of requests are measured. wrk2 measures from the time at which a request was due according to the rate.
 //! With --u_latency it also prints the times from sending.
 
-use beamtune_model::load::{Asked, LoadResult};
+use beamtune_model::load::{LoadModel, LoadResult};
 
 use super::convert::{self, MILLISECOND_NS, ReportedTimes, add_errors, kind};
 use super::lines::Lines;
@@ -124,7 +124,7 @@ pub(super) fn read(lines: &mut Lines<'_>, is_wrk2: bool) -> Result<LoadResult, I
             result.remarks.push(UNCORRECTED.to_owned());
         }
     } else {
-        result.asked = connections.map_or(Asked::Unknown, |devices| Asked::Closed { devices });
+        result.model = connections.map_or(LoadModel::Unknown, |devices| LoadModel::Closed { devices });
         result.remarks.push(WRK.to_owned());
         result.remarks.push(CLOSED.to_owned());
     }

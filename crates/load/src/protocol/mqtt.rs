@@ -15,7 +15,7 @@ mod write;
 use std::borrow::Cow;
 use std::fmt;
 
-use super::{Answer, Checks, Heard, SendOutcome};
+use super::{Answer, Checks, Received, SendOutcome};
 use crate::clock::SECOND_NS;
 use crate::tally::ErrorKind;
 use crate::template::{Template, Values};
@@ -328,7 +328,7 @@ impl Client {
         input: &'a [u8],
         checks: &Checks,
         out: &mut Vec<u8>,
-    ) -> Result<(usize, Heard<'a>), MqttFault> {
+    ) -> Result<(usize, Received<'a>), MqttFault> {
         // This is checked before the packet is complete: if the peer uses another protocol, the assumed length may never arrive.
         if self.awaited == Awaited::Connack
             && let Some(first) = input.first()
@@ -340,11 +340,11 @@ impl Client {
         while let Some(frame) = Frame::first(&input[used..])? {
             used += frame.length;
             let heard = self.handle(&frame, checks, out)?;
-            if heard != Heard::Nothing {
+            if heard != Received::Nothing {
                 return Ok((used, heard));
             }
         }
-        Ok((used, Heard::Nothing))
+        Ok((used, Received::Nothing))
     }
 
     /// Handles the closing of the connection by the broker, which is always a fault: MQTT 3.1.1 has no way to announce it.
@@ -357,7 +357,7 @@ impl Client {
         frame: &Frame<'a>,
         checks: &Checks,
         out: &mut Vec<u8>,
-    ) -> Result<Heard<'a>, MqttFault> {
+    ) -> Result<Received<'a>, MqttFault> {
         let kind = frame.kind();
         let packet = packet::parse(self.version, frame)?;
         let unexpected = Err(MqttFault::Unexpected(kind));
@@ -370,7 +370,7 @@ impl Client {
             }
             (Packet::Pingresp, awaited) => {
                 if std::mem::take(&mut self.awaits_pong) {
-                    Ok(Heard::Nothing)
+                    Ok(Received::Nothing)
                 } else if awaited == Awaited::Pingresp {
                     Ok(self.answer(kind, &[0], checks))
                 } else {
@@ -385,7 +385,7 @@ impl Client {
                 let is_refused = known.is_none() && self.version == Version::V5;
                 let reason = if is_refused { reason::PACKET_IDENTIFIER_NOT_FOUND } else { 0 };
                 write::acknowledge(Kind::PUBCOMP, id, reason, out);
-                Ok(Heard::Nothing)
+                Ok(Received::Nothing)
             }
             // All other packets acknowledge the last message.
             (Packet::Acknowledgement { id, .. } | Packet::Filters { id, .. }, _) if id != self.id => {
@@ -397,7 +397,7 @@ impl Client {
                 }
                 write::acknowledge(Kind::PUBREL, id, 0, out);
                 self.awaited = Awaited::Pubcomp;
-                Ok(Heard::Nothing)
+                Ok(Received::Nothing)
             }
             (Packet::Acknowledgement { reason, .. }, awaited)
                 if (kind, awaited) == (Kind::PUBACK, Awaited::Puback)
@@ -417,7 +417,7 @@ impl Client {
         }
     }
 
-    fn on_connack<'a>(&mut self, connack: &Connack<'_>) -> Result<Heard<'a>, MqttFault> {
+    fn on_connack<'a>(&mut self, connack: &Connack<'_>) -> Result<Received<'a>, MqttFault> {
         if connack.reason != 0 {
             let reason = self.reason(Kind::CONNACK, connack.reason);
             return Err(MqttFault::Refused(reason, shortened(connack.reason_string)));
@@ -433,10 +433,10 @@ impl Client {
         self.is_retain_available = connack.is_retain_available;
         self.max_packet_bytes = connack.max_packet_bytes;
         self.awaited = Awaited::Nothing;
-        Ok(Heard::Ready)
+        Ok(Received::Ready)
     }
 
-    fn on_publish<'a>(&mut self, publish: &Publish<'a>, out: &mut Vec<u8>) -> Result<Heard<'a>, MqttFault> {
+    fn on_publish<'a>(&mut self, publish: &Publish<'a>, out: &mut Vec<u8>) -> Result<Received<'a>, MqttFault> {
         match publish.qos {
             0 => {}
             1 => write::acknowledge(Kind::PUBACK, publish.id, 0, out),
@@ -447,12 +447,12 @@ impl Client {
                 }
                 write::acknowledge(Kind::PUBREC, publish.id, 0, out);
                 if is_known {
-                    return Ok(Heard::Nothing);
+                    return Ok(Received::Nothing);
                 }
                 self.unreleased.push(publish.id);
             }
         }
-        Ok(Heard::Message(publish.payload))
+        Ok(Received::Message(publish.payload))
     }
 
     fn on_filters_acknowledged<'a>(
@@ -461,7 +461,7 @@ impl Client {
         reasons: &[u8],
         count: u16,
         checks: &Checks,
-    ) -> Result<Heard<'a>, MqttFault> {
+    ) -> Result<Received<'a>, MqttFault> {
         if reasons.len() != usize::from(count) {
             return Err(MqttFault::Reasons(reasons.len()));
         }
@@ -469,11 +469,11 @@ impl Client {
     }
 
     /// Completes the last message and returns its answer.
-    fn answer<'a>(&mut self, kind: Kind, reasons: &[u8], checks: &Checks) -> Heard<'a> {
+    fn answer<'a>(&mut self, kind: Kind, reasons: &[u8], checks: &Checks) -> Received<'a> {
         self.awaited = Awaited::Nothing;
         let refused = reasons.iter().find(|reason| !allows(checks, **reason));
         let wrong = refused.map(|code| (ErrorKind::Status, Cow::Owned(self.reason(kind, *code).to_string())));
-        Heard::Answer(Answer { bytes: 0, keeps_alive: true, wrong })
+        Received::Answer(Answer { bytes: 0, keeps_alive: true, wrong })
     }
 
     fn reason(&self, kind: Kind, code: u8) -> Reason {

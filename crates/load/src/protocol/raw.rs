@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use memchr::memmem;
 
-use super::{Answer, Checks, Heard, SendOutcome, missing_part};
+use super::{Answer, Checks, Received, SendOutcome, missing_part};
 use crate::tally::ErrorKind;
 use crate::template::{Template, Values};
 
@@ -202,9 +202,9 @@ impl Reader {
     }
 
     /// See [`super::Session::read`].
-    pub fn read<'a>(&'a mut self, input: &'a [u8], checks: &Checks) -> Result<(usize, Heard<'a>), RawFault> {
+    pub fn read<'a>(&'a mut self, input: &'a [u8], checks: &Checks) -> Result<(usize, Received<'a>), RawFault> {
         if input.is_empty() {
-            return Ok((0, Heard::Nothing));
+            return Ok((0, Received::Nothing));
         }
         let assembly = &mut self.assembly;
         let (used, found) = match &self.framing.0 {
@@ -213,7 +213,7 @@ impl Reader {
             FramingKind::Fixed(size) => assembly.sized(input, 0, size.get() as usize),
             FramingKind::Length { .. } if assembly.is_within => assembly.sized(input, 0, 0),
             FramingKind::Length { bytes, is_little_endian } => {
-                let Some(prefix) = input.get(..*bytes) else { return Ok((0, Heard::Nothing)) };
+                let Some(prefix) = input.get(..*bytes) else { return Ok((0, Received::Nothing)) };
                 let digit = |length: usize, byte: &u8| length << 8 | usize::from(*byte);
                 let length = if *is_little_endian {
                     prefix.iter().rev().fold(0, digit)
@@ -227,16 +227,16 @@ impl Reader {
             }
         };
         let frame = match found {
-            None => return Ok((used, Heard::Nothing)),
+            None => return Ok((used, Received::Nothing)),
             Some(Found::InInput(frame)) => frame,
             Some(Found::InBuffer) => &self.assembly.buffer,
         };
         if !std::mem::take(&mut self.is_awaited) {
-            return Ok((used, Heard::Message(frame)));
+            return Ok((used, Received::Message(frame)));
         }
         let wrong = missing_part(checks, frame)
             .map(|part| (ErrorKind::Check, Cow::Owned(format!("the answer does not contain {part:?}"))));
-        Ok((used, Heard::Answer(Answer { bytes: frame.len() as u64, keeps_alive: true, wrong })))
+        Ok((used, Received::Answer(Answer { bytes: frame.len() as u64, keeps_alive: true, wrong })))
     }
 
     /// Handles the end of the connection; `unread` contains the unused bytes.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use beamtune_model::text::is_hidden;
 use rand_core::Rng;
 
-use super::{Answer, Heard};
+use super::{Answer, Received};
 use crate::tally::ErrorKind;
 use crate::template::{Template, Values};
 use frame::{Head, Masks, Opcode};
@@ -290,18 +290,18 @@ impl Connection {
         &'a mut self,
         input: &'a [u8],
         out: &mut Vec<u8>,
-    ) -> Result<(usize, Heard<'a>), WebSocketFault> {
+    ) -> Result<(usize, Received<'a>), WebSocketFault> {
         match self.step(input, out) {
             Ok((used, step)) => Ok((
                 used,
                 match step {
-                    Step::Nothing => Heard::Nothing,
-                    Step::Ready => Heard::Ready,
+                    Step::Nothing => Received::Nothing,
+                    Step::Ready => Received::Ready,
                     Step::Answer { bytes, keeps_alive } => {
-                        Heard::Answer(Answer { bytes, keeps_alive, wrong: None })
+                        Received::Answer(Answer { bytes, keeps_alive, wrong: None })
                     }
-                    Step::Whole(range) => Heard::Message(&input[range]),
-                    Step::Assembled => Heard::Message(&self.buffer),
+                    Step::Whole(range) => Received::Message(&input[range]),
+                    Step::Assembled => Received::Message(&self.buffer),
                 },
             )),
             Err(fault) => {

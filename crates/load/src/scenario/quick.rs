@@ -12,7 +12,7 @@ const MQTT_CONNECTIONS_PER_S: u64 = 200;
 
 /// Parameters of a load without a scenario file.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Quick {
+pub struct QuickLoad {
     /// Arrivals per second of an open load. `None`: a closed load, in which each device sends as soon as it has received an answer.
     pub per_second: Option<f64>,
     /// The time between arrivals.
@@ -25,7 +25,7 @@ pub struct Quick {
     pub seed: u64,
 }
 
-impl Default for Quick {
+impl Default for QuickLoad {
     fn default() -> Self {
         Self { per_second: None, spacing: Spacing::default(), devices: 100, seconds: 30.0, seed: 1 }
     }
@@ -38,7 +38,7 @@ impl Scenario {
     /// - `ws`, `wss`: sends a text and waits for a message, as from an echo server.
     /// - `mqtt`, `mqtts`: connects and stays connected; with a rate, publishes a number at QoS 1 to a topic per device.
     /// - `tcp`, `tls`: sends a line and waits for a line.
-    pub fn quick(url: &str, quick: &Quick) -> Result<Self, LoadError> {
+    pub fn quick(url: &str, quick: &QuickLoad) -> Result<Self, LoadError> {
         let text = Self::quick_text(url, quick)?;
         let no_files = |_: &str| Err(std::io::ErrorKind::NotFound.into());
         Self::parse(url, &text, &no_files).map_err(|faults| {
@@ -49,7 +49,7 @@ impl Scenario {
     }
 
     /// Returns the text of the default scenario for a target, which can be saved, changed and used as a file.
-    pub fn quick_text(url: &str, quick: &Quick) -> Result<String, LoadError> {
+    pub fn quick_text(url: &str, quick: &QuickLoad) -> Result<String, LoadError> {
         let target = Target::parse(url).map_err(|why| refuse("target", url, why))?;
         let check = |what, given: String, is_right: bool, bounds: &str| match is_right {
             true => Ok(()),

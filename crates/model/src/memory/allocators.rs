@@ -63,13 +63,13 @@ pub struct Allocator {
     pub foreign: i64,
     /// Maximum size of its carriers since the start of the VM, in bytes. The sum of the maxima of all instances, which need not
     /// coincide, so it is an upper bound.
-    pub largest: i64,
+    pub max_size: i64,
     /// Multiblock carriers in use: maximum size of the carriers, and of the blocks in them, in bytes. Also sums of maxima.
     pub mbcs_largest: (i64, i64),
     /// Size of the carriers that are in mseg segments, in bytes; the other carriers come from malloc. `None` if unknown.
     pub segments: Option<i64>,
     /// Requests for segments per second; `None` without two readings.
-    pub segments_asked_per_s: Option<f64>,
+    pub segment_requests_per_s: Option<f64>,
     /// Allocations of blocks per second; `None` without two readings.
     pub allocations_per_s: Option<f64>,
 }
@@ -107,7 +107,7 @@ pub fn allocators(period: &Period) -> Vec<Allocator> {
         allocator.pool = allocator.pool.plus(set(POOL));
         allocator.sbcs = allocator.sbcs.plus(set(SBCS));
         allocator.foreign = allocator.foreign.saturating_add(last(&metrics::FOREIGN_BLOCKS_SIZE));
-        allocator.largest = allocator.largest.saturating_add(last(&metrics::CARRIERS_SIZE_MAX));
+        allocator.max_size = allocator.max_size.saturating_add(last(&metrics::CARRIERS_SIZE_MAX));
         let (carriers, blocks) = &mut allocator.mbcs_largest;
         *carriers = carriers.saturating_add(last(&metrics::MBCS_CARRIERS_SIZE_MAX));
         *blocks = blocks.saturating_add(last(&metrics::MBCS_BLOCKS_SIZE_MAX));
@@ -117,7 +117,7 @@ pub fn allocators(period: &Period) -> Vec<Allocator> {
         }
         for (metric, sum) in [
             (&metrics::ALLOCATIONS, &mut allocator.allocations_per_s),
-            (&metrics::SEGMENTS_ASKED, &mut allocator.segments_asked_per_s),
+            (&metrics::SEGMENTS_ASKED, &mut allocator.segment_requests_per_s),
         ] {
             if let Ok(rate) = period.rate(metric, entity) {
                 *sum.get_or_insert(0.0) += rate;
@@ -135,7 +135,7 @@ pub fn allocators(period: &Period) -> Vec<Allocator> {
 
 /// Returns the size of all carriers and of the blocks in them, in bytes, if an imported text contains these sums. Most texts have values
 /// per allocator.
-pub fn all_together(period: &Period) -> Option<(i64, Option<i64>)> {
+pub fn allocator_totals(period: &Period) -> Option<(i64, Option<i64>)> {
     let last = |metric| period.stat(metric, "").ok().map(|stat| stat.last.value.max(0));
     Some((last(&metrics::CARRIERS_SIZE)?, last(&metrics::BLOCKS_SIZE)))
 }

@@ -15,7 +15,7 @@ pub const PAGE_BYTES: f64 = 4096.0;
 /// Returns an upper bound in bytes for memory that was mapped or unmapped during the last scan of pages. This is the larger one of the page
 /// faults in this time and the resident memory that disappeared. Older recordings contain neither, so the mean rate of page faults is
 /// used. 0 without a scan.
-pub fn moved_while_looking(period: &Period) -> f64 {
+pub fn moved_during_scan(period: &Period) -> f64 {
     if let Ok(faults) = period.stat(&metrics::CONTENT_FAULTS, "") {
         let came = faults.last.value as f64 * PAGE_BYTES;
         let gone = period.stat(&metrics::CONTENT_GONE, "").map_or(0, |stat| stat.last.value) as f64;
@@ -49,7 +49,7 @@ pub struct Mapping {
 
 /// Recognised content. All sizes are in bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Part {
+pub struct ContentPart {
     /// Entity, see [`content`].
     pub entity: String,
     /// Number of carriers, segments, stacks or chunks.
@@ -66,20 +66,20 @@ pub struct Part {
 
 /// Resident memory and its breakdown.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Bridge {
+pub struct MemoryBreakdown {
     /// Resident memory in bytes: sum over all mappings, or the kernel's total for the process if the mappings could not be read.
     pub resident: Option<i64>,
     /// Breakdown by kind of mapping, the largest first.
     pub mappings: Vec<Mapping>,
     /// Breakdown by recognised content, the largest first.
-    pub parts: Vec<Part>,
+    pub parts: Vec<ContentPart>,
     /// Unrecognised content; `None` if the pages were not scanned.
-    pub unknown: Option<Part>,
+    pub unknown: Option<ContentPart>,
 }
 
-impl Bridge {
+impl MemoryBreakdown {
     /// Returns the last reading of a period. Ignores a scan of pages that is older than the last reading of mappings.
-    pub fn of(period: &Period) -> Bridge {
+    pub fn of(period: &Period) -> MemoryBreakdown {
         let last = |metric: &Metric, entity: &str| {
             period.find(metric.group, entity, metric.name).map(|stat| stat.last.value.max(0))
         };
@@ -104,7 +104,7 @@ impl Bridge {
         // An older scan does not match the current mappings.
         for entity in entities.into_iter().filter(|_| scanned_at == mapped_at) {
             let value = |metric| last(metric, entity).unwrap_or(0);
-            parts.push(Part {
+            parts.push(ContentPart {
                 entity: entity.to_owned(),
                 count: value(&metrics::CONTENT_COUNT),
                 size: value(&metrics::CONTENT_SIZE),
@@ -120,7 +120,7 @@ impl Bridge {
             true => last(&metrics::RSS, ""),
             false => Some(mappings.iter().fold(0, |sum: i64, mapping| sum.saturating_add(mapping.resident))),
         };
-        Bridge { resident, mappings, parts, unknown }
+        MemoryBreakdown { resident, mappings, parts, unknown }
     }
 
     /// Bytes of resident memory whose content was recognised; `None` if the pages were not scanned.
@@ -135,7 +135,7 @@ impl Bridge {
     }
 
     /// Parts of a kind, such as all carriers, or all memory of malloc.
-    pub fn parts_of<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a Part> {
+    pub fn parts_of<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a ContentPart> {
         self.parts.iter().filter(move |part| {
             part.entity.strip_prefix(kind).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         })
@@ -167,7 +167,7 @@ fn last_reading<'p>(period: &'p Period, metric: &Metric) -> (Vec<&'p str>, Optio
     (entities, last)
 }
 
-fn sum(parts: &[Part]) -> i64 {
+fn sum(parts: &[ContentPart]) -> i64 {
     parts.iter().fold(0, |sum, part| sum.saturating_add(part.resident))
 }
 
@@ -185,7 +185,7 @@ mod tests {
                 let series = Series::of(metric, "");
                 builder.column(&series, values.iter().map(|&(t, value)| Point { t, incarnation: 0, value }));
             }
-            moved_while_looking(&builder.finish())
+            moved_during_scan(&builder.finish())
         };
         let second = SECOND_NS;
         // A thousand faults per second, a tenth of a second.

@@ -16,16 +16,16 @@ pub struct Movement {
     /// Growth in bytes per hour with its 95 % confidence interval; `None` if there are too few readings.
     pub per_hour: Option<(f64, f64, f64)>,
     /// Whether the growth differs significantly from zero.
-    pub is_sure: bool,
+    pub is_significant: bool,
     /// A sudden change of the level, if any.
-    pub step: Option<Step>,
+    pub step: Option<LevelChange>,
     /// A daily pattern, if any.
     pub daily: Option<Daily>,
 }
 
 /// A sudden change of the level.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Step {
+pub struct LevelChange {
     /// Time on the recording's clock.
     pub at: Nanos,
     /// The level before.

@@ -14,7 +14,7 @@ pub struct Estimate {
 /// Estimate of the memory that a garbage collection of all processes would free, from the results of a sample. Includes the memory that
 /// the collection of the sample freed.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Returns {
+pub struct Reclaimable {
     /// Heap memory.
     pub heaps: Estimate,
     /// Reference-counted binaries. Several processes can refer to the same binary, and only the last of these collections frees it.

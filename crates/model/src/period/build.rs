@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 
 use super::queued::ProcessReadings;
-use super::{Period, ProcessUse, Seen, SeriesStat, WorkSample, requested};
+use super::{Period, ProcessActivity, IncarnationSpan, SeriesStat, WorkSample, requested};
 use crate::facts::Facts;
 use crate::messages::{MessageRow, MessagesBuilder};
-use crate::rows::{ExitRow, PortRow, ProcessRow, ProcessTick, RanRow, SpawnRow, TableRow};
+use crate::rows::{ExitRow, PortRow, ProcessRow, ProcessTick, RunSampleRow, SpawnRow, TableRow};
 use crate::sample::{Event, Gap, Incarnation, Sample, Tick};
 use crate::series::{Series, SeriesId, SeriesTable};
-use crate::stands::{StandRow, WaitSamplesBuilder};
+use crate::wait_samples::{WaitSampleRow, WaitSamplesBuilder};
 use crate::units::{Kind, Nanos, Unit};
 use crate::window::Point;
 
@@ -73,7 +73,7 @@ impl Readings {
 #[derive(Debug, Default)]
 pub struct PeriodBuilder {
     pub(super) period: Period,
-    uses: HashMap<String, ProcessUse>,
+    uses: HashMap<String, ProcessActivity>,
     rows: HashMap<String, ProcessReadings>,
     /// By pid.
     process_stacks: HashMap<String, ProcessStacks>,
@@ -89,12 +89,12 @@ pub struct PeriodBuilder {
 impl PeriodBuilder {
     /// Starts with the facts of one incarnation.
     pub fn new(incarnation: Option<Incarnation>, facts: Facts, lives: u32) -> Self {
-        PeriodBuilder { period: Period { incarnation, facts, lives, ..Period::default() }, ..Self::default() }
+        PeriodBuilder { period: Period { incarnation, facts, incarnation_count: lives, ..Period::default() }, ..Self::default() }
     }
 
     /// Sets the spans of all incarnations, for a period that contains the ticks of only one of them.
-    pub fn seen(&mut self, lives: Vec<Seen>) {
-        self.period.seen = lives;
+    pub fn set_incarnation_spans(&mut self, lives: Vec<IncarnationSpan>) {
+        self.period.incarnation_spans = lives;
     }
 
     /// Adds a tick, later than those added before.
@@ -107,7 +107,7 @@ impl PeriodBuilder {
         period.ticks += 1;
         period.vm_ticks += u32::from(tick.vm.is_some());
         period.host_ticks += u32::from(tick.host.is_some());
-        period.latest = period.latest.max(tick.late);
+        period.max_late = period.max_late.max(tick.late);
     }
 
     /// Adds readings of one series in chronological order, all later than those added before.
@@ -140,18 +140,18 @@ impl PeriodBuilder {
             // Avoids cloning the key of known processes.
             let entry = match self.uses.get_mut(&*tick.pid) {
                 Some(entry) => entry,
-                None => self.uses.entry(tick.pid.to_string()).or_insert_with(|| ProcessUse::new(&tick.pid)),
+                None => self.uses.entry(tick.pid.to_string()).or_insert_with(|| ProcessActivity::new(&tick.pid)),
             };
             entry.reductions = entry.reductions.saturating_add(tick.reductions);
             entry.ticks += 1;
             if let Some(runnable) = tick.runnable {
-                entry.judged += 1;
+                entry.status_samples += 1;
                 entry.runnable += u32::from(runnable);
             }
             entry.queue_max = entry.queue_max.max(tick.queue);
             entry.work.push(t, tick.reductions);
             entry.queue.push(t, tick.queue);
-            entry.queue_last = (t, tick.queue);
+            entry.last_queue = (t, tick.queue);
         }
         if self.uses.len() > 2 * PROCESS_USES {
             self.drop_least();
@@ -182,7 +182,7 @@ impl PeriodBuilder {
     }
 
     /// Adds a sampled call stack of a process; counts of equal stacks are added up.
-    pub fn ran(&mut self, row: RanRow) {
+    pub fn run_sample(&mut self, row: RunSampleRow) {
         if row.pid.is_empty() {
             return self.work_sample(row);
         }
@@ -190,23 +190,23 @@ impl PeriodBuilder {
             return;
         }
         let ProcessStacks { ran, stood } = self.process_stacks.entry(row.pid).or_default();
-        let stacks = if row.waits { stood } else { ran };
+        let stacks = if row.is_waiting { stood } else { ran };
         if let Some((_, count)) = stacks.iter_mut().find(|(known, _)| *known == row.stack) {
-            *count = count.saturating_add(row.looks);
+            *count = count.saturating_add(row.samples);
         } else if stacks.len() < MAX_STACKS {
-            stacks.push((row.stack, row.looks));
+            stacks.push((row.stack, row.samples));
         }
     }
 
-    fn work_sample(&mut self, RanRow { stack, looks, kind, collects, waits, .. }: RanRow) {
+    fn work_sample(&mut self, RunSampleRow { stack, samples: looks, kind, is_collecting: collects, is_waiting: waits, .. }: RunSampleRow) {
         let known = &mut self.period.work_samples;
         let is_same = |one: &&mut WorkSample| {
-            one.stack == stack && one.kind == kind && (one.collects, one.is_ready) == (collects, waits)
+            one.stack == stack && one.kind == kind && (one.is_collecting, one.is_runnable) == (collects, waits)
         };
         if let Some(one) = known.iter_mut().find(is_same) {
-            one.looks = one.looks.saturating_add(looks);
+            one.samples = one.samples.saturating_add(looks);
         } else if known.len() < MAX_ROWS {
-            known.push(WorkSample { kind, stack, looks, collects, is_ready: waits });
+            known.push(WorkSample { kind, stack, samples: looks, is_collecting: collects, is_runnable: waits });
         }
     }
 
@@ -227,11 +227,11 @@ impl PeriodBuilder {
 
     /// Adds an origin of new processes, tables or ports; counts of equal origins are added up.
     pub fn spawn(&mut self, row: SpawnRow) {
-        let key = (row.what.clone(), row.kind.clone(), row.maker.clone());
+        let key = (row.what.clone(), row.kind.clone(), row.creator.clone());
         if let Some(known) = self.spawns.get_mut(&key) {
             known.t = row.t;
             known.count = known.count.saturating_add(row.count);
-            known.of = known.of.saturating_add(row.of);
+            known.sample_size = known.sample_size.saturating_add(row.sample_size);
             if let Some(bytes) = row.bytes {
                 known.bytes = Some(known.bytes.unwrap_or(0).saturating_add(bytes));
             }
@@ -256,7 +256,7 @@ impl PeriodBuilder {
     }
 
     /// Adds a call stack of waiting processes.
-    pub fn stand(&mut self, row: StandRow) {
+    pub fn wait_sample(&mut self, row: WaitSampleRow) {
         self.wait_samples.add(row, MAX_ROWS);
     }
 
@@ -283,13 +283,13 @@ impl PeriodBuilder {
     pub fn sample(&mut self, sample: &Sample, table: &SeriesTable) {
         self.tick(&sample.tick);
         if let Some(incarnation) = &sample.incarnation {
-            self.period.lives += 1;
+            self.period.incarnation_count += 1;
             self.period.incarnation = Some(incarnation.clone());
         }
         let t = sample.tick.t;
-        match self.period.seen.last_mut() {
+        match self.period.incarnation_spans.last_mut() {
             Some(seen) if sample.incarnation.is_none() => seen.end = t,
-            _ => self.period.seen.push(Seen { begin: t, end: t }),
+            _ => self.period.incarnation_spans.push(IncarnationSpan { begin: t, end: t }),
         }
         for (key, value) in &sample.facts {
             self.period.facts.set(key, value.as_str());
@@ -305,9 +305,9 @@ impl PeriodBuilder {
         sample.ports.iter().cloned().for_each(|row| self.port(row));
         sample.spawns.iter().cloned().for_each(|row| self.spawn(row));
         sample.exits.iter().cloned().for_each(|row| self.exit(row));
-        sample.stands.iter().cloned().for_each(|row| self.stand(row));
+        sample.wait_samples.iter().cloned().for_each(|row| self.wait_sample(row));
         sample.messages.iter().cloned().for_each(|row| self.message(row));
-        sample.ran.iter().cloned().for_each(|row| self.ran(row));
+        sample.run_samples.iter().cloned().for_each(|row| self.run_sample(row));
         self.requested_rows(sample);
         sample.events.iter().cloned().for_each(|event| self.event(event));
         sample.gaps.iter().cloned().for_each(|gap| self.gap(gap));
@@ -317,19 +317,19 @@ impl PeriodBuilder {
     pub fn finish(mut self) -> Period {
         // Includes processes that have only a detailed reading, such as large idle ones.
         for (pid, readings) in self.rows {
-            let entry = self.uses.entry(pid.clone()).or_insert_with(|| ProcessUse::new(&pid));
-            (entry.row, entry.mail) = (Some(readings.last), readings.mail);
+            let entry = self.uses.entry(pid.clone()).or_insert_with(|| ProcessActivity::new(&pid));
+            (entry.row, entry.queued_messages) = (Some(readings.last), readings.mail);
         }
         for (pid, ProcessStacks { ran, stood }) in self.process_stacks {
-            let entry = self.uses.entry(pid.clone()).or_insert_with(|| ProcessUse::new(&pid));
-            (entry.ran, entry.stood) = (ran, stood);
+            let entry = self.uses.entry(pid.clone()).or_insert_with(|| ProcessActivity::new(&pid));
+            (entry.run_stacks, entry.wait_stacks) = (ran, stood);
         }
         // A process may have been renamed between two readings of its tables; the last name is used.
         let mut tables: Vec<&TableRow> = self.tables.values().collect();
         tables.sort_by(|a, b| a.t.cmp(&b.t).then_with(|| a.id.cmp(&b.id)));
         for table in tables {
             if let (Some(owner), Some(name)) = (self.uses.get_mut(&table.owner), &table.owner_name) {
-                owner.name_as_owner = Some(name.clone());
+                owner.owner_name = Some(name.clone());
             }
         }
         let mut period = self.period;
@@ -344,13 +344,13 @@ impl PeriodBuilder {
         requested::sort(&mut period);
         period.exits = self.exits;
         period.exits.sort_by_key(|row| std::cmp::Reverse(row.count));
-        period.stands = self.wait_samples.finish();
+        period.wait_samples = self.wait_samples.finish();
         period.messages = self.messages.finish();
         period.spawns = self.spawns.into_values().collect();
         period.spawns.sort_by(|a, b| {
             b.count
                 .cmp(&a.count)
-                .then_with(|| (&a.what, &a.kind, &a.maker).cmp(&(&b.what, &b.kind, &b.maker)))
+                .then_with(|| (&a.what, &a.kind, &a.creator).cmp(&(&b.what, &b.kind, &b.creator)))
         });
         period
     }

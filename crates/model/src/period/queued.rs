@@ -5,7 +5,7 @@ use crate::units::Nanos;
 
 /// Message queue of a process at a detailed reading. Messages are never read; the memory that stores them bounds their size.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mail {
+pub struct QueuedMessages {
     /// Time since the start of the recording.
     pub t: Nanos,
     /// Queue length.
@@ -15,12 +15,12 @@ pub struct Mail {
     /// On-heap messages: size of the heap fragments. These contain messages that no garbage collection has moved into the heap yet,
     /// including messages that the process has already received. Off-heap messages: memory outside the heap, which contains messages,
     /// links and monitors.
-    pub loose_bytes: i64,
+    pub outside_bytes: i64,
     /// Heap without fragments: the minimum of this reading, the previous one and the next one.
     pub heap_bytes: i64,
 }
 
-impl Mail {
+impl QueuedMessages {
     /// Estimates the queue of a row; `None` if it is empty, or if the row does not bound the size of messages.
     fn of(row: &ProcessRow) -> Option<Self> {
         let is_on_heap = row.message_queue_data.as_deref()? == "on_heap";
@@ -28,15 +28,15 @@ impl Mail {
         let loose_bytes = if is_on_heap { row.fragment_bytes? } else { outside_heap()? };
         let is_queued = row.queue > 0;
         let heap_bytes = heap_bytes(row)?;
-        is_queued.then_some(Mail { t: row.t, messages: row.queue, is_on_heap, loose_bytes, heap_bytes })
+        is_queued.then_some(QueuedMessages { t: row.t, messages: row.queue, is_on_heap, outside_bytes: loose_bytes, heap_bytes })
     }
 
     /// Lower bound of the size of the queued messages; off-heap, links and monitors are included. Received messages stay in fragments
     /// until they no longer fit into the heap, so at most the size of the heap is due to them.
-    pub fn least_bytes(&self) -> i64 {
+    pub fn min_bytes(&self) -> i64 {
         match self.is_on_heap {
-            true => self.loose_bytes.saturating_sub(self.heap_bytes).max(0),
-            false => self.loose_bytes,
+            true => self.outside_bytes.saturating_sub(self.heap_bytes).max(0),
+            false => self.outside_bytes,
         }
     }
 }
@@ -49,12 +49,12 @@ fn heap_bytes(row: &ProcessRow) -> Option<i64> {
 #[derive(Debug)]
 pub(super) struct ProcessReadings {
     pub last: ProcessRow,
-    pub mail: Option<Mail>,
+    pub mail: Option<QueuedMessages>,
 }
 
 impl ProcessReadings {
     pub fn new(row: ProcessRow) -> Self {
-        ProcessReadings { mail: Mail::of(&row), last: row }
+        ProcessReadings { mail: QueuedMessages::of(&row), last: row }
     }
 
     /// Adds the next reading.
@@ -64,11 +64,11 @@ impl ProcessReadings {
         {
             mail.heap_bytes = mail.heap_bytes.min(after);
         }
-        let mail = Mail::of(&row).map(|mail| {
+        let mail = QueuedMessages::of(&row).map(|mail| {
             let before = heap_bytes(&self.last).unwrap_or(mail.heap_bytes);
-            Mail { heap_bytes: mail.heap_bytes.min(before), ..mail }
+            QueuedMessages { heap_bytes: mail.heap_bytes.min(before), ..mail }
         });
-        let bytes = |mail: &Option<Mail>| mail.as_ref().map(Mail::least_bytes);
+        let bytes = |mail: &Option<QueuedMessages>| mail.as_ref().map(QueuedMessages::min_bytes);
         if bytes(&mail) > bytes(&self.mail) {
             self.mail = mail;
         }
@@ -106,7 +106,7 @@ mod tests {
         let mut readings = readings.iter().copied().map(reading);
         let mut all = ProcessReadings::new(readings.next().expect("a reading"));
         readings.for_each(|row| all.add(row));
-        all.mail.map(|mail| (mail.least_bytes(), mail.messages))
+        all.mail.map(|mail| (mail.min_bytes(), mail.messages))
     }
 
     #[test]
@@ -161,7 +161,7 @@ mod tests {
     fn off_heap_messages_are_the_memory_outside_the_heap() {
         let row =
             ProcessRow { message_queue_data: Some("off_heap".to_owned()), ..reading((1, 3, 9_000, 100)) };
-        assert_eq!(Mail::of(&row).map(|mail| mail.least_bytes()), Some(776));
-        assert_eq!(Mail::of(&ProcessRow { total_bytes: None, ..row }), None, "total_bytes unknown");
+        assert_eq!(QueuedMessages::of(&row).map(|mail| mail.min_bytes()), Some(776));
+        assert_eq!(QueuedMessages::of(&ProcessRow { total_bytes: None, ..row }), None, "total_bytes unknown");
     }
 }

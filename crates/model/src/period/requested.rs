@@ -5,8 +5,8 @@ use std::cmp::Reverse;
 use super::build::MAX_ROWS;
 use super::{Period, PeriodBuilder};
 use crate::facts;
-use crate::locks::{LockRow, LockSession, WaitRow};
-use crate::rows::{AllocationRow, CarrierRow, CodeRow, CollectRow, CollectionRow, HolderRow};
+use crate::locks::{LockRow, LockSession, LockWaitRow};
+use crate::rows::{AllocationRow, CarrierRow, CodeRow, CollectedProcessRow, RequestedGcRow, BinaryHolderRow};
 use crate::sample::Sample;
 use crate::units::Nanos;
 
@@ -27,19 +27,19 @@ impl PeriodBuilder {
     }
 
     /// Adds a process that refers to binaries; only rows of the last reading are kept.
-    pub fn holder(&mut self, row: HolderRow) {
+    pub fn holder(&mut self, row: BinaryHolderRow) {
         add_to_last(&mut self.period.holders, row, |row| row.t);
     }
 
     /// Adds the summary of requested garbage collections.
-    pub fn collection(&mut self, row: CollectionRow) {
+    pub fn collection(&mut self, row: RequestedGcRow) {
         if self.period.collections.len() < MAX_ROWS {
             self.period.collections.push(row);
         }
     }
 
     /// Adds a process that was garbage collected on request.
-    pub fn collected(&mut self, row: CollectRow) {
+    pub fn collected(&mut self, row: CollectedProcessRow) {
         if self.period.collected.len() < MAX_ROWS {
             self.period.collected.push(row);
         }
@@ -58,8 +58,8 @@ impl PeriodBuilder {
     }
 
     /// Adds lock waits; only those of the last sampling are kept.
-    pub fn wait(&mut self, row: WaitRow) {
-        add_to_last(&mut self.period.waits, row, |row| row.t);
+    pub fn lock_wait(&mut self, row: LockWaitRow) {
+        add_to_last(&mut self.period.lock_waits, row, |row| row.t);
     }
 
     /// Adds all rows of a sample that were read on request.
@@ -72,20 +72,20 @@ impl PeriodBuilder {
         sample.collected.iter().cloned().for_each(|row| self.collected(row));
         sample.lock_sessions.iter().cloned().for_each(|session| self.lock_session(session));
         sample.locks.iter().cloned().for_each(|row| self.lock(row));
-        sample.waits.iter().cloned().for_each(|row| self.wait(row));
+        sample.lock_waits.iter().cloned().for_each(|row| self.lock_wait(row));
     }
 }
 
 impl Period {
     /// The last requested garbage collection of a random sample of processes; `None` without one.
-    pub fn sampled(&self) -> Option<&CollectionRow> {
-        self.collections.iter().rev().find(|row| row.how == "sample")
+    pub fn last_sampled_collection(&self) -> Option<&RequestedGcRow> {
+        self.collections.iter().rev().find(|row| row.selection == "sample")
     }
 
     /// Length of the last sampling of threads for lock waits; `None` if absent, or if its length is unknown.
     /// If there was one and [`waits`](Self::waits) is empty, no sampled thread waited for a lock.
-    pub fn watched(&self) -> Option<Nanos> {
-        let by_rows = self.waits.iter().map(|row| row.length).max();
+    pub fn lock_sampling_length(&self) -> Option<Nanos> {
+        let by_rows = self.lock_waits.iter().map(|row| row.length).max();
         by_rows.or_else(|| self.facts.number(facts::LOCKS_WATCHED)).filter(|length| *length > 0)
     }
 }
@@ -97,8 +97,8 @@ pub(super) fn sort(period: &mut Period) {
     period.code.sort_by_key(|row| Reverse(row.bytes));
     period.holders.sort_by_key(|row| Reverse(row.bytes));
     period.collected.sort_by_key(|row| Reverse(row.freed()));
-    period.locks.sort_by_key(|row| Reverse((row.waited, row.collisions, row.tries)));
-    period.waits.sort_by_key(|row| Reverse((row.waited, row.seen)));
+    period.locks.sort_by_key(|row| Reverse((row.wait_time, row.collisions, row.tries)));
+    period.lock_waits.sort_by_key(|row| Reverse((row.waited, row.samples)));
 }
 
 /// Adds a row and keeps only rows of the latest reading.
@@ -124,12 +124,12 @@ mod tests {
         for row in [carrier(5, 1), carrier(5, 9), carrier(7, 2), carrier(7, 3), carrier(6, 8)] {
             builder.carriers(row);
         }
-        let collected = |t, heap_before| CollectRow { t, heap_before, ..CollectRow::default() };
+        let collected = |t, heap_before| CollectedProcessRow { t, heap_before, ..CollectedProcessRow::default() };
         for row in [collected(5, 1), collected(7, 4), collected(6, 3)] {
             builder.collected(row);
         }
         for t in 0..MAX_ROWS as i64 + 5 {
-            builder.collection(CollectionRow { t, ..CollectionRow::default() });
+            builder.collection(RequestedGcRow { t, ..RequestedGcRow::default() });
         }
         let period = builder.finish();
         assert_eq!(period.carriers, [carrier(7, 3), carrier(7, 2)]);
@@ -141,12 +141,12 @@ mod tests {
     #[test]
     fn length_of_a_sampling_without_waits_is_known() {
         let mut period = Period::default();
-        assert_eq!(period.watched(), None);
+        assert_eq!(period.lock_sampling_length(), None);
         period.facts.set(facts::LOCKS_WATCHED, "9000");
-        assert_eq!(period.watched(), Some(9_000));
-        period.waits = vec![WaitRow { length: 7_000, ..WaitRow::default() }];
-        assert_eq!(period.watched(), Some(7_000));
-        period.waits = vec![WaitRow::default()];
-        assert_eq!(period.watched(), None);
+        assert_eq!(period.lock_sampling_length(), Some(9_000));
+        period.lock_waits = vec![LockWaitRow { length: 7_000, ..LockWaitRow::default() }];
+        assert_eq!(period.lock_sampling_length(), Some(7_000));
+        period.lock_waits = vec![LockWaitRow::default()];
+        assert_eq!(period.lock_sampling_length(), None);
     }
 }

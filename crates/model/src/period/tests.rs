@@ -1,7 +1,7 @@
 use super::build::PROCESS_USES;
 use super::*;
 use crate::metrics;
-use crate::rows::{ProcessTick, RanRow};
+use crate::rows::{ProcessTick, RunSampleRow};
 use crate::sample::Tick;
 use crate::sample::{SampleBuilder, Span};
 use crate::source::TroubleKind;
@@ -107,8 +107,8 @@ fn each_incarnation_has_its_first_and_last_tick() {
         }
     });
     let seen: Vec<_> =
-        period.seen.iter().map(|seen| (seen.begin / SECOND_NS, seen.end / SECOND_NS)).collect();
-    assert_eq!((period.lives, seen), (2, vec![(0, 4), (5, 8)]));
+        period.incarnation_spans.iter().map(|seen| (seen.begin / SECOND_NS, seen.end / SECOND_NS)).collect();
+    assert_eq!((period.incarnation_count, seen), (2, vec![(0, 4), (5, 8)]));
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn the_final_run_of_equal_readings_is_exact_in_long_periods() {
     let held = |seconds, value: fn(i64) -> i64| {
         let period = period(seconds, |s, out| out.metric(&metrics::PROCESS_COUNT, "", value(s)));
         let stat = period.stat(&metrics::PROCESS_COUNT, "").cloned().expect("recorded");
-        ((stat.held_since - stat.first.t) / SECOND_NS, stat.held)
+        ((stat.final_run_since - stat.first.t) / SECOND_NS, stat.final_run)
     };
     assert_eq!(held(1, |_| 7), (0, 1));
     assert_eq!(held(5, |_| 7), (0, 5));
@@ -181,7 +181,7 @@ fn the_final_run_of_equal_readings_is_exact_in_long_periods() {
     let at = |t, incarnation| Point { t, incarnation, value: 7 };
     builder.column(&series, [at(0, 0), at(1, 0), at(2, 1), at(3, 1)]);
     let stat = builder.finish().find(Group::Vm, "", "any").cloned().expect("recorded");
-    assert_eq!((stat.held_since, stat.held), (2, 2));
+    assert_eq!((stat.final_run_since, stat.final_run), (2, 2));
 }
 
 #[test]
@@ -219,7 +219,7 @@ fn number_of_processes_is_limited_and_the_busiest_are_kept() {
     assert!(period.processes.len() <= 2 * PROCESS_USES);
     assert_eq!((&*period.processes[0].pid, period.processes[0].reductions), ("<0.1.0>", 500_000));
     let queued = period.processes.iter().find(|p| p.pid == "<0.2.0>").expect("kept for its queue");
-    assert_eq!((queued.queue_max, queued.judged, queued.runnable), (77, 500, 0));
+    assert_eq!((queued.queue_max, queued.status_samples, queued.runnable), (77, 500, 0));
 }
 
 #[test]
@@ -244,42 +244,42 @@ fn the_last_recorded_name_of_an_owner_is_used() {
         builder.table(row("#Ref<0.0.0.1>", SECOND_NS, "now"));
         (2..9).for_each(|id| builder.table(row(&format!("#Ref<0.0.0.{id}>"), 0, "before")));
         let period = builder.finish();
-        assert_eq!(period.processes[0].name_as_owner.as_deref(), Some("now"));
+        assert_eq!(period.processes[0].owner_name.as_deref(), Some("now"));
     }
 }
 
 #[test]
 fn samples_of_one_stack_are_added_up() {
     let mut builder = PeriodBuilder::default();
-    let ran = |pid: &str, place: &str, looks| RanRow {
+    let ran = |pid: &str, place: &str, looks| RunSampleRow {
         t: 0,
         pid: pid.to_owned(),
         stack: vec![place.to_owned()],
-        looks,
-        waits: false,
-        ..RanRow::default()
+        samples: looks,
+        is_waiting: false,
+        ..RunSampleRow::default()
     };
-    builder.ran(ran("<0.7.0>", "ets:select_trap/1", 2));
-    builder.ran(ran("<0.7.0>", "gen_server:loop/7", 1));
-    builder.ran(ran("<0.8.0>", "ets:select_trap/1", 5));
-    builder.ran(ran("<0.7.0>", "ets:select_trap/1", 3));
-    builder.ran(RanRow { waits: true, ..ran("<0.7.0>", "gen:do_call/4", 4) });
+    builder.run_sample(ran("<0.7.0>", "ets:select_trap/1", 2));
+    builder.run_sample(ran("<0.7.0>", "gen_server:loop/7", 1));
+    builder.run_sample(ran("<0.8.0>", "ets:select_trap/1", 5));
+    builder.run_sample(ran("<0.7.0>", "ets:select_trap/1", 3));
+    builder.run_sample(RunSampleRow { is_waiting: true, ..ran("<0.7.0>", "gen:do_call/4", 4) });
     // Rows without a pid: random samples of all processes.
     for _ in 0..2 {
-        builder.ran(RanRow { kind: Some("shop".to_owned()), ..ran("", "shop:price/1", 3) });
+        builder.run_sample(RunSampleRow { kind: Some("shop".to_owned()), ..ran("", "shop:price/1", 3) });
     }
     for place in 0..100 {
-        builder.ran(ran("<0.9.0>", &format!("m:f/{place}"), i64::MAX));
+        builder.run_sample(ran("<0.9.0>", &format!("m:f/{place}"), i64::MAX));
     }
     let period = builder.finish();
     let ran_stacks = |pid| {
-        let ran = &period.process(pid).expect("a process").ran;
+        let ran = &period.process(pid).expect("a process").run_stacks;
         ran.iter().map(|(stack, looks)| (&*stack[0], *looks)).collect::<Vec<_>>()
     };
     assert_eq!(ran_stacks("<0.7.0>"), [("ets:select_trap/1", 5), ("gen_server:loop/7", 1)]);
-    let stood = &period.process("<0.7.0>").expect("a process").stood;
+    let stood = &period.process("<0.7.0>").expect("a process").wait_stacks;
     assert_eq!(stood, &[(vec!["gen:do_call/4".to_owned()], 4)]);
     assert_eq!(ran_stacks("<0.8.0>"), [("ets:select_trap/1", 5)]);
     assert_eq!(ran_stacks("<0.9.0>").len(), 16, "limited");
-    assert_eq!(period.work_samples.iter().map(|one| one.looks).collect::<Vec<_>>(), [6]);
+    assert_eq!(period.work_samples.iter().map(|one| one.samples).collect::<Vec<_>>(), [6]);
 }

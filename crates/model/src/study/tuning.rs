@@ -26,7 +26,7 @@ impl Knob {
 }
 
 /// A level, or a combination of levels, with which a VM does not start, crashes or hangs: pairs of knob index and level index.
-pub type Fatal = Vec<(usize, usize)>;
+pub type FatalLevels = Vec<(usize, usize)>;
 
 /// The question that a search answers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -40,16 +40,16 @@ pub struct Tuning {
     /// Parameters to change.
     pub knobs: Vec<Knob>,
     /// Advice of the rules.
-    pub advice: Vec<Advised>,
+    pub advice: Vec<AdvisedLevel>,
     /// Levels, and combinations of levels, that are never tried.
-    pub fatal: Vec<Fatal>,
+    pub fatal: Vec<FatalLevels>,
     /// Total number of trials to run.
     pub trials: usize,
 }
 
 /// Advice to set a knob to a level.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Advised {
+pub struct AdvisedLevel {
     /// Index of the knob.
     pub knob: usize,
     /// Index of the level.
@@ -63,7 +63,7 @@ pub struct Advised {
 /// How a search ended.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub enum Ending {
+pub enum TuningOutcome {
     /// A setting was shown to be better.
     Found,
     /// None of the tried settings is believed to be better.
@@ -82,7 +82,8 @@ pub enum Ending {
     /// Too few trials for a conclusion.
     TooFewTrials {
         /// Minimum number of trials needed for a conclusion.
-        least: usize,
+        #[serde(rename = "least")]
+        min_trials: usize,
     },
 }
 
@@ -90,36 +91,39 @@ pub enum Ending {
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct TuningVerdict {
     /// How the search ended; `None` while it is running.
-    pub ending: Option<Ending>,
+    pub ending: Option<TuningOutcome>,
     /// Finalists, the most promising first, with the results of their confirmation trials.
     pub finalists: Vec<Finalist>,
     /// Index of the winning finalist, if any.
     pub winner: Option<usize>,
     /// Parts of the winning setting.
-    pub parts: Vec<Part>,
+    pub parts: Vec<SettingPart>,
     /// The recommended level of each knob; empty if nothing is recommended.
     pub point: Vec<usize>,
     /// Flags of the recommended setting.
     pub flags: Vec<String>,
     /// Effect of the recommended setting in the confirmation trials; `None` if exactly this setting was not tried, or not often enough.
-    pub gain: Option<Gain>,
+    pub gain: Option<SettingEffect>,
     /// One entry per level. A level that is fatal to the VM has no trials.
-    pub levels: Vec<Learnt>,
+    pub levels: Vec<LevelResult>,
     /// Indexes of the Pareto-optimal trials of the search, with respect to CPU per response, p99 and resident memory.
-    pub front: Vec<usize>,
+    #[serde(rename = "front")]
+    pub pareto_front: Vec<usize>,
 }
 
 /// Effect of a setting compared with the unchanged target.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Gain {
+pub struct SettingEffect {
     /// Ratio of the objective.
     pub ratio: Ratio,
     /// Number of pairs of confirmation trials.
     pub pairs: usize,
     /// Whether the same trials were used to select the setting, so that the effect tends to be overestimated.
-    pub has_chosen_it: bool,
+    #[serde(rename = "has_chosen_it")]
+    pub selected_by_same_trials: bool,
     /// Prediction interval for the ratio in a replication of this comparison.
-    pub again: Ratio,
+    #[serde(rename = "again")]
+    pub repeat_interval: Ratio,
     /// Number of pairs that the prediction interval assumes for the replication.
     pub again_pairs: usize,
     /// Constraints: whether each of these quantities became worse.
@@ -128,7 +132,7 @@ pub struct Gain {
 
 /// Results of a search for one level of a knob.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Learnt {
+pub struct LevelResult {
     /// Index of the knob.
     pub knob: usize,
     /// Index of the level.
@@ -162,7 +166,7 @@ pub struct Finalist {
 
 /// A part of the winning setting: one knob at its level.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Part {
+pub struct SettingPart {
     /// Index of the knob.
     pub knob: usize,
     /// Index of the level.
@@ -170,13 +174,14 @@ pub struct Part {
     /// Ratio of the objective to that of the setting without this part; `None` if this was not tried, or not often enough.
     pub ratio: Option<Ratio>,
     /// Whether the part helps.
-    pub pays: Pays,
+    #[serde(rename = "pays")]
+    pub verdict: PartVerdict,
 }
 
 /// Whether a part of a setting helps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Pays {
+pub enum PartVerdict {
     /// Shown to help.
     Yes,
     /// Shown not to improve the objective by one percent or more.

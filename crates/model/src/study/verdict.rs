@@ -22,7 +22,8 @@ pub struct Question {
     /// Number of A/A pairs: two trials of A.
     pub same_pairs: usize,
     /// Maximum number of A/B pairs: a trial of A and one of B.
-    pub most_pairs: usize,
+    #[serde(rename = "most_pairs")]
+    pub max_pairs: usize,
 }
 
 /// A constraint: by how much a quantity may become worse.
@@ -31,7 +32,8 @@ pub struct Margin {
     /// Name of the [`super::Quantity`].
     pub quantity: String,
     /// As a share of A's value: 0.05 for 5 %. For errors: as a share of all requests.
-    pub most: f64,
+    #[serde(rename = "most")]
+    pub max: f64,
 }
 
 /// Answer to the question of a comparison.
@@ -51,7 +53,8 @@ pub enum Answer {
     /// There is a difference, but it is too small to be shown reliably on this machine.
     BelowDetectable,
     /// The A/A test found a difference between A and itself, a false positive: the machine changed during the study.
-    MethodFindsWhatIsNot,
+    #[serde(rename = "method_finds_what_is_not")]
+    FalsePositive,
     /// Too many trials are invalid.
     TooManyInvalid,
     /// A setting does not work.

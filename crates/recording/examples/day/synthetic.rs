@@ -10,8 +10,8 @@ use std::rc::Rc;
 
 use beamtune_model::units::SECOND_NS;
 use beamtune_model::{
-    Ask, Clock, Incarnation, Nanos, PortRow, ProcessRow, ProcessTick, RanRow, Rank, SampleBuilder, Source,
-    Span, SpawnRow, TableRow, Trouble, facts, metrics, units,
+    SampleRequest, Clock, Incarnation, Nanos, PortRow, ProcessRow, ProcessTick, RunSampleRow, Rank, SampleBuilder, Source,
+    Span, SpawnRow, TableRow, SourceTrouble, facts, metrics, units,
 };
 
 const NORMAL: usize = 64;
@@ -236,14 +236,14 @@ fn pid(number: usize) -> String {
 }
 
 /// The VM of a node.
-pub struct Vm(pub Rc<RefCell<Node>>, pub Option<Ask>);
+pub struct Vm(pub Rc<RefCell<Node>>, pub Option<SampleRequest>);
 
 impl Source for Vm {
     fn name(&self) -> &'static str {
         "vm"
     }
 
-    fn request(&mut self, ask: Ask, _clock: &dyn Clock) -> Result<(), Trouble> {
+    fn request(&mut self, ask: SampleRequest, _clock: &dyn Clock) -> Result<(), SourceTrouble> {
         self.0.borrow_mut().advance(ask.t);
         self.1 = Some(ask);
         Ok(())
@@ -254,7 +254,7 @@ impl Source for Vm {
         _deadline: Nanos,
         clock: &dyn Clock,
         out: &mut SampleBuilder<'_>,
-    ) -> Result<Span, Trouble> {
+    ) -> Result<Span, SourceTrouble> {
         let node = &mut *self.0.borrow_mut();
         let begin = clock.now();
         let detail = self.1.is_some_and(|ask| ask.detail);
@@ -279,7 +279,7 @@ impl Source for Host {
         "host"
     }
 
-    fn request(&mut self, _ask: Ask, _clock: &dyn Clock) -> Result<(), Trouble> {
+    fn request(&mut self, _ask: SampleRequest, _clock: &dyn Clock) -> Result<(), SourceTrouble> {
         Ok(())
     }
 
@@ -288,7 +288,7 @@ impl Source for Host {
         _deadline: Nanos,
         clock: &dyn Clock,
         out: &mut SampleBuilder<'_>,
-    ) -> Result<Span, Trouble> {
+    ) -> Result<Span, SourceTrouble> {
         let node = &mut *self.0.borrow_mut();
         let begin = clock.now();
         node.host_series(out);
@@ -320,7 +320,7 @@ impl Node {
     fn vm_series(&mut self, out: &mut SampleBuilder<'_>) {
         for thread in self.threads.iter().filter(|thread| thread.accounted) {
             for (state, value) in STATES.iter().zip(thread.states) {
-                let time = units::whole_microseconds(value, SECOND_NS);
+                let time = units::round_to_microseconds(value, SECOND_NS);
                 out.family(&metrics::MSACC, &thread.entity, state, time);
             }
         }
@@ -506,13 +506,13 @@ impl Node {
         }
         for place in 0..15_usize {
             let number = random.below(PROCESSES);
-            out.sample.ran.push(RanRow {
+            out.sample.run_samples.push(RunSampleRow {
                 t,
                 pid: pid(place),
                 stack: vec![format!("module_{}:handle_call/3", number % 300), "gen_server:loop/7".to_owned()],
-                looks: 1 + random.below(10) as i64,
-                waits: random.below(4) == 0,
-                ..RanRow::default()
+                samples: 1 + random.below(10) as i64,
+                is_waiting: random.below(4) == 0,
+                ..RunSampleRow::default()
             });
         }
         for place in 0..20_i64 {
@@ -547,9 +547,9 @@ impl Node {
                 t,
                 what: "process".to_owned(),
                 kind: format!("module_{place}:handle/2"),
-                maker: Some(format!("supervisor_{place}")),
+                creator: Some(format!("supervisor_{place}")),
                 count: random.events(30.0 - 2.0 * place as f64),
-                of: 200,
+                sample_size: 200,
                 bytes: None,
             });
         }

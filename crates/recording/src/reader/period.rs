@@ -6,10 +6,10 @@ use std::num::NonZero;
 use std::sync::{Mutex, PoisonError};
 
 use beamtune_model::window::Point;
-use beamtune_model::{Group, Nanos, Period, PeriodBuilder, ProcessTick, Readings, Seen, SeriesId, Tick};
+use beamtune_model::{Group, Nanos, Period, PeriodBuilder, ProcessTick, Readings, IncarnationSpan, SeriesId, Tick};
 
 use super::parts::{Content, Decoder, Segment, Sink};
-use super::{Cursors, Life, RECORDING, Reader, SeriesMap, lost, scan};
+use super::{Cursors, RecordedIncarnation, RECORDING, Reader, SeriesMap, lost, scan};
 use crate::codec::Garbled;
 use crate::codec::chunk::Chunk;
 use crate::codec::column::Column;
@@ -41,14 +41,14 @@ impl Reader {
         // In a transaction, all statements see the same state, even while the recording is being written.
         let _snapshot =
             self.connection.unchecked_transaction().map_err(|error| Error::sqlite(&self.path, error))?;
-        let incarnations = self.lives()?;
+        let incarnations = self.recorded_incarnations()?;
         let count = incarnations.len() as u32;
         let first = incarnations.first().map(|incarnation| incarnation.id);
         let within = self.ticks_by_incarnation(selection)?;
         let (from, to) = (selection.from.unwrap_or(Nanos::MIN), selection.to.unwrap_or(Nanos::MAX));
         let selected = incarnations.iter().filter(|incarnation| within.contains_key(&incarnation.id));
         let seen = selected
-            .map(|incarnation| Seen { begin: incarnation.begin.max(from), end: incarnation.end.min(to) })
+            .map(|incarnation| IncarnationSpan { begin: incarnation.begin.max(from), end: incarnation.end.min(to) })
             .collect();
         let Some(incarnation) = choose_incarnation(incarnations, selection.incarnation, &within)? else {
             return Ok(Period::default());
@@ -68,7 +68,7 @@ impl Reader {
             cursors: Cursors::default(),
         };
         reading.all()?;
-        reading.builder.seen(seen);
+        reading.builder.set_incarnation_spans(seen);
         Ok(reading.builder.finish())
     }
 
@@ -83,7 +83,7 @@ impl Reader {
 
     /// Returns the selection from the last sample before an interval to the first sample after it, so that the windows between samples
     /// cover the interval. Ignores samples that are further away than `reach`; `None` if no sample is left.
-    pub fn around(&self, from: Nanos, to: Nanos, reach: Nanos) -> Result<Option<Selection>, Error> {
+    pub fn selection_around(&self, from: Nanos, to: Nanos, reach: Nanos) -> Result<Option<Selection>, Error> {
         let mut found: Option<(Nanos, Nanos)> = None;
         let after = from.saturating_sub(reach).saturating_sub(1);
         self.ticks(after, to.saturating_add(reach), |tick| {
@@ -109,10 +109,10 @@ impl Reader {
 }
 
 fn choose_incarnation(
-    incarnations: Vec<Life>,
+    incarnations: Vec<RecordedIncarnation>,
     requested: Option<u32>,
     within: &HashMap<u32, u32>,
-) -> Result<Option<Life>, Error> {
+) -> Result<Option<RecordedIncarnation>, Error> {
     match requested {
         // If several have the same number of ticks, the last one: the running incarnation matters most.
         None => Ok(incarnations
@@ -121,7 +121,7 @@ fn choose_incarnation(
         Some(requested) => {
             let known = incarnations.iter().map(|incarnation| incarnation.id).collect();
             let incarnation = incarnations.into_iter().find(|incarnation| incarnation.id == requested);
-            incarnation.map(Some).ok_or(Error::NoSuchIncarnation { asked: requested, known })
+            incarnation.map(Some).ok_or(Error::NoSuchIncarnation { requested, known })
         }
     }
 }

@@ -17,18 +17,18 @@ const MAX_PAUSE_NS: Nanos = 366 * 86_400 * SECOND_NS;
 
 /// State of an earlier recording, from which a recorder continues.
 #[derive(Debug, Clone, Default)]
-pub struct Past {
+pub struct ResumePoint {
     /// The recorded series with their ids.
     pub table: SeriesTable,
     /// The last incarnation.
-    pub life: Option<Incarnation>,
+    pub incarnation: Option<Incarnation>,
     /// The last tick with the number of its incarnation; `None` if there are no ticks.
     pub last: Option<(Nanos, u32)>,
     /// Wall-clock time at the last tick, in nanoseconds since 1970.
     pub wall: i64,
 }
 
-impl Past {
+impl ResumePoint {
     /// Returns the instant at which the recording continues if the wall clock shows `wall`, and the gap before this instant.
     ///
     /// The length of the pause is taken from the wall clock. If the clock was set back, or far forward, the pause is assumed to be one
@@ -55,7 +55,7 @@ impl Past {
 
 /// Data of an earlier recording that its writer could not finish.
 pub(crate) struct Leftover {
-    pub past: Past,
+    pub past: ResumePoint,
     /// Samples whose readings are not in chunks yet.
     pub unsealed: Vec<Sample>,
     /// Gaps for readings of these samples that are unreadable.
@@ -85,7 +85,7 @@ impl Reader {
         let mut life = None;
         self.incarnations(&mut 0, Nanos::MAX, |_, found| life = Some(found))?;
         let wall = last.map_or(0, |(t, _)| self.wall_at(t).unwrap_or(i64::MAX));
-        Ok(Leftover { past: Past { table: series.table, life, last, wall }, unsealed, lost })
+        Ok(Leftover { past: ResumePoint { table: series.table, incarnation: life, last, wall }, unsealed, lost })
     }
 
     fn last_tick(&self) -> Result<Option<(Nanos, u32)>, Error> {
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn instants_increase_even_if_the_wall_clock_was_set() {
         let noon = 1_700_000_000 * SECOND_NS;
-        let past = Past { last: Some((500 * SECOND_NS, 0)), wall: noon, ..Past::default() };
+        let past = ResumePoint { last: Some((500 * SECOND_NS, 0)), wall: noon, ..ResumePoint::default() };
         let check = |wall: i64, expect: Nanos, doubt: bool| {
             let (begin, gap) = past.resume(wall);
             assert_eq!(begin, expect * SECOND_NS, "at {wall}");
@@ -147,6 +147,6 @@ mod tests {
         check(0, 501, true);
         check(i64::MAX, 501, true);
         check(i64::MIN, 501, true);
-        assert_eq!(Past::default().resume(noon), (0, None));
+        assert_eq!(ResumePoint::default().resume(noon), (0, None));
     }
 }

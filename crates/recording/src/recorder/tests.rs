@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use beamtune_model::{Seen, metrics};
+use beamtune_model::{IncarnationSpan, metrics};
 
 use bench::{Bench, Scripted};
 
@@ -17,12 +17,12 @@ fn vm<'a>(source: &'a mut Scripted<'_>) -> Sources<'a> {
     Sources { vm: Some(source), host: None }
 }
 
-fn timed_out() -> Result<(), Trouble> {
-    Err(Trouble::new(TroubleKind::TimedOut, "no answer within 2 s"))
+fn timed_out() -> Result<(), SourceTrouble> {
+    Err(SourceTrouble::new(TroubleKind::TimedOut, "no answer within 2 s"))
 }
 
-fn gone() -> Result<(), Trouble> {
-    Err(Trouble::new(TroubleKind::Gone, "the connection was closed"))
+fn gone() -> Result<(), SourceTrouble> {
+    Err(SourceTrouble::new(TroubleKind::Gone, "the connection was closed"))
 }
 
 fn incarnation(os_pid: u32, boot: &str) -> Incarnation {
@@ -55,7 +55,7 @@ fn ticks_follow_the_schedule_even_if_samples_are_slow() {
         Ok(())
     });
     let (outcome, samples, reader) = bench.record(vm(&mut node));
-    assert_eq!(outcome, Outcome { end: End::Elapsed, samples: 11, missed: 0, last_trouble: None });
+    assert_eq!(outcome, Outcome { end: EndReason::Elapsed, samples: 11, missed: 0, last_trouble: None });
     assert_eq!(times(&samples), (0..=10).map(|k| k * 1_000).collect::<Vec<_>>());
     assert!(samples.iter().all(|sample| sample.tick.late == 0));
     assert_eq!(samples[3].tick.vm, Some(Span { begin: 3 * SECOND_NS, end: 3_330 * MS }));
@@ -186,7 +186,7 @@ fn a_lasting_failure_is_one_gap_and_the_host_is_still_read() {
     let mut node = bench.source("vm", |ask, out| {
         bench.clock.pass(MS);
         if (4..8).contains(&(ask.t / SECOND_NS)) {
-            return Err(Trouble::new(TroubleKind::Garbled, format!("nonsense at {}", ask.t)));
+            return Err(SourceTrouble::new(TroubleKind::Garbled, format!("nonsense at {}", ask.t)));
         }
         out.metric(&metrics::PROCESS_COUNT, "", 7);
         Ok(())
@@ -207,7 +207,7 @@ fn a_lasting_failure_is_one_gap_and_the_host_is_still_read() {
 fn a_failure_of_another_kind_is_another_gap() {
     let bench = Bench::new(9);
     let mut node = bench.source("vm", |ask, _| match ask.t / SECOND_NS {
-        2..=3 => Err(Trouble::new(TroubleKind::Garbled, "nonsense")),
+        2..=3 => Err(SourceTrouble::new(TroubleKind::Garbled, "nonsense")),
         4..=5 => gone(),
         7 => gone(),
         _ => Ok(()),
@@ -299,7 +299,7 @@ fn ctrl_c_takes_a_last_sample_with_expensive_items_at_once() {
     let bench = Bench::interrupted(3_400 * MS);
     let mut node = bench.source("vm", |_, _| Ok(()));
     let (outcome, samples, _) = bench.record(vm(&mut node));
-    assert_eq!((outcome.end, outcome.missed), (End::Stopped, 0));
+    assert_eq!((outcome.end, outcome.missed), (EndReason::Stopped, 0));
     assert_eq!(times(&samples), [0, 1_000, 2_000, 3_000, 3_400]);
     assert_eq!(bench.requests.borrow().last(), Some(&(3, true)));
 }
@@ -320,7 +320,7 @@ fn ctrl_c_right_after_expensive_items_takes_no_other_sample() {
     let bench = Bench::interrupted(10_050 * MS);
     let mut node = bench.source("vm", |_, _| Ok(()));
     let (outcome, samples, _) = bench.record(vm(&mut node));
-    assert_eq!((outcome.end, samples.len()), (End::Stopped, 11));
+    assert_eq!((outcome.end, samples.len()), (EndReason::Stopped, 11));
 }
 
 #[test]
@@ -329,7 +329,7 @@ fn ctrl_c_before_the_first_tick_still_gives_a_sample() {
     bench.stop.request();
     let mut node = bench.source("vm", |_, _| Ok(()));
     let (outcome, samples, _) = bench.record(vm(&mut node));
-    assert_eq!((outcome.end, samples.len()), (End::Stopped, 1));
+    assert_eq!((outcome.end, samples.len()), (EndReason::Stopped, 1));
 }
 
 #[test]
@@ -337,7 +337,7 @@ fn the_recording_ends_if_the_node_does_not_come_back() {
     let mut bench = Bench::new(1_000);
     bench.plan.wait_for_return = 20 * SECOND_NS;
     let dies_at_5 =
-        |ask: Ask, _: &mut SampleBuilder<'_>| if ask.t >= 5 * SECOND_NS { gone() } else { Ok(()) };
+        |ask: SampleRequest, _: &mut SampleBuilder<'_>| if ask.t >= 5 * SECOND_NS { gone() } else { Ok(()) };
     let mut node = bench.source("vm", |ask, out| {
         if ask.seq == 0 {
             out.sample.incarnation = Some(incarnation(7, "x"));
@@ -346,7 +346,7 @@ fn the_recording_ends_if_the_node_does_not_come_back() {
     });
     let mut host = bench.source("host", dies_at_5);
     let (outcome, samples, _) = bench.record(Sources { vm: Some(&mut node), host: Some(&mut host) });
-    assert_eq!((outcome.end, samples.len()), (End::SourcesGone, 26));
+    assert_eq!((outcome.end, samples.len()), (EndReason::SourcesGone, 26));
     let events: Vec<_> = samples.iter().flat_map(|sample| &sample.events).collect();
     assert_eq!(events.len(), 1);
     assert_eq!((events[0].t, &*events[0].kind, &*events[0].subject), (5 * SECOND_NS, "gone", "a@b"));
@@ -362,17 +362,17 @@ fn the_recording_continues_without_the_node_while_its_host_answers() {
     let mut node = bench.source("vm", |_, _| gone());
     let mut host = bench.source("host", |_, _| Ok(()));
     let (outcome, ..) = bench.record(Sources { vm: Some(&mut node), host: Some(&mut host) });
-    assert_eq!((outcome.end, outcome.samples), (End::Elapsed, 31));
+    assert_eq!((outcome.end, outcome.samples), (EndReason::Elapsed, 31));
 }
 
 #[test]
 fn an_unsupported_source_does_not_prolong_the_recording() {
     let mut bench = Bench::new(100);
     bench.plan.wait_for_return = 5 * SECOND_NS;
-    let mut node = bench.source("vm", |_, _| Err(Trouble::new(TroubleKind::Unsupported, "no distribution")));
+    let mut node = bench.source("vm", |_, _| Err(SourceTrouble::new(TroubleKind::Unsupported, "no distribution")));
     let mut host = bench.source("host", |ask, _| if ask.t >= 3 * SECOND_NS { gone() } else { Ok(()) });
     let (outcome, samples, _) = bench.record(Sources { vm: Some(&mut node), host: Some(&mut host) });
-    assert_eq!((outcome.end, outcome.samples), (End::SourcesGone, 9));
+    assert_eq!((outcome.end, outcome.samples), (EndReason::SourcesGone, 9));
     assert_eq!(gaps(&samples)[0], ("vm", TroubleKind::Unsupported, 0, 8_000));
 }
 
@@ -381,7 +381,7 @@ fn a_recording_without_sources_ends_at_once() {
     let mut bench = Bench::new(0);
     bench.plan.length = None;
     let (outcome, ..) = bench.record(Sources::default());
-    assert_eq!((outcome.end, outcome.samples), (End::SourcesGone, 0));
+    assert_eq!((outcome.end, outcome.samples), (EndReason::SourcesGone, 0));
 }
 
 #[test]
@@ -409,7 +409,7 @@ fn a_restarted_node_is_a_new_incarnation_with_the_facts_of_its_host() {
     let (_, samples, reader) = bench.record(Sources { vm: Some(&mut node), host: Some(&mut host) });
     assert_eq!((host.announced, node.announced), (vec![0, 1], vec![]));
 
-    let lives = reader.lives().expect("readable");
+    let lives = reader.recorded_incarnations().expect("readable");
     assert_eq!(
         lives.iter().map(|incarnation| (incarnation.id, incarnation.ticks)).collect::<Vec<_>>(),
         [(0, 6), (1, 5)]
@@ -425,11 +425,11 @@ fn a_restarted_node_is_a_new_incarnation_with_the_facts_of_its_host() {
         reader.period(&Selection { incarnation: Some(1), ..Selection::default() }).expect("readable");
     assert_eq!(period.stat(&metrics::REDUCTIONS, "").map(|stat| (stat.delta, stat.resets)), Ok((4, 0)));
     // A period covers one incarnation, but has the spans of all; a part of the recording has the spans within this part.
-    let seen = |begin: i64, end: i64| Seen { begin: begin * SECOND_NS, end: end * SECOND_NS };
-    assert_eq!(period.seen, [seen(0, 5), seen(6, 10)]);
+    let seen = |begin: i64, end: i64| IncarnationSpan { begin: begin * SECOND_NS, end: end * SECOND_NS };
+    assert_eq!(period.incarnation_spans, [seen(0, 5), seen(6, 10)]);
     let part = |from, to| {
         let (from, to) = (Some(from * SECOND_NS), Some(to * SECOND_NS));
-        reader.period(&Selection { from, to, ..Selection::default() }).expect("readable").seen
+        reader.period(&Selection { from, to, ..Selection::default() }).expect("readable").incarnation_spans
     };
     assert_eq!(part(2, 8), [seen(2, 5), seen(6, 8)]);
     assert_eq!(part(7, 9), [seen(7, 9)]);

@@ -1,7 +1,7 @@
 //! Redaction of locks: classes and source locations of the VM are kept; names of the tables, processes and nodes that locks belong to
 //! are replaced.
 
-use beamtune_model::{LockRow, LockSession, WaitRow};
+use beamtune_model::{LockRow, LockSession, LockWaitRow};
 
 use super::{Replacer, is_id, known, some};
 
@@ -68,7 +68,7 @@ impl Replacer {
         some(&mut row.file, |text| self.source(text));
     }
 
-    pub(super) fn wait(&mut self, row: &mut WaitRow) {
+    pub(super) fn wait(&mut self, row: &mut LockWaitRow) {
         row.thread = self.word_of_locks(&row.thread);
         row.how = self.word_of_locks(&row.how);
         row.stack.iter_mut().for_each(|function| *function = self.native(function));
@@ -181,11 +181,11 @@ mod tests {
             let what = Redaction { modules };
             let mut replace = Replacer { what, known: HashMap::new(), counts: HashMap::new() };
             let stack = ["ets_update_counter_3", "clinic_admit", "/usr/lib/clinic.so"];
-            let mut row = WaitRow {
+            let mut row = LockWaitRow {
                 thread: "dirty_io_scheduler".to_owned(),
                 how: "yield".to_owned(),
                 stack: stack.map(str::to_owned).to_vec(),
-                ..WaitRow::default()
+                ..LockWaitRow::default()
             };
             replace.wait(&mut row);
             assert_eq!((row.thread.as_str(), row.how.as_str()), ("dirty_io_scheduler", "yield"));

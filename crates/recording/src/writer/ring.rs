@@ -33,7 +33,7 @@ pub struct Ring {
 
 impl Ring {
     /// Minimum useful size: enough for five minutes of a large node, and the log.
-    pub const SMALLEST_BYTES: u64 = 10_000_000;
+    pub const MIN_BYTES: u64 = 10_000_000;
 
     pub(super) fn store(&self, connection: &Connection, node: &str) -> rusqlite::Result<()> {
         let mut set = connection.prepare("INSERT OR REPLACE INTO meta(key, value) VALUES (?1, ?2)")?;

@@ -7,10 +7,10 @@ use std::process::Command;
 
 use beamtune_model::units::SECOND_NS;
 use beamtune_model::{
-    AllocationRow, BlockSum, CarrierRow, CodeRow, CollectRow, CollectionRow, Event, ExitRow, Gap, HolderRow,
-    Incarnation, LockRow, LockSession, MessageRow, Nanos, PortRow, ProcessRow, ProcessTick, RanRow, Rank,
-    Sample, SampleBuilder, SeriesTable, SizeCount, Snapshot, Span, SpawnRow, StandRow, TableRow, Tick,
-    TroubleKind, WaitRow, metrics,
+    AllocationRow, BlockSum, CarrierRow, CodeRow, CollectedProcessRow, RequestedGcRow, Event, ExitRow, Gap, BinaryHolderRow,
+    Incarnation, LockRow, LockSession, MessageRow, Nanos, PortRow, ProcessRow, ProcessTick, RunSampleRow, Rank,
+    Sample, SampleBuilder, SeriesTable, SizeCount, Snapshot, Span, SpawnRow, WaitSampleRow, TableRow, Tick,
+    TroubleKind, LockWaitRow, metrics,
 };
 use beamtune_recording::{Existing, Reader, Writer};
 
@@ -138,37 +138,37 @@ fn detail(second: i64, random: &mut Random, out: &mut SampleBuilder<'_>) {
         t,
         what: "process".to_owned(),
         kind: "worker:init/1".to_owned(),
-        maker: (second % 20 == 0).then(|| "worker_sup".to_owned()),
+        creator: (second % 20 == 0).then(|| "worker_sup".to_owned()),
         count: 3,
-        of: 7,
+        sample_size: 7,
         bytes: None,
     });
-    out.sample.stands.push(StandRow {
+    out.sample.wait_samples.push(WaitSampleRow {
         t,
         pid: (second % 20 == 0).then(|| "<0.5.0>".to_owned()),
         status: "waiting".to_owned(),
         stack: vec!["gen:do_call/4".to_owned(), "shop:buy/1".to_owned()],
         count: 40,
         queued: 2,
-        of: 200,
-        on: vec![("<0.9.0>".to_owned(), 39), ("other@host".to_owned(), 1)],
+        sample_size: 200,
+        targets: vec![("<0.9.0>".to_owned(), 39), ("other@host".to_owned(), 1)],
         kind: (second % 20 == 10).then(|| "shop:cart/1".to_owned()),
     });
-    out.sample.ran.push(RanRow {
+    out.sample.run_samples.push(RunSampleRow {
         t,
         pid: "<0.5.0>".to_owned(),
         stack: vec!["shop:total/1".to_owned(), "shop:buy/1".to_owned()],
-        looks: 3,
-        waits: second % 2 == 0,
-        ..RanRow::default()
+        samples: 3,
+        is_waiting: second % 2 == 0,
+        ..RunSampleRow::default()
     });
-    out.sample.ran.push(RanRow {
+    out.sample.run_samples.push(RunSampleRow {
         t,
         stack: vec!["shop:total/1".to_owned()],
-        looks: 2,
+        samples: 2,
         kind: Some("shop:request/1".to_owned()),
-        collects: second % 2 == 0,
-        ..RanRow::default()
+        is_collecting: second % 2 == 0,
+        ..RunSampleRow::default()
     });
     out.sample.exits.push(ExitRow {
         t,
@@ -231,31 +231,31 @@ fn detail(second: i64, random: &mut Random, out: &mut SampleBuilder<'_>) {
         bytes: 2_000_000,
         old_bytes: second,
     });
-    out.sample.holders.push(HolderRow {
+    out.sample.holders.push(BinaryHolderRow {
         t,
         pid: "<0.7.0>".to_owned(),
         name: Some("rabbit_reader".to_owned()),
         skipped: (second % 20 == 0).then(|| "no_answer".to_owned()),
         heap_bytes: 9_000,
         bytes: second,
-        ..HolderRow::default()
+        ..BinaryHolderRow::default()
     });
-    out.sample.collections.push(CollectionRow {
+    out.sample.collections.push(RequestedGcRow {
         t,
-        how: "sample".to_owned(),
+        selection: "sample".to_owned(),
         stopped: "done".to_owned(),
         collected: second,
         memory_binary_after: (second % 20 == 0).then_some(second),
         took: 7,
-        ..CollectionRow::default()
+        ..RequestedGcRow::default()
     });
-    out.sample.collected.push(CollectRow {
+    out.sample.collected.push(CollectedProcessRow {
         t,
         pid: "<0.7.0>".to_owned(),
         initial_call: Some("rabbit_reader:init/2".to_owned()),
         heap_before: 8_000 + second,
         heap_after: 200,
-        ..CollectRow::default()
+        ..CollectedProcessRow::default()
     });
     locks(t, second, out);
     out.sample.snapshots.push(Snapshot { t, kind: "carriers".to_owned(), blob: vec![second as u8; 300] });
@@ -274,7 +274,7 @@ fn locks(t: Nanos, second: i64, out: &mut SampleBuilder<'_>) {
         length: 5 * SECOND_NS,
         categories: vec!["allocator".to_owned(), "db".to_owned()],
         locks: 588,
-        told: 1,
+        single_locks: 1,
         reductions: (second % 20 == 0).then_some(second),
         processes: Some(90),
         cost_bytes: Some(600_000),
@@ -289,7 +289,7 @@ fn locks(t: Nanos, second: i64, out: &mut SampleBuilder<'_>) {
         line: Some(400),
         tries: 1_000 + second,
         collisions: 90,
-        waited: 7_000_000,
+        wait_time: 7_000_000,
         waits: 88,
         histogram: vec![0, 0, 80, second],
         ..LockRow::default()
@@ -303,13 +303,13 @@ fn locks(t: Nanos, second: i64, out: &mut SampleBuilder<'_>) {
         ..class.clone()
     };
     out.sample.locks.extend([class, table]);
-    out.sample.waits.push(WaitRow {
+    out.sample.lock_waits.push(LockWaitRow {
         t,
         length: 5 * SECOND_NS,
         thread: "scheduler".to_owned(),
         how: "yield".to_owned(),
         stack: vec!["ets_update_counter_3".to_owned(), "process_main".to_owned()],
-        seen: second,
+        samples: second,
         waited: 9_000_000,
     });
 }

@@ -37,7 +37,7 @@ proptest! {
         prop_assert!(reader.is_closed());
 
         // Facts of each incarnation equal those accumulated from all samples.
-        for life in reader.lives().expect("readable") {
+        for life in reader.recorded_incarnations().expect("readable") {
             let mut facts = Facts::default();
             for sample in samples.iter().filter(|sample| sample.tick.incarnation == life.id) {
                 sample.facts.iter().for_each(|(key, value)| facts.set(key, value.as_str()));
@@ -60,7 +60,7 @@ proptest! {
 
         let (from, to) = (samples[from.index(samples.len())].tick.t, samples[to.index(samples.len())].tick.t);
         let (from, to) = if all { (Nanos::MIN, Nanos::MAX) } else { (from.min(to), from.max(to)) };
-        for life in reader.lives().expect("readable") {
+        for life in reader.recorded_incarnations().expect("readable") {
             let selection = Selection { incarnation: Some(life.id), from: Some(from), to: Some(to) };
             let period = reader.period(&selection).expect("readable");
 
@@ -76,8 +76,8 @@ proptest! {
             let expect = expect.finish();
             prop_assert_eq!((period.begin, period.end), (expect.begin, expect.end));
             prop_assert_eq!(
-                (period.ticks, period.vm_ticks, period.host_ticks, period.latest),
-                (expect.ticks, expect.vm_ticks, expect.host_ticks, expect.latest)
+                (period.ticks, period.vm_ticks, period.host_ticks, period.max_late),
+                (expect.ticks, expect.vm_ticks, expect.host_ticks, expect.max_late)
             );
             let stats = |period: &beamtune_model::Period| {
                 let mut stats: Vec<_> =
@@ -91,7 +91,7 @@ proptest! {
             prop_assert_eq!(&period.ports, &expect.ports);
             prop_assert_eq!(&period.spawns, &expect.spawns);
             prop_assert_eq!(&period.exits, &expect.exits);
-            prop_assert_eq!(&period.stands, &expect.stands);
+            prop_assert_eq!(&period.wait_samples, &expect.wait_samples);
             prop_assert_eq!(&period.messages, &expect.messages);
             prop_assert_eq!(&period.carriers, &expect.carriers);
             prop_assert_eq!(&period.allocations, &expect.allocations);
@@ -101,7 +101,7 @@ proptest! {
             prop_assert_eq!(&period.collected, &expect.collected);
             prop_assert_eq!(&period.lock_session, &expect.lock_session);
             prop_assert_eq!(&period.locks, &expect.locks);
-            prop_assert_eq!(&period.waits, &expect.waits);
+            prop_assert_eq!(&period.lock_waits, &expect.lock_waits);
             prop_assert_eq!(&period.events, &expect.events);
             prop_assert_eq!(&period.gaps, &expect.gaps);
         }
@@ -114,11 +114,11 @@ fn a_period_covers_the_longest_incarnation_unless_another_is_requested() {
     let path = directory.path().join("a.btr");
     recorded(&path, 700);
     let reader = Reader::open(&path).expect("opened");
-    let lives = reader.lives().expect("readable");
+    let lives = reader.recorded_incarnations().expect("readable");
     assert_eq!(lives.iter().map(|life| (life.id, life.ticks)).collect::<Vec<_>>(), [(0, 500), (1, 200)]);
 
     let period = reader.period(&Selection::default()).expect("readable");
-    assert_eq!((period.ticks, period.lives, period.facts.get("otp_release")), (500, 2, Some("25")));
+    assert_eq!((period.ticks, period.incarnation_count, period.facts.get("otp_release")), (500, 2, Some("25")));
     assert_eq!(period.incarnation.as_ref().map(|life| life.boot.as_str()), Some("boot 0"));
     let selection = Selection { incarnation: Some(1), ..Selection::default() };
     let period = reader.period(&selection).expect("readable");
@@ -189,7 +189,7 @@ fn a_recording_without_samples_is_empty() {
     writer.set_wall_at_zero(-5).expect("stored");
     let reader = writer.finish().expect("finished");
     assert_eq!(replayed(&reader), []);
-    assert_eq!(reader.lives().expect("readable"), []);
+    assert_eq!(reader.recorded_incarnations().expect("readable"), []);
     assert_eq!(reader.period(&Selection::default()).expect("readable").ticks, 0);
     assert_eq!(reader.wall_at_zero(), Some(-5));
     assert_eq!(reader.written_by().as_deref(), Some(concat!("beamtune ", env!("CARGO_PKG_VERSION"))));

@@ -1,10 +1,10 @@
 //! Proptest strategies for arbitrary samples, in any valid order.
 
 use beamtune_model::{
-    AllocationRow, BlockSum, CarrierRow, CodeRow, CollectRow, CollectionRow, Event, ExitRow, Gap, Group,
-    HolderRow, Incarnation, Kind, LockRow, LockSession, MessageRow, Nanos, PortRow, ProcessRow, ProcessTick,
-    RanRow, Rank, Sample, SeriesTable, SizeCount, Snapshot, Span, SpawnRow, StandRow, TableRow, Tick,
-    TroubleKind, Unit, WaitRow,
+    AllocationRow, BlockSum, CarrierRow, CodeRow, CollectedProcessRow, RequestedGcRow, Event, ExitRow, Gap, Group,
+    BinaryHolderRow, Incarnation, Kind, LockRow, LockSession, MessageRow, Nanos, PortRow, ProcessRow, ProcessTick,
+    RunSampleRow, Rank, Sample, SeriesTable, SizeCount, Snapshot, Span, SpawnRow, WaitSampleRow, TableRow, Tick,
+    TroubleKind, Unit, LockWaitRow,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -93,37 +93,37 @@ fn port() -> impl Strategy<Value = PortRow> {
 
 fn spawn() -> impl Strategy<Value = SpawnRow> {
     (any::<[i64; 3]>(), text(), text(), maybe_text()).prop_map(|([t, count, of], what, kind, maker)| {
-        SpawnRow { t, what, kind, maker, count, of, bytes: (count > 0).then_some(of) }
+        SpawnRow { t, what, kind, creator: maker, count, sample_size: of, bytes: (count > 0).then_some(of) }
     })
 }
 
-fn stand() -> impl Strategy<Value = StandRow> {
+fn stand() -> impl Strategy<Value = WaitSampleRow> {
     let lists = (prop::collection::vec(text(), 0..3), prop::collection::vec((text(), any::<i64>()), 0..3));
     (any::<[i64; 4]>(), (maybe_text(), maybe_text()), text(), lists).prop_map(
-        |([t, count, queued, of], (pid, kind), status, (stack, on))| StandRow {
+        |([t, count, queued, of], (pid, kind), status, (stack, on))| WaitSampleRow {
             t,
             pid,
             status,
             stack,
             count,
             queued,
-            of,
-            on,
+            sample_size: of,
+            targets: on,
             kind,
         },
     )
 }
 
-fn ran() -> impl Strategy<Value = RanRow> {
+fn ran() -> impl Strategy<Value = RunSampleRow> {
     (any::<[i64; 2]>(), text(), prop::collection::vec(text(), 0..3), any::<[bool; 2]>(), maybe_text())
-        .prop_map(|([t, looks], pid, stack, [waits, collects], kind)| RanRow {
+        .prop_map(|([t, looks], pid, stack, [waits, collects], kind)| RunSampleRow {
             t,
             pid,
             stack,
-            looks,
-            waits,
+            samples: looks,
+            is_waiting: waits,
             kind,
-            collects,
+            is_collecting: collects,
         })
 }
 
@@ -205,11 +205,11 @@ fn code() -> impl Strategy<Value = CodeRow> {
     })
 }
 
-fn holder() -> impl Strategy<Value = HolderRow> {
+fn holder() -> impl Strategy<Value = BinaryHolderRow> {
     let texts = (maybe_text(), maybe_text(), maybe_text(), maybe_text());
     (text(), texts, any::<[i64; 8]>()).prop_map(|(pid, (name, label, initial_call, skipped), numbers)| {
         let [t, heap_bytes, binary_vheap_bytes, references, binaries, bytes, alone, alone_bytes] = numbers;
-        HolderRow {
+        BinaryHolderRow {
             t,
             pid,
             name,
@@ -221,13 +221,13 @@ fn holder() -> impl Strategy<Value = HolderRow> {
             references,
             binaries,
             bytes,
-            alone,
+            exclusive: alone,
             alone_bytes,
         }
     })
 }
 
-fn collection() -> impl Strategy<Value = CollectionRow> {
+fn collection() -> impl Strategy<Value = RequestedGcRow> {
     let numbers = (any::<[i64; 9]>(), any::<[i64; 13]>(), any::<[Option<i64>; 4]>());
     (text(), text(), numbers).prop_map(|(how, stopped, (counts, sizes, memory))| {
         let [t, processes, chosen, largest, rest_bytes, collected, gone, no_answer, large] = counts;
@@ -248,9 +248,9 @@ fn collection() -> impl Strategy<Value = CollectionRow> {
         ] = sizes;
         let [memory_processes_before, memory_processes_after, memory_binary_before, memory_binary_after] =
             memory;
-        CollectionRow {
+        RequestedGcRow {
             t,
-            how,
+            selection: how,
             processes,
             chosen,
             largest,
@@ -264,7 +264,7 @@ fn collection() -> impl Strategy<Value = CollectionRow> {
             heap_after,
             binary_before,
             binary_after,
-            chance,
+            random: chance,
             chance_heap_kib,
             chance_heap_kib_squares,
             chance_binary_kib,
@@ -281,11 +281,11 @@ fn collection() -> impl Strategy<Value = CollectionRow> {
     })
 }
 
-fn collected() -> impl Strategy<Value = CollectRow> {
+fn collected() -> impl Strategy<Value = CollectedProcessRow> {
     let texts = (text(), maybe_text(), maybe_text(), maybe_text());
     (texts, any::<[i64; 6]>()).prop_map(|((pid, name, label, initial_call), numbers)| {
         let [t, heap_before, heap_after, binary_before, binary_after, took] = numbers;
-        CollectRow {
+        CollectedProcessRow {
             t,
             pid,
             name,
@@ -308,7 +308,7 @@ fn lock_session() -> impl Strategy<Value = LockSession> {
             length,
             categories,
             locks,
-            told,
+            single_locks: told,
             reductions,
             processes,
             cost_bytes,
@@ -334,7 +334,7 @@ fn lock() -> impl Strategy<Value = LockRow> {
                 line,
                 tries,
                 collisions,
-                waited,
+                wait_time: waited,
                 waits,
                 histogram,
             }
@@ -342,10 +342,10 @@ fn lock() -> impl Strategy<Value = LockRow> {
     )
 }
 
-fn wait() -> impl Strategy<Value = WaitRow> {
+fn wait() -> impl Strategy<Value = LockWaitRow> {
     let stack = prop::collection::vec(text(), 0..9);
     (any::<[i64; 4]>(), text(), text(), stack).prop_map(|([t, length, seen, waited], thread, how, stack)| {
-        WaitRow { t, length, thread, how, stack, seen, waited }
+        LockWaitRow { t, length, thread, how, stack, samples: seen, waited }
     })
 }
 
@@ -417,7 +417,7 @@ pub fn any_sample() -> impl Strategy<Value = (Nanos, bool, Sample)> {
             sample.readings =
                 readings.into_iter().map(|(id, value)| (beamtune_model::SeriesId(id), value)).collect();
             (sample.processes, sample.tables, sample.ports, sample.spawns, sample.snapshots) = rows;
-            (sample.stands, sample.messages, sample.ran, sample.exits) = seen;
+            (sample.wait_samples, sample.messages, sample.run_samples, sample.exits) = seen;
             (sample.busiest, sample.events, sample.gaps, sample.facts) = rest;
             (
                 sample.carriers,
@@ -426,7 +426,7 @@ pub fn any_sample() -> impl Strategy<Value = (Nanos, bool, Sample)> {
                 sample.holders,
                 sample.collections,
                 sample.collected,
-                (sample.lock_sessions, sample.locks, sample.waits),
+                (sample.lock_sessions, sample.locks, sample.lock_waits),
             ) = requested;
             (step, restarts, sample)
         },

@@ -51,8 +51,8 @@ pub(super) fn heading_at(period: &Period, recorded_at: Option<&str>, style: Styl
         *line = style.bold(line);
     }
     let remarks = [
-        (period.lives > 1).then(|| {
-            format!("The VM was started {} times in this recording; this is one of the runs.", period.lives)
+        (period.incarnation_count > 1).then(|| {
+            format!("The VM was started {} times in this recording; this is one of the runs.", period.incarnation_count)
         }),
         clock_difference(period),
         match period.thresholds.names().len() {

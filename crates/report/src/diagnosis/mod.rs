@@ -10,7 +10,7 @@ mod heading;
 mod tests;
 
 use beamtune_model::diagnosis::WARNING;
-use beamtune_model::{Chain, Diagnosis, Finding, Level, Outcome, Period, Signal, Subject, Use};
+use beamtune_model::{Chain, Diagnosis, Finding, Level, Outcome, Period, Signal, Subject, CpuUse};
 
 use crate::account;
 use crate::kinds;
@@ -129,7 +129,7 @@ pub fn verdicts(period: &Period, diagnosis: &Diagnosis, view: &View<'_>) -> Stri
 }
 
 /// Returns the reason for unused CPU if the finding reports one.
-fn idle_for(finding: &Finding) -> Option<Use> {
+fn idle_for(finding: &Finding) -> Option<CpuUse> {
     finding.signals.iter().find_map(|signal| match signal {
         Signal::Unused(why) => Some(*why),
         _ => None,
@@ -141,7 +141,7 @@ fn alone(chains: &[Chain<'_>]) -> Option<String> {
     let finding = chains
         .iter()
         .flat_map(Chain::findings)
-        .find(|finding| idle_for(finding) == Some(Use::SerialProcess))?;
+        .find(|finding| idle_for(finding) == Some(CpuUse::SerialProcess))?;
     match finding.subject.as_ref()? {
         Subject::Process { name: Some(name), .. } => Some(text::sentence(name)),
         Subject::Process { pid, .. } => Some(text::clean(pid)),
@@ -153,7 +153,7 @@ fn alone(chains: &[Chain<'_>]) -> Option<String> {
 /// cannot use idle CPU.
 fn has_lead(chains: &[Chain<'_>]) -> bool {
     let is_lead = |finding: &Finding| {
-        finding.severity >= WARNING || idle_for(finding).is_some_and(|why| why != Use::Nothing)
+        finding.severity >= WARNING || idle_for(finding).is_some_and(|why| why != CpuUse::NoRunnable)
     };
     chains.iter().any(|chain| is_lead(chain.cause))
 }
@@ -168,7 +168,7 @@ fn is_said_by_account(chain: &Chain<'_>, chains: &[Chain<'_>], diagnosis: &Diagn
         let is_same = chain.cause.subject.as_ref().is_some_and(|subject| other.cause.is_about(subject));
         other.level() > Level::Notice || is_same && !std::ptr::eq(other.cause, chain.cause)
     };
-    is_in_account && (why == Use::Nothing || chains.iter().any(is_other))
+    is_in_account && (why == CpuUse::NoRunnable || chains.iter().any(is_other))
 }
 
 /// Renders the outcome of one rule, with all evidence.

@@ -1,7 +1,7 @@
 use beamtune_model::window::Point;
 use beamtune_model::{
     Account, Claim, Code, Cost, CpuAccount, Evidence, Facts, Finding, Follows, Gap, Period, PeriodBuilder,
-    Remedy, Series, Share, Subject, Unit, Verdict, facts, metrics,
+    Remedy, Series, CpuShare, Subject, Unit, Verdict, facts, metrics,
 };
 
 use super::*;
@@ -196,21 +196,21 @@ fn idle_cpu_is_no_effect_and_no_notice_where_the_account_shows_it() {
         title: "1.2 of 2.0 cores idle: a reason".to_owned(),
         ..Finding::bare(Code("BT015"), 10.0)
     };
-    let share = |what, cores| Share { what, cores, how: String::new() };
+    let share = |what, cores| CpuShare { what, cores, how: String::new() };
     let account =
-        |why| CpuAccount { cores: 2.0, seconds: 10.0, shares: vec![share(Use::Code, 0.8), share(why, 1.2)] };
+        |why| CpuAccount { cores: 2.0, seconds: 10.0, shares: vec![share(CpuUse::Code, 0.8), share(why, 1.2)] };
     let page = |findings: Vec<Finding>, why| {
         let diagnosis = Diagnosis { cpu: Some(account(why)), ..found(findings) };
         render(&Period::default(), &diagnosis, &View::PLAIN)
     };
     let reason = "1.2 of 2.0 cores idle: a reason";
-    assert!(!page(vec![queue(), idle(Use::Turns)], Use::Turns).contains(reason));
-    let effect = Finding { follows: symptom("BT015", "", 0.0).follows, ..idle(Use::Turns) };
-    assert!(!page(vec![queue(), effect], Use::Turns).contains("effect"));
+    assert!(!page(vec![queue(), idle(CpuUse::TakingTurns)], CpuUse::TakingTurns).contains(reason));
+    let effect = Finding { follows: symptom("BT015", "", 0.0).follows, ..idle(CpuUse::TakingTurns) };
+    assert!(!page(vec![queue(), effect], CpuUse::TakingTurns).contains("effect"));
     // A node that cannot use its idle CPU is not healthy; a node without work is.
-    let turns = page(vec![idle(Use::Turns)], Use::Turns);
+    let turns = page(vec![idle(CpuUse::TakingTurns)], CpuUse::TakingTurns);
     assert!(turns.contains("No certain problem found. Worth a look:\n\nnotice    1.2 of 2.0"), "{turns}");
-    let nothing = page(vec![idle(Use::Nothing)], Use::Nothing);
+    let nothing = page(vec![idle(CpuUse::NoRunnable)], CpuUse::NoRunnable);
     assert!(nothing.contains("No problem found: 1 check passed, 1 not evaluated.\n\nCPU "), "{nothing}");
 }
 

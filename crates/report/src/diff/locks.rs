@@ -253,7 +253,7 @@ mod tests {
             locks: 1,
             tries: 1_000,
             collisions: 10 * ms,
-            waited: ms * 1_000_000,
+            wait_time: ms * 1_000_000,
             ..LockRow::default()
         };
         let session = LockSession { length: seconds * 1_000_000_000, reductions, ..LockSession::default() };

@@ -1,6 +1,6 @@
 //! Changes of flags and settings by an OTP upgrade, the most important ones first.
 
-use beamtune_flags::{Change, OtpVersion, What, changes, entry};
+use beamtune_flags::{Change, OtpVersion, ChangeKind, changes, entry};
 use serde_json::{Value, json};
 
 use super::{first_sentence, kind_name};
@@ -13,7 +13,7 @@ struct Group {
     name: &'static str,
     /// What these changes mean for an upgrade.
     title: &'static str,
-    holds: fn(&What) -> bool,
+    holds: fn(&ChangeKind) -> bool,
 }
 
 /// The groups in order: first changes that stop a VM from starting, then changes of its behaviour, then information.
@@ -21,30 +21,30 @@ const GROUPS: [Group; 7] = [
     Group {
         name: "removed",
         title: "Removed: a VM that is given one of these does not start",
-        holds: |what| matches!(what, What::Removed),
+        holds: |what| matches!(what, ChangeKind::Removed),
     },
     Group {
         name: "default",
         title: "Another default: changes for all who do not set it",
-        holds: |what| matches!(what, What::Default { .. }),
+        holds: |what| matches!(what, ChangeKind::Default { .. }),
     },
     Group {
         name: "takes",
         title: "Other values are taken",
-        holds: |what| matches!(what, What::Takes { .. }),
+        holds: |what| matches!(what, ChangeKind::AcceptedValues { .. }),
     },
     Group {
         name: "without_effect",
         title: "Without effect from now on",
-        holds: |what| matches!(what, What::WithoutEffect),
+        holds: |what| matches!(what, ChangeKind::WithoutEffect),
     },
-    Group { name: "effect", title: "Another effect", holds: |what| matches!(what, What::Effect { .. }) },
+    Group { name: "effect", title: "Another effect", holds: |what| matches!(what, ChangeKind::Effect { .. }) },
     Group {
         name: "spelling",
         title: "Written otherwise",
-        holds: |what| matches!(what, What::Spelling { .. }),
+        holds: |what| matches!(what, ChangeKind::Spelling { .. }),
     },
-    Group { name: "new", title: "New", holds: |what| matches!(what, What::New) },
+    Group { name: "new", title: "New", holds: |what| matches!(what, ChangeKind::New) },
 ];
 
 /// Renders the changes from one version to a later one as text.
@@ -55,7 +55,7 @@ pub fn changed(from: &OtpVersion, to: &OtpVersion, style: Style) -> String {
     }
     let mut out = format!("{}\n", style.bold(&format!("From OTP {from} to {to}")));
     for group in &GROUPS {
-        let of_group: Vec<&Change> = all.iter().filter(|change| (group.holds)(&change.what)).collect();
+        let of_group: Vec<&Change> = all.iter().filter(|change| (group.holds)(&change.kind)).collect();
         if of_group.is_empty() {
             continue;
         }
@@ -71,13 +71,13 @@ pub fn changed(from: &OtpVersion, to: &OtpVersion, style: Style) -> String {
 }
 
 fn says(change: &Change) -> String {
-    let does = entry(change.id).map(|entry| first_sentence(&entry.does)).unwrap_or_default();
-    match &change.what {
-        What::New | What::Removed | What::WithoutEffect => does.to_owned(),
-        What::Default { from, to } => format!("{from} → {to}"),
-        What::Takes { from, to } => format!("{from} → {to}"),
-        What::Spelling { from, to } => format!("{from} → {to}"),
-        What::Effect { at, says } => format!("{says} ({at})"),
+    let does = entry(change.id).map(|entry| first_sentence(&entry.description)).unwrap_or_default();
+    match &change.kind {
+        ChangeKind::New | ChangeKind::Removed | ChangeKind::WithoutEffect => does.to_owned(),
+        ChangeKind::Default { from, to } => format!("{from} → {to}"),
+        ChangeKind::AcceptedValues { from, to } => format!("{from} → {to}"),
+        ChangeKind::Spelling { from, to } => format!("{from} → {to}"),
+        ChangeKind::Effect { at, text: says } => format!("{says} ({at})"),
     }
 }
 
@@ -88,7 +88,7 @@ pub fn changed_json(from: &OtpVersion, to: &OtpVersion) -> String {
     for group in &GROUPS {
         list.extend(
             all.iter()
-                .filter(|change| (group.holds)(&change.what))
+                .filter(|change| (group.holds)(&change.kind))
                 .map(|change| document(group.name, change)),
         );
     }
@@ -96,11 +96,11 @@ pub fn changed_json(from: &OtpVersion, to: &OtpVersion) -> String {
 }
 
 fn document(group: &str, change: &Change) -> Value {
-    let (from, to, says) = match &change.what {
-        What::New | What::Removed | What::WithoutEffect => (None, None, None),
-        What::Default { from, to } | What::Spelling { from, to } => (Some(*from), Some(*to), None),
-        What::Takes { from, to } => (Some(from.as_str()), Some(to.as_str()), None),
-        What::Effect { says, .. } => (None, None, Some(*says)),
+    let (from, to, says) = match &change.kind {
+        ChangeKind::New | ChangeKind::Removed | ChangeKind::WithoutEffect => (None, None, None),
+        ChangeKind::Default { from, to } | ChangeKind::Spelling { from, to } => (Some(*from), Some(*to), None),
+        ChangeKind::AcceptedValues { from, to } => (Some(from.as_str()), Some(to.as_str()), None),
+        ChangeKind::Effect { text: says, .. } => (None, None, Some(*says)),
     };
     json!({
         "id": change.id,
@@ -135,7 +135,7 @@ mod tests {
             let all = changes(version(from), version(to));
             let grouped: usize = GROUPS
                 .iter()
-                .map(|group| all.iter().filter(|change| (group.holds)(&change.what)).count())
+                .map(|group| all.iter().filter(|change| (group.holds)(&change.kind)).count())
                 .sum();
             assert_eq!(grouped, all.len(), "{from} {to}");
             let json: Value =

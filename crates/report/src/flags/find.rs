@@ -5,7 +5,7 @@
 //! used there.
 
 use beamtune_flags::{
-    Allocator, Altered, Entry, Form, Kind, LockClass, Microstate, ThreadType, Verdict, allocator, allocators,
+    Allocator, SilentChange, Entry, Form, Kind, LockClass, Microstate, ThreadType, Verdict, allocator, allocators,
     entries, lock_class, lock_classes, microstates, parse_emu_args, thread_types,
 };
 
@@ -57,7 +57,7 @@ impl Topic {
     /// The description.
     pub fn about(&self) -> &str {
         match self {
-            Topic::Setting { entry, .. } => &entry.does,
+            Topic::Setting { entry, .. } => &entry.description,
             Topic::Lock(class) => &class.protects,
             Topic::State(state) => &state.is,
             Topic::Thread(thread) => &thread.is,
@@ -80,7 +80,7 @@ impl Topic {
             Topic::Setting { entry, .. } => {
                 let mut names = vec![entry.id.as_str(), entry.spelling()];
                 names.extend(entry.aliases.iter().map(String::as_str));
-                names.extend(entry.formerly.iter().map(|formerly| formerly.is.as_str()));
+                names.extend(entry.former_spellings.iter().map(|formerly| formerly.is.as_str()));
                 names
             }
             other => vec![other.name()],
@@ -95,7 +95,7 @@ impl Topic {
                 texts.extend(entry.values.as_deref());
                 texts.extend(entry.run_time_change.as_deref());
                 texts.extend(entry.read.as_deref());
-                texts.extend(entry.news.iter().map(|news| news.says.as_str()));
+                texts.extend(entry.effect_changes.iter().map(|news| news.text.as_str()));
                 texts.extend(entry.fatal.iter().map(|fatal| fatal.why.as_str()));
                 texts
             }
@@ -185,9 +185,9 @@ fn with_value(word: &str) -> Option<Topic> {
     let is_taken = |otp| match entry.check(Some(value), otp) {
         Verdict::Refused { .. } => false,
         // `-eval` is another flag, not +e with a value that is read as 0. Likewise, `-version` is not +v, which accepts any value.
-        Verdict::Accepted { altered, .. } => {
-            let anything = entry.takes_in(otp).is_some_and(|takes| takes.form == Some(Form::Any));
-            !altered.contains(&Altered::NotANumber) && (!anything || matches!(value, "true" | "false"))
+        Verdict::Accepted { changes: altered, .. } => {
+            let anything = entry.accepted_in(otp).is_some_and(|takes| takes.form == Some(Form::Any));
+            !altered.contains(&SilentChange::NotANumber) && (!anything || matches!(value, "true" | "false"))
         }
         _ => true,
     };

@@ -1,7 +1,7 @@
 //! Pages and lists as JSON. Fields may be added, but are never changed or removed.
 
 use beamtune_flags::{
-    Allocator, Entry, Evidence, LockClass, LockKind, Microstate, OtpVersion, Takes, ThreadType, WhereAbsent,
+    Allocator, Entry, Evidence, LockClass, LockKind, Microstate, OtpVersion, AcceptedValues, ThreadType, AbsentBehavior,
     entries,
 };
 use serde_json::{Value, json};
@@ -52,9 +52,9 @@ fn setting(entry: &Entry, flag: Option<&str>, otp: Option<u32>) -> Value {
     let default: Vec<Value> = entry
         .default
         .iter()
-        .map(|step| json!({ "from": text(step.from.as_ref()), "value": step.is, "rule": step.rule }))
+        .map(|step| json!({ "from": text(step.from.as_ref()), "value": step.value, "rule": step.rule }))
         .collect();
-    let takes: Vec<Value> = entry.takes.iter().map(takes).collect();
+    let takes: Vec<Value> = entry.accepts.iter().map(takes).collect();
     let fatal: Vec<Value> = entry
         .fatal
         .iter()
@@ -70,9 +70,9 @@ fn setting(entry: &Entry, flag: Option<&str>, otp: Option<u32>) -> Value {
         })
         .collect();
     let formerly: Vec<Value> =
-        entry.formerly.iter().map(|old| json!({ "until": old.until.to_string(), "is": old.is })).collect();
+        entry.former_spellings.iter().map(|old| json!({ "until": old.until.to_string(), "is": old.is })).collect();
     let news: Vec<Value> =
-        entry.news.iter().map(|news| json!({ "at": news.at.to_string(), "says": news.says })).collect();
+        entry.effect_changes.iter().map(|news| json!({ "at": news.at.to_string(), "says": news.text })).collect();
     let evidence: Vec<&str> = entry
         .evidence
         .iter()
@@ -82,10 +82,10 @@ fn setting(entry: &Entry, flag: Option<&str>, otp: Option<u32>) -> Value {
             Evidence::Manual => "manual",
         })
         .collect();
-    let where_absent = match &entry.where_absent {
-        WhereAbsent::Refused => json!("refused"),
-        WhereAbsent::Ignored => json!("ignored"),
-        WhereAbsent::ReadAs { flag, value } => json!({ "read_as": { "flag": flag, "value": value } }),
+    let where_absent = match &entry.absent_behavior {
+        AbsentBehavior::Refused => json!("refused"),
+        AbsentBehavior::Ignored => json!("ignored"),
+        AbsentBehavior::ReadAs { flag, value } => json!({ "read_as": { "flag": flag, "value": value } }),
     };
     let in_release = otp.map(|otp| {
         json!({
@@ -94,9 +94,9 @@ fn setting(entry: &Entry, flag: Option<&str>, otp: Option<u32>) -> Value {
             "works": entry.works_in(otp),
             "default": entry.default_in(otp),
             "takes": entry
-                .takes_for(letter, &OtpVersion::from(otp))
+                .accepted_for(letter, &OtpVersion::from(otp))
                 .filter(|_| entry.exists_in(otp))
-                .map(Takes::describe),
+                .map(AcceptedValues::describe),
         })
     });
     json!({
@@ -104,7 +104,7 @@ fn setting(entry: &Entry, flag: Option<&str>, otp: Option<u32>) -> Value {
         "spelling": entry.spelling(),
         "aliases": entry.aliases,
         "setting_kind": kind_name(entry.kind),
-        "does": entry.does,
+        "does": entry.description,
         "values": entry.values,
         "takes": takes,
         "default": default,
@@ -128,7 +128,7 @@ fn setting(entry: &Entry, flag: Option<&str>, otp: Option<u32>) -> Value {
     })
 }
 
-fn takes(step: &Takes) -> Value {
+fn takes(step: &AcceptedValues) -> Value {
     json!({
         "from": text(step.from.as_ref()),
         "letters": step.letters,

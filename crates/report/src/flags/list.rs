@@ -36,7 +36,7 @@ pub fn everything(otp: Option<u32>, style: Style) -> String {
                 None => entry.default.last().map(|step| step.text()).unwrap_or_default(),
             };
             let (name, default) = (entry.id.clone(), short(default, 24));
-            table.row([name, default, first_sentence(&entry.does).to_owned()]);
+            table.row([name, default, first_sentence(&entry.description).to_owned()]);
         }
         if !table.is_empty() {
             out.push_str(&format!("{}\n{}\n", style.bold(&plural(kind_name(kind))), rows(&table, style)));

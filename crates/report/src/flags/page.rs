@@ -1,8 +1,8 @@
 //! The page of one topic of the reference.
 
 use beamtune_flags::{
-    Allocator, Argument, DefaultFrom, Entry, Evidence, Fatal, Kind, LockClass, LockKind, Microstate,
-    OtpVersion, Takes, ThreadType, WhereAbsent, allocator, lock_classes, microstates, thread_types,
+    Allocator, Argument, DefaultSince, Entry, Evidence, FatalValues, Kind, LockClass, LockKind, Microstate,
+    OtpVersion, AcceptedValues, ThreadType, AbsentBehavior, allocator, lock_classes, microstates, thread_types,
 };
 
 use super::{RELEASES, Topic, from_version, kind_name};
@@ -60,7 +60,7 @@ impl Page {
     fn setting(&mut self, entry: &Entry, flag: Option<&str>, otp: Option<u32>) {
         let letter = flag.and_then(|flag| entry.allocator_in(flag));
         self.title(flag.unwrap_or(&entry.id), kind_name(entry.kind));
-        self.text(&entry.does);
+        self.text(&entry.description);
         if entry.spelling() != entry.id {
             self.row("written", entry.spelling());
         }
@@ -80,7 +80,7 @@ impl Page {
             );
         }
         self.row("also", &entry.aliases.join(", "));
-        self.rows("formerly", entry.formerly.iter().map(|old| format!("{} before {}", old.is, old.until)));
+        self.rows("formerly", entry.former_spellings.iter().map(|old| format!("{} before {}", old.is, old.until)));
         if let Some(otp) = otp {
             self.row(&format!("in OTP {otp}"), &in_release(entry, letter, otp));
         }
@@ -99,7 +99,7 @@ impl Page {
         self.rows("fatal", entry.fatal.iter().map(fatal));
         self.row("releases", &entry.releases(None));
         self.row("elsewhere", &where_absent(entry));
-        self.rows("changes", entry.news.iter().map(|news| format!("in {}: {}", news.at, news.says)));
+        self.rows("changes", entry.effect_changes.iter().map(|news| format!("in {}: {}", news.at, news.text)));
         self.row("read it", entry.read.as_deref().unwrap_or_default());
         if let Some(effective) =
             entry.effective.as_deref().filter(|effective| Some(*effective) != entry.read.as_deref())
@@ -208,7 +208,7 @@ pub(super) fn in_release(entry: &Entry, letter: Option<char>, otp: u32) -> Strin
         return "it is accepted to no effect".to_owned();
     }
     let mut parts = Vec::new();
-    if let Some(takes) = entry.takes_for(letter, &OtpVersion::from(otp)) {
+    if let Some(takes) = entry.accepted_for(letter, &OtpVersion::from(otp)) {
         parts.push(format!("takes {}", takes.describe()));
     }
     if let Some(default) = entry.default_in(otp) {
@@ -219,8 +219,8 @@ pub(super) fn in_release(entry: &Entry, letter: Option<char>, otp: u32) -> Strin
 
 /// Returns the accepted values: one line per version that changed them.
 fn values(entry: &Entry, letter: Option<char>) -> Vec<String> {
-    let steps: Vec<&Takes> = entry
-        .takes
+    let steps: Vec<&AcceptedValues> = entry
+        .accepts
         .iter()
         .filter(|step| match (&step.letters, letter) {
             (Some(letters), Some(letter)) => letters.contains(letter),
@@ -249,7 +249,7 @@ fn values(entry: &Entry, letter: Option<char>) -> Vec<String> {
     }
 }
 
-fn default(step: &DefaultFrom, steps: usize) -> String {
+fn default(step: &DefaultSince, steps: usize) -> String {
     if steps > 1 {
         format!("{}: {}", from_version(step.from.as_ref()), step.text())
     } else {
@@ -257,7 +257,7 @@ fn default(step: &DefaultFrom, steps: usize) -> String {
     }
 }
 
-fn fatal(fatal: &Fatal) -> String {
+fn fatal(fatal: &FatalValues) -> String {
     let mut which = fatal.words.clone();
     if let Some(range) = &fatal.integer {
         which.push(match (range.min, range.max) {
@@ -298,11 +298,11 @@ fn where_absent(entry: &Entry) -> String {
     if entry.releases(None) == "all" {
         return String::new();
     }
-    match (&entry.where_absent, entry.kind) {
-        (WhereAbsent::Refused, Kind::EmulatorFlag) => "a VM that does not have it does not start".to_owned(),
-        (WhereAbsent::Refused, _) => "what does not have it refuses it".to_owned(),
-        (WhereAbsent::Ignored, _) => "what does not have it starts as if it were not there".to_owned(),
-        (WhereAbsent::ReadAs { flag, value }, _) => {
+    match (&entry.absent_behavior, entry.kind) {
+        (AbsentBehavior::Refused, Kind::EmulatorFlag) => "a VM that does not have it does not start".to_owned(),
+        (AbsentBehavior::Refused, _) => "what does not have it refuses it".to_owned(),
+        (AbsentBehavior::Ignored, _) => "what does not have it starts as if it were not there".to_owned(),
+        (AbsentBehavior::ReadAs { flag, value }, _) => {
             format!("a VM that does not have it takes it for {flag} {value}")
         }
     }

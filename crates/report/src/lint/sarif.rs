@@ -86,8 +86,8 @@ fn descriptor(rule: &Rule) -> Value {
     let mut descriptor = json!({
         "id": rule.code.as_str(),
         "name": rule.name,
-        "shortDescription": { "text": rule.finds },
-        "help": { "text": format!("{} See {} of beamtune.", rule.finds, rule.page()) },
+        "shortDescription": { "text": rule.description },
+        "help": { "text": format!("{} See {} of beamtune.", rule.description, rule.page()) },
         "defaultConfiguration": { "level": level(rule.level) },
     });
     let repository = env!("CARGO_PKG_REPOSITORY");

@@ -1,7 +1,7 @@
 //! The page as JSON. `docs/schema/locks.schema.json` defines the format. New fields may be added within a version.
 
 use beamtune_model::units::seconds;
-use beamtune_model::{LockSession, Nanos, Period, WaitRow};
+use beamtune_model::{LockSession, Nanos, Period, LockWaitRow};
 use serde::Serialize;
 
 use super::lines::{By, Line, View, lines};
@@ -87,7 +87,7 @@ impl<'a> From<&'a LockSession> for SessionDocument<'a> {
             seconds: (session.length > 0).then(|| seconds(session.length)),
             categories: &session.categories,
             locks: session.locks,
-            told: session.told,
+            told: session.single_locks,
             reductions: session.reductions,
             processes: session.processes,
             cost_bytes: session.cost_bytes,
@@ -145,13 +145,13 @@ struct WaitDocument<'a> {
     waited_us: i64,
 }
 
-impl<'a> From<&'a WaitRow> for WaitDocument<'a> {
-    fn from(row: &'a WaitRow) -> Self {
+impl<'a> From<&'a LockWaitRow> for WaitDocument<'a> {
+    fn from(row: &'a LockWaitRow) -> Self {
         WaitDocument {
             thread: &row.thread,
             how: &row.how,
             stack: &row.stack,
-            seen: row.seen,
+            seen: row.samples,
             waited_us: row.waited / 1_000,
         }
     }
@@ -189,8 +189,8 @@ pub fn render(period: &Period, page: &Page<'_>) -> String {
         classes: all(By::Class),
         locks: all(By::Lock),
         places: all(By::Place),
-        watched_seconds: period.watched().map(seconds),
-        waits: period.waits.iter().map(Into::into).collect(),
+        watched_seconds: period.lock_sampling_length().map(seconds),
+        waits: period.lock_waits.iter().map(Into::into).collect(),
         remains: page.remains.iter().map(|rest| remains(rest, length)).collect(),
         judged: Judged::of(period, page.verdicts),
     };

@@ -141,7 +141,7 @@ impl Line {
     fn add(&mut self, row: &LockRow) {
         self.tries = self.tries.saturating_add(row.tries);
         self.collisions = self.collisions.saturating_add(row.collisions);
-        self.waited = self.waited.saturating_add(row.waited);
+        self.waited = self.waited.saturating_add(row.wait_time);
         self.waits = self.waits.saturating_add(row.waits);
         if self.histogram.len() < row.histogram.len() {
             self.histogram.resize(row.histogram.len(), 0);

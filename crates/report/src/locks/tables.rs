@@ -24,7 +24,7 @@ pub fn session(period: &Period, style: Style) -> String {
     let mut words = vec![format!(
         "{counted}: {} locks, {} of them listed one by one.",
         number(session.locks),
-        number(session.told)
+        number(session.single_locks)
     )];
     if !session.categories.is_empty() {
         words.push(format!("Categories: {}.", session.categories.join(", ")));
@@ -144,8 +144,8 @@ pub fn bars(histogram: &[i64]) -> String {
 
 /// Renders the sampled waits of a VM that does not count locks.
 pub fn waits(period: &Period, style: Style) -> String {
-    let length = period.watched().unwrap_or(0);
-    if period.waits.is_empty() {
+    let length = period.lock_sampling_length().unwrap_or(0);
+    if period.lock_waits.is_empty() {
         return match length {
             0 => String::new(),
             length => {
@@ -161,22 +161,22 @@ pub fn waits(period: &Period, style: Style) -> String {
         ("% of time", Right),
         ("function, callers", Left),
     ]);
-    for row in period.waits.iter().take(MAX_WAITS) {
+    for row in period.lock_waits.iter().take(MAX_WAITS) {
         let share = (length > 0).then(|| row.waited as f64 / length as f64 * 100.0);
         let stack: Vec<_> =
             row.stack.iter().take(MAX_FUNCTIONS).map(|function| text::clean(function)).collect();
         table.row([
             text::clean(&row.thread.replace('_', " ")),
             text::clean(&row.how),
-            text::decimal(row.seen as f64),
+            text::decimal(row.samples as f64),
             text::seconds(seconds(row.waited)),
             share.map_or_else(String::new, |share| format!("{share:.1}")),
             if stack.is_empty() { "no stack".to_owned() } else { stack.join(" ← ") },
         ]);
     }
     let mut out = format!("{}\n{}", style.bold("Sampled lock waits"), table.render(style));
-    if period.waits.len() > MAX_WAITS {
-        out.push_str(&format!("{}\n", style.dim(&format!("{} more", period.waits.len() - MAX_WAITS))));
+    if period.lock_waits.len() > MAX_WAITS {
+        out.push_str(&format!("{}\n", style.dim(&format!("{} more", period.lock_waits.len() - MAX_WAITS))));
     }
     out
 }

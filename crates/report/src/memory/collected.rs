@@ -1,7 +1,7 @@
 //! Data requested by options: processes that refer to binaries, and memory freed by garbage collections.
 
-use beamtune_model::memory::{Estimate, Returns};
-use beamtune_model::{CollectionRow, Period, metrics};
+use beamtune_model::memory::{Estimate, Reclaimable};
+use beamtune_model::{RequestedGcRow, Period, metrics};
 
 use crate::table::{Align::*, Table};
 use crate::text::{self, Style};
@@ -9,7 +9,7 @@ use crate::text::{self, Style};
 /// If a garbage collection frees a smaller share of the memory, almost none of it was garbage.
 const LITTLE: f64 = 0.05;
 
-pub fn render(period: &Period, returns: Option<Returns>, max_rows: usize, style: Style) -> String {
+pub fn render(period: &Period, returns: Option<Reclaimable>, max_rows: usize, style: Style) -> String {
     let sections = [
         holders(period, max_rows, style),
         estimate(period, returns, style),
@@ -60,8 +60,8 @@ fn holders(period: &Period, max_rows: usize, style: Style) -> String {
     out
 }
 
-fn estimate(period: &Period, returns: Option<Returns>, style: Style) -> String {
-    let Some(row) = period.sampled() else { return String::new() };
+fn estimate(period: &Period, returns: Option<Reclaimable>, style: Style) -> String {
+    let Some(row) = period.last_sampled_collection() else { return String::new() };
     let Some(returns) = returns else {
         let said = format!(
             "What a GC of all {} processes would free cannot be estimated: too few were collected.\n",
@@ -133,13 +133,13 @@ fn unanswered(period: &Period, style: Style) -> String {
     out
 }
 
-fn sentences(row: &CollectionRow) -> Vec<String> {
+fn sentences(row: &RequestedGcRow) -> Vec<String> {
     let number = |count: i64| text::decimal(count as f64);
     let size = |bytes: i64| text::bytes(bytes as f64);
-    if row.how == "named" && row.chosen == 0 {
+    if row.selection == "named" && row.chosen == 0 {
         return vec!["Nothing collected: the node has no such process.".to_owned()];
     }
-    let whose = match row.how.as_str() {
+    let whose = match row.selection.as_str() {
         "named" => {
             format!("{} of {} named processes", number(row.collected), number(row.processes))
         }
@@ -158,7 +158,7 @@ fn sentences(row: &CollectionRow) -> Vec<String> {
     )];
     let before = row.heap_before.saturating_add(row.binary_before) as f64;
     let after = row.heap_after.saturating_add(row.binary_after) as f64;
-    if row.how == "named" && row.collected > 0 && before - after < LITTLE * before {
+    if row.selection == "named" && row.collected > 0 && before - after < LITTLE * before {
         said.push("Almost none of that was garbage.".to_owned());
     }
     if let (Some(processes), Some(processes_after), Some(binary), Some(binary_after)) = (

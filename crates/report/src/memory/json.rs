@@ -2,7 +2,7 @@
 
 mod asked;
 
-use beamtune_model::memory::{Allocator, Bridge, Carriers, Mapping, Movement, Part, Returns, allocators};
+use beamtune_model::memory::{Allocator, MemoryBreakdown, Carriers, Mapping, Movement, ContentPart, Reclaimable, allocators};
 use beamtune_model::{Diagnosis, Group, Period, metrics};
 use serde::Serialize;
 
@@ -76,8 +76,8 @@ struct PartDocument<'a> {
     in_use_bytes: Option<i64>,
 }
 
-impl<'a> From<&'a Part> for PartDocument<'a> {
-    fn from(part: &'a Part) -> Self {
+impl<'a> From<&'a ContentPart> for PartDocument<'a> {
+    fn from(part: &'a ContentPart) -> Self {
         PartDocument {
             entity: &part.entity,
             count: part.count,
@@ -129,7 +129,7 @@ impl<'a> From<&'a Allocator> for AllocatorDocument<'a> {
             pool: allocator.pool.into(),
             single_block: allocator.sbcs.into(),
             foreign_blocks_bytes: allocator.foreign,
-            largest_ever_bytes: allocator.largest,
+            largest_ever_bytes: allocator.max_size,
             allocations_per_s: allocator.allocations_per_s,
         }
     }
@@ -207,7 +207,7 @@ impl<'a> From<&'a Movement> for MovementDocument<'a> {
                 bytes,
                 low_bytes,
                 high_bytes,
-                is_sure: movement.is_sure,
+                is_sure: movement.is_significant,
             }),
             step: movement.step.as_ref().map(|step| StepDocument {
                 at_seconds: step.at as f64 / 1e9,
@@ -228,10 +228,10 @@ impl<'a> From<&'a Movement> for MovementDocument<'a> {
 pub fn render(
     period: &Period,
     movements: &[Movement],
-    returns: Option<Returns>,
+    returns: Option<Reclaimable>,
     verdicts: &Diagnosis,
 ) -> String {
-    let bridge = Bridge::of(period);
+    let bridge = MemoryBreakdown::of(period);
     let (allocators, kinds) = (allocators(period), owners::kinds(period));
     let document = Document {
         version: VERSION,

@@ -19,7 +19,7 @@ pub fn brief(period: &Period, movements: &[Movement], style: Style) -> String {
     }
     let over = text::seconds(period.seconds());
     let mut table = Table::new(&[("", Left), ("", Right), ("", Left)]);
-    let sure = movements.iter().filter(|movement| movement.is_sure);
+    let sure = movements.iter().filter(|movement| movement.is_significant);
     for (movement, (slope, low, high)) in
         sure.filter_map(|movement| Some((movement, movement.per_hour?))).take(MAX_BRIEF)
     {
@@ -56,9 +56,9 @@ pub fn render(period: &Period, movements: &[Movement], style: Style) -> String {
         ("", Left),
     ]);
     let moved =
-        |movement: &&Movement| movement.is_sure || movement.step.is_some() || movement.daily.is_some();
+        |movement: &&Movement| movement.is_significant || movement.step.is_some() || movement.daily.is_some();
     for movement in movements.iter().filter(moved) {
-        let sure = movement.per_hour.filter(|_| movement.is_sure);
+        let sure = movement.per_hour.filter(|_| movement.is_significant);
         table.row([
             text::clean(&movement.what),
             text::bytes(movement.first),

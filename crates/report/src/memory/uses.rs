@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use beamtune_model::memory::{Allocator, Bridge, content};
+use beamtune_model::memory::{Allocator, MemoryBreakdown, content};
 use beamtune_model::{Period, metrics};
 
 use super::owners::{self, Owner};
@@ -90,7 +90,7 @@ struct Part {
 }
 
 /// Renders the rows; empty if nothing is known.
-pub fn render(period: &Period, bridge: &Bridge, allocators: &[Allocator], style: Style) -> String {
+pub fn render(period: &Period, bridge: &MemoryBreakdown, allocators: &[Allocator], style: Style) -> String {
     let parts = parts(period, bridge, allocators);
     let whole = bridge.resident.unwrap_or(0).max(sum(parts.iter())).max(1);
     let of_use = |what| (what, sum(parts.iter().filter(|part| part.what == what)));
@@ -128,7 +128,7 @@ fn sum<'p>(parts: impl Iterator<Item = &'p Part>) -> i64 {
 }
 
 /// Returns the parts of resident memory. If the pages were not scanned, these are the sizes that the VM counts.
-fn parts(period: &Period, bridge: &Bridge, allocators: &[Allocator]) -> Vec<Part> {
+fn parts(period: &Period, bridge: &MemoryBreakdown, allocators: &[Allocator]) -> Vec<Part> {
     let mut parts = Vec::new();
     let mut add = |what: Use, name: &str, bytes: i64, remark: String| {
         if bytes > 0 {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use beamtune_model::memory::{Allocator, Bridge, Carriers, Part, content};
+use beamtune_model::memory::{Allocator, MemoryBreakdown, Carriers, ContentPart, content};
 use beamtune_model::{Group, Period, metrics};
 
 use crate::table::{Align::*, Table};
@@ -22,7 +22,7 @@ struct Line {
 }
 
 impl Line {
-    fn of(name: &str, part: &Part) -> Line {
+    fn of(name: &str, part: &ContentPart) -> Line {
         Line {
             name: name.to_owned(),
             count: part.count,
@@ -52,7 +52,7 @@ fn plus(a: Option<i64>, b: Option<i64>) -> Option<i64> {
 }
 
 /// Renders all parts of resident memory, with the sizes that are mapped and in use.
-pub fn render(bridge: &Bridge, allocators: &[Allocator], style: Style) -> String {
+pub fn render(bridge: &MemoryBreakdown, allocators: &[Allocator], style: Style) -> String {
     let mut table = Table::new(&[
         ("part", Left),
         ("count", Right),
@@ -133,15 +133,15 @@ pub fn render(bridge: &Bridge, allocators: &[Allocator], style: Style) -> String
 }
 
 /// Renders how the numbers were measured, and why columns differ.
-pub fn sources(period: &Period, bridge: &Bridge, allocators: &[Allocator], style: Style) -> String {
+pub fn sources(period: &Period, bridge: &MemoryBreakdown, allocators: &[Allocator], style: Style) -> String {
     let line = |note: String| format!("{}\n", style.dim(&text::wrap(&note, style.width, "  ")));
     notes(period, bridge, allocators).into_iter().map(line).collect()
 }
 
 /// Returns a line for all carriers, and a line per allocator with those of its sets. Resident and mapped sizes come from the pages, if
 /// these were scanned; sizes in use come from the VM.
-fn carriers(bridge: &Bridge, allocators: &[Allocator]) -> (Line, Vec<(Line, Vec<Line>)>) {
-    let mut found: BTreeMap<&str, BTreeMap<&str, &Part>> = BTreeMap::new();
+fn carriers(bridge: &MemoryBreakdown, allocators: &[Allocator]) -> (Line, Vec<(Line, Vec<Line>)>) {
+    let mut found: BTreeMap<&str, BTreeMap<&str, &ContentPart>> = BTreeMap::new();
     for part in &bridge.parts {
         if let Some((allocator, set)) = content::as_carriers(&part.entity) {
             found.entry(allocator).or_default().insert(set, part);
@@ -178,7 +178,7 @@ fn carriers(bridge: &Bridge, allocators: &[Allocator]) -> (Line, Vec<(Line, Vec<
     (all, lines)
 }
 
-fn one_set(title: &str, part: Option<&Part>, told: Option<Carriers>, looked: bool) -> Line {
+fn one_set(title: &str, part: Option<&ContentPart>, told: Option<Carriers>, looked: bool) -> Line {
     let mut line = match part {
         Some(part) => Line::of(title, part),
         None => Line {
@@ -194,7 +194,7 @@ fn one_set(title: &str, part: Option<&Part>, told: Option<Carriers>, looked: boo
 }
 
 /// Returns the name of a part for output.
-fn described(part: &Part) -> String {
+fn described(part: &ContentPart) -> String {
     let (kind, of) = part.entity.split_once('/').unwrap_or((&part.entity, ""));
     match part.entity.as_str() {
         content::MSEG_CACHE => "segment cache".to_owned(),
@@ -215,7 +215,7 @@ fn described(part: &Part) -> String {
 }
 
 /// Returns remarks that explain differences between the columns.
-fn notes(period: &Period, bridge: &Bridge, allocators: &[Allocator]) -> Vec<String> {
+fn notes(period: &Period, bridge: &MemoryBreakdown, allocators: &[Allocator]) -> Vec<String> {
     let mut notes = vec![
         "Resident: pages, counted (/proc/PID/pagemap). Mapped: address space. In use: blocks (system_info({allocator, A}))."
             .to_owned(),
@@ -269,7 +269,7 @@ fn notes(period: &Period, bridge: &Bridge, allocators: &[Allocator]) -> Vec<Stri
 }
 
 /// Renders the kernel's sizes by kind of mapping.
-pub fn mappings(bridge: &Bridge, style: Style) -> String {
+pub fn mappings(bridge: &MemoryBreakdown, style: Style) -> String {
     let mut table = Table::new(&[
         ("mappings", Left),
         ("count", Right),

@@ -31,7 +31,7 @@ pub fn allocators(period: &Period, style: Style) -> String {
         table.row([
             text::clean(&allocator.name),
             size(all.size),
-            size(allocator.largest),
+            size(allocator.max_size),
             size(all.blocks_size),
             text::share(all.used()),
             size(allocator.mbcs.size),
@@ -122,7 +122,7 @@ fn size(bytes: i64) -> String {
 fn threshold(period: &Period, allocator: &str) -> Option<String> {
     let known = beamtune_flags::allocator(allocator)?;
     let args = period.facts.list(facts::EMU_ARGS)?;
-    let flag = |letter: char| beamtune_flags::effective(&args, &format!("+M{letter}sbct"));
+    let flag = |letter: char| beamtune_flags::effective_value(&args, &format!("+M{letter}sbct"));
     if let Some(kilobytes) = flag(known.letter).or_else(|| flag('u')) {
         return Some(text::bytes(kilobytes.parse::<f64>().ok()? * 1024.0));
     }

@@ -4,10 +4,10 @@
 use std::collections::HashMap;
 
 use beamtune_model::{
-    Missing, Period, ProcessRow, ProcessUse, Scale, Share, Stand, Stands, Subject, Threshold, Use, metrics,
+    Missing, Period, ProcessRow, ProcessActivity, Scale, CpuShare, WaitSample, WaitSamples, Subject, Threshold, CpuUse, metrics,
 };
 
-use crate::signals::blocking::{self, Does, Hold};
+use crate::signals::blocking::{self, State, BlockingProcess};
 use crate::signals::events;
 use crate::signals::lock_suspects;
 use crate::signals::requests::{self, Reads};
@@ -89,11 +89,11 @@ pub(crate) struct Unused<'a> {
     /// The single process that works.
     pub serial: Option<Serial>,
     /// Processes that have messages but wait for something else.
-    pub held_up: Vec<&'a ProcessUse>,
+    pub held_up: Vec<&'a ProcessActivity>,
     /// The blocking process with the most waiters, of those that leave the CPU idle.
-    pub hold: Option<Hold<'a>>,
+    pub hold: Option<BlockingProcess<'a>>,
     /// What idle processes wait for, if work takes turns and no single process does it.
-    pub turns_for: Option<Hold<'a>>,
+    pub turns_for: Option<BlockingProcess<'a>>,
     /// Number of sampled processes, if all of them waited, and none for a reply, a socket or a timer.
     pub none_waits_of: Option<i64>,
 }
@@ -140,14 +140,14 @@ impl Unused<'_> {
         // A thread that spins or polls is not blocked, even if msacc overestimates these states.
         let blocked = (off_cpu - steal).clamp(0.0, active.cores());
         // Long time slices (long_schedule) run native code, which may wait for something other than a lock.
-        let in_long_slices = events::told(period, "long_schedule")
+        let in_long_slices = events::of_kind(period, "long_schedule")
             .map_or(0.0, |told| told.seconds / period.seconds().max(1.0));
         let by_locks = (blocked - in_long_slices).max(0.0);
         let blocked_share = if awake > 0.0 { by_locks / awake } else { 0.0 };
         let locks = locks(period, &active, by_locks, blocked_share);
-        let holds = blocking::holds(period).unwrap_or_default();
+        let holds = blocking::blocking_processes(period).unwrap_or_default();
         let held_up = held_up(period);
-        let waits_outside = !held_up.is_empty() || holds.iter().any(Hold::leaves_idle);
+        let waits_outside = !held_up.is_empty() || holds.iter().any(BlockingProcess::leaves_idle);
         // A job that runs alone is not what others wait for.
         let alone = serial(period, &holds);
         let is_serial = match &alone {
@@ -160,7 +160,7 @@ impl Unused<'_> {
 
         // Threads that a quota throttles are runnable too, and cannot be distinguished from those that neighbours delay. Neighbours cannot
         // delay threads for longer than they ran themselves. If other processes were not counted, all delay may be theirs.
-        let foreign = view::foreign_cores(period).unwrap_or(f64::INFINITY);
+        let foreign = view::neighbour_cores(period).unwrap_or(f64::INFINITY);
         let started = view::programs_cores(period).unwrap_or(0.0);
         let (stopped, programs, neighbours) = match waited.min(foreign + started) {
             _ if is_quota_used => (waited, 0.0, 0.0),
@@ -201,7 +201,7 @@ impl Unused<'_> {
             lock: lock_suspects::most_waited(period),
             serial,
             held_up,
-            hold: holds.into_iter().find(Hold::leaves_idle),
+            hold: holds.into_iter().find(BlockingProcess::leaves_idle),
             turns_for,
             none_waits_of: none_waits_of(period),
         })
@@ -211,15 +211,15 @@ impl Unused<'_> {
     pub(crate) fn outside(&self) -> Option<String> {
         match (&self.hold, &self.held_up[..]) {
             (Some(hold), _) => {
-                let further = match (&hold.does, hold.waits_for(), hold.peer()) {
+                let further = match (&hold.state, hold.waits_for(), hold.peer()) {
                     (_, Some(on), _) => format!(", and that for {on}"),
                     // It has sent a request, and handles the reply when it arrives.
-                    (Does::LetsWait | Does::Unknown, None, Some(peer)) => {
+                    (State::LetsWait | State::Unknown, None, Some(peer)) => {
                         format!(", and that is connected to {peer}")
                     }
                     _ => String::new(),
                 };
-                Some(format!("{}{further}", hold.waited_for()))
+                Some(format!("{}{further}", hold.waiting_text()))
             }
             (None, []) => None,
             (None, _) => Some(format!("{} while messages are queued", stand(&self.held_up))),
@@ -227,11 +227,11 @@ impl Unused<'_> {
     }
 
     /// Returns the shares for the CPU account.
-    pub(crate) fn shares(&self) -> Vec<Share> {
-        let share = |what, cores, how: String| Share { what, cores, how };
+    pub(crate) fn shares(&self) -> Vec<CpuShare> {
+        let share = |what, cores, how: String| CpuShare { what, cores, how };
         let (nothing, why) = match self.outside() {
             None => (
-                Use::Nothing,
+                CpuUse::NoRunnable,
                 match self.none_waits_of {
                     Some(of) => {
                         format!(
@@ -241,31 +241,31 @@ impl Unused<'_> {
                     None => "no process was runnable".to_owned(),
                 },
             ),
-            Some(why) => (Use::Outside, why),
+            Some(why) => (CpuUse::WaitingForReplies, why),
         };
         let turns = match &self.serial {
-            Some(serial) => share(Use::SerialProcess, self.turns, serial.said()),
+            Some(serial) => share(CpuUse::SerialProcess, self.turns, serial.said()),
             None => {
                 let how = "at most one process was runnable at a time";
-                let further = self.turns_for.as_ref().map(|turns| format!(", and {}", turns.waited_for()));
-                share(Use::Turns, self.turns, format!("{how}{}", further.unwrap_or_default()))
+                let further = self.turns_for.as_ref().map(|turns| format!(", and {}", turns.waiting_text()));
+                share(CpuUse::TakingTurns, self.turns, format!("{how}{}", further.unwrap_or_default()))
             }
         };
         vec![
-            share(Use::Quota, self.stopped, "threads were runnable, and the quota was used up".to_owned()),
+            share(CpuUse::Quota, self.stopped, "threads were runnable, and the quota was used up".to_owned()),
             share(
-                Use::Programs,
+                CpuUse::ExternalPrograms,
                 self.programs,
                 "threads were runnable while external programs of the node had the CPU".to_owned(),
             ),
             share(
-                Use::Others,
+                CpuUse::Neighbours,
                 self.neighbours,
                 "threads were runnable while other OS processes had the CPU".to_owned(),
             ),
-            share(Use::Stolen, self.stolen, "steal, of the whole host".to_owned()),
+            share(CpuUse::Steal, self.stolen, "steal, of the whole host".to_owned()),
             share(
-                Use::Locks,
+                CpuUse::Locks,
                 self.blocked,
                 match &self.lock {
                     Some(lock) => format!(
@@ -285,8 +285,8 @@ impl Unused<'_> {
 
 /// Size of the random sample of processes, if all of them waited only for their next message.
 fn none_waits_of(period: &Period) -> Option<i64> {
-    let waits = |place: &Stand| place.stack.first().is_some_and(|function| !stack::is_accept(function));
-    let Stands { sampled, places, .. } = &period.stands;
+    let waits = |place: &WaitSample| place.stack.first().is_some_and(|function| !stack::is_accept(function));
+    let WaitSamples { sampled, stacks: places, .. } = &period.wait_samples;
     // Processes that ran or were in a send have no stack here. Nor do processes with the rarest of many stacks.
     let told = places.iter().filter(|place| place.pid.is_none());
     let told = told.fold(0, |sum: i64, place| sum.saturating_add(place.count));
@@ -322,10 +322,10 @@ fn locks(period: &Period, active: &view::Activity, blocked: f64, share: f64) -> 
 }
 
 /// Finds a process that is nearly always runnable and does most of the work, or that many processes wait for while it works.
-fn serial(period: &Period, holds: &[Hold<'_>]) -> Option<Serial> {
+fn serial(period: &Period, holds: &[BlockingProcess<'_>]) -> Option<Serial> {
     let total = view::all_reductions(period).ok()?;
-    let is_busy = |process: &&ProcessUse| {
-        stack::wanted_to_run(process).is_some_and(|share| share >= 0.7)
+    let is_busy = |process: &&ProcessActivity| {
+        stack::runnable_share(process).is_some_and(|share| share >= 0.7)
             && process.reductions as f64 >= 0.3 * total
     };
     let is_held_by = |pid: &str| holds.iter().any(|hold| hold.process.is_some_and(|held| held.pid == pid));
@@ -348,16 +348,16 @@ fn serial(period: &Period, holds: &[Hold<'_>]) -> Option<Serial> {
 /// Finds processes that have messages in most samples but are hardly ever runnable. Each is in a receive for something else, like a worker
 /// that waits for its database. (Not in all samples: with several workers and random requests, each worker is without messages at times.)
 /// Processes that exit or give up at once are left out, as are those that never run.
-fn held_up(period: &Period) -> Vec<&ProcessUse> {
-    let is_held_up = |process: &&ProcessUse| waits_with_messages(period, process) && process.reductions > 0;
+fn held_up(period: &Period) -> Vec<&ProcessActivity> {
+    let is_held_up = |process: &&ProcessActivity| waits_with_messages(period, process) && process.reductions > 0;
     period.processes.iter().filter(is_held_up).collect()
 }
 
 /// Whether a process has messages in most samples, but waits for something else in most of them.
-pub(crate) fn waits_with_messages(period: &Period, process: &ProcessUse) -> bool {
+pub(crate) fn waits_with_messages(period: &Period, process: &ProcessActivity) -> bool {
     let points = process.queue.points();
     let with_messages = points.iter().filter(|(_, messages)| *messages > 0).count();
-    stack::wanted_to_run(process).is_some_and(|share| share <= 0.3)
+    stack::runnable_share(process).is_some_and(|share| share <= 0.3)
         && 2 * process.ticks > period.vm_ticks
         && 2 * with_messages > points.len()
         && process.row.as_ref().is_some_and(|row| row.status.as_deref() == Some("waiting") && !takes_all(row))
@@ -366,8 +366,8 @@ pub(crate) fn waits_with_messages(period: &Period, process: &ProcessUse) -> bool
 }
 
 /// Whether the process waits for the next request of a client. Messages that arrived meanwhile are taken with the request.
-fn serves(period: &Period, process: &ProcessUse) -> bool {
-    let stack = stack::stands(process).map(|(_, stack)| stack);
+fn serves(period: &Period, process: &ProcessActivity) -> bool {
+    let stack = stack::waiting_function(process).map(|(_, stack)| stack);
     stack.is_some_and(|stack| requests::reads(period, process, stack) == Some(Reads::Request))
 }
 
@@ -377,9 +377,9 @@ fn takes_all(row: &ProcessRow) -> bool {
 }
 
 /// Where they wait: `shop_db (<0.99.0>) waits in prim_inet:recv0/3`, `7 processes wait in prim_inet:recv0/3`.
-fn stand(held_up: &[&ProcessUse]) -> String {
-    let place = |process: &&ProcessUse| {
-        process.row.as_ref().and_then(stack::told).unwrap_or_else(|| "a receive".to_owned())
+fn stand(held_up: &[&ProcessActivity]) -> String {
+    let place = |process: &&ProcessActivity| {
+        process.row.as_ref().and_then(stack::current_function).unwrap_or_else(|| "a receive".to_owned())
     };
     let mut places = HashMap::<String, u32>::new();
     for process in held_up {

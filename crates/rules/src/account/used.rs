@@ -1,27 +1,27 @@
 //! CPU time that the VM used, by what it was used for.
 
-use beamtune_model::{Group, Missing, Period, Share, Use, metrics};
+use beamtune_model::{Group, Missing, Period, CpuShare, CpuUse, metrics};
 
 use crate::signals::busy_wait::{FLAGS, Spinning};
 use crate::view::{self, States, kind};
 
 /// Microstates, with what the CPU time in each is used for. All other states are the VM's own housekeeping. `sleep` uses no CPU, and
 /// `busy_wait` is derived from the threads' CPU times.
-const STATES: &[(&str, Use)] = &[
-    ("emulator", Use::Code),
-    ("bif", Use::Code),
-    ("nif", Use::Code),
-    ("ets", Use::Code),
-    ("send", Use::Code),
-    ("alloc", Use::Code),
-    ("gc", Use::Collections),
-    ("gc_full", Use::Collections),
-    ("port", Use::Ports),
-    ("check_io", Use::Polling),
+const STATES: &[(&str, CpuUse)] = &[
+    ("emulator", CpuUse::Code),
+    ("bif", CpuUse::Code),
+    ("nif", CpuUse::Code),
+    ("ets", CpuUse::Code),
+    ("send", CpuUse::Code),
+    ("alloc", CpuUse::Code),
+    ("gc", CpuUse::GarbageCollection),
+    ("gc_full", CpuUse::GarbageCollection),
+    ("port", CpuUse::Ports),
+    ("check_io", CpuUse::Polling),
 ];
 
 /// Returns the shares, unordered; each use occurs at most once.
-pub fn used(period: &Period) -> Result<Vec<Share>, Missing> {
+pub fn used(period: &Period) -> Result<Vec<CpuShare>, Missing> {
     let mut shares = Shares::default();
     let mut known = 0.0;
     for (flag, of) in FLAGS {
@@ -32,25 +32,25 @@ pub fn used(period: &Period) -> Result<Vec<Share>, Missing> {
             _ => "schedulers",
         };
         known += spinning.cpu;
-        shares.add(Use::BusyWaiting, spinning.spun, threads);
-        shares.add(Use::Switching, (spinning.cpu - spinning.worked - spinning.spun).max(0.0), threads);
+        shares.add(CpuUse::BusyWaiting, spinning.spun, threads);
+        shares.add(CpuUse::Switching, (spinning.cpu - spinning.worked - spinning.spun).max(0.0), threads);
         let work = view::work(period, of);
         // Only normal schedulers do several kinds of work, which microstate accounting can separate.
         match of {
             kind::SCHEDULER => shares.by_states(&work?, spinning.worked),
             _ => {
-                let what = if of == kind::DIRTY_CPU { Use::DirtyCpu } else { Use::DirtyIo };
+                let what = if of == kind::DIRTY_CPU { CpuUse::DirtyCpu } else { CpuUse::DirtyIo };
                 let collected = work.map_or(0.0, |work| work.gc()).min(spinning.worked);
-                shares.add(Use::Collections, collected, threads);
+                shares.add(CpuUse::GarbageCollection, collected, threads);
                 shares.add(what, spinning.worked - collected, "neither idle nor collecting");
             }
         }
     }
     let polling = view::thread_cores(period, &metrics::THREAD_CPU, &["poll"]).unwrap_or(0.0);
-    shares.add(Use::Polling, polling, "threads that do nothing else");
+    shares.add(CpuUse::Polling, polling, "threads that do nothing else");
     // With a small budget, threads are read in turns, and the rest of the process's CPU is not known per thread.
     let others = others(period).max(view::process_cores(period)? - known - polling);
-    shares.add(Use::OtherThreads, others, "CPU of the process that is no scheduler's");
+    shares.add(CpuUse::OtherThreads, others, "CPU of the process that is no scheduler's");
     Ok(shares.told())
 }
 
@@ -74,11 +74,11 @@ const SMALL: f64 = 0.05;
 /// Uses, each with its parts: microstates or kinds of threads.
 #[derive(Default)]
 struct Shares {
-    list: Vec<(Use, Vec<(String, f64)>)>,
+    list: Vec<(CpuUse, Vec<(String, f64)>)>,
 }
 
 impl Shares {
-    fn add(&mut self, what: Use, cores: f64, part: &str) {
+    fn add(&mut self, what: CpuUse, cores: f64, part: &str) {
         let cores = cores.max(0.0);
         match self.list.iter_mut().find(|(known, _)| *known == what) {
             Some((_, parts)) => parts.push((part.to_owned(), cores)),
@@ -87,8 +87,8 @@ impl Shares {
     }
 
     /// Lists the parts of each use as text, largest first.
-    fn told(self) -> Vec<Share> {
-        let share = |(what, mut parts): (Use, Vec<(String, f64)>)| {
+    fn told(self) -> Vec<CpuShare> {
+        let share = |(what, mut parts): (CpuUse, Vec<(String, f64)>)| {
             let cores: f64 = parts.iter().map(|(_, cores)| cores).sum();
             parts.retain(|(_, part)| *part > 0.0 && *part >= SMALL * cores);
             parts.sort_by(|a, b| b.1.total_cmp(&a.1));
@@ -96,7 +96,7 @@ impl Shares {
                 [(only, _)] => vec![only.clone()],
                 _ => parts.iter().map(|(name, part)| format!("{name} {part:.2}")).collect(),
             };
-            Share { what, cores, how: names.join(", ") }
+            CpuShare { what, cores, how: names.join(", ") }
         };
         self.list.into_iter().map(share).collect()
     }
@@ -104,11 +104,11 @@ impl Shares {
     /// Divides the work of normal schedulers by microstate.
     fn by_states(&mut self, work: &States, worked: f64) {
         if work.cores.is_empty() {
-            return self.add(Use::Code, worked, "schedulers");
+            return self.add(CpuUse::Code, worked, "schedulers");
         }
         for (name, cores) in &work.cores {
             let what =
-                STATES.iter().find(|(state, _)| state == name).map_or(Use::Housekeeping, |(_, what)| *what);
+                STATES.iter().find(|(state, _)| state == name).map_or(CpuUse::Housekeeping, |(_, what)| *what);
             self.add(what, *cores, name);
         }
     }

@@ -3,13 +3,13 @@
 use beamtune_flags::{Alternative, LockClass, OtpVersion, entry, lock_class};
 use beamtune_model::{Period, ProcessRow, Remedy, facts};
 
-use super::entities::{Entity, What};
+use super::entities::{LockOwner, OwnerKind};
 use crate::remedy;
 use crate::view::{self, Flag};
 
 /// What is known about a lock class.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Answer {
+pub struct Explanation {
     /// What it protects; `None` for a lock of a library.
     pub protects: Option<String>,
     /// The usual cause of contention; `None` for a lock of a library.
@@ -21,8 +21,8 @@ pub struct Answer {
 }
 
 /// Explains a lock class, for the owner with the longest wait.
-pub fn answer(period: &Period, class: &str, entity: Option<&Entity>) -> Answer {
-    let Some(known) = lock_class(class) else { return Answer::default() };
+pub fn explain(period: &Period, class: &str, entity: Option<&LockOwner>) -> Explanation {
+    let Some(known) = lock_class(class) else { return Explanation::default() };
     let at = version(period);
     let referred = known.remedy_as.as_deref().and_then(lock_class);
     let mut ids: Vec<&str> = known.settings.iter().map(String::as_str).collect();
@@ -32,7 +32,7 @@ pub fn answer(period: &Period, class: &str, entity: Option<&Entity>) -> Answer {
         }
     }
     let remedies = ids.into_iter().filter_map(|id| remedy_of(period, &known.name, id, entity, at.as_ref()));
-    Answer {
+    Explanation {
         protects: Some(known.protects.clone()),
         cause: Some(known.contended_by.clone()),
         advice: advice(period, known, referred, entity, at.as_ref()),
@@ -51,7 +51,7 @@ fn advice(
     period: &Period,
     known: &LockClass,
     referred: Option<&LockClass>,
-    entity: Option<&Entity>,
+    entity: Option<&LockOwner>,
     at: Option<&OtpVersion>,
 ) -> Option<String> {
     let alternatives = referred.iter().flat_map(|other| &other.remedy).chain(&known.remedy);
@@ -74,7 +74,7 @@ fn advice(
 fn is_left_out(
     period: &Period,
     class: &str,
-    entity: Option<&Entity>,
+    entity: Option<&LockOwner>,
     at: Option<&OtpVersion>,
     alternative: &Alternative,
 ) -> bool {
@@ -102,7 +102,7 @@ fn is_left_out(
 }
 
 /// Value of a table option, `true` for an option without a value; `None` if the option is not set, or the table is unknown.
-fn option(entity: Option<&Entity>, name: &str) -> Option<String> {
+fn option(entity: Option<&LockOwner>, name: &str) -> Option<String> {
     let table = entity?.table.as_ref()?;
     table.options.iter().find_map(|option| match option.split_once('=') {
         Some((key, value)) if key == name => Some(value.to_owned()),
@@ -115,7 +115,7 @@ fn option(entity: Option<&Entity>, name: &str) -> Option<String> {
 /// table's single lock in any case.
 fn wanted_write_concurrency(
     class: &str,
-    entity: Option<&Entity>,
+    entity: Option<&LockOwner>,
     at: Option<&OtpVersion>,
 ) -> Option<&'static str> {
     let has_auto = at.is_none_or(|at| *at >= OtpVersion::from(25));
@@ -128,7 +128,7 @@ fn wanted_write_concurrency(
 }
 
 /// Why more allocator instances for dirty schedulers (`+Mdai max`) help; `None` if they do not.
-fn why_more_instances(period: &Period, entity: Option<&Entity>) -> Option<&'static str> {
+fn why_more_instances(period: &Period, entity: Option<&LockOwner>) -> Option<&'static str> {
     let instances = entity.map_or(0, |entity| entity.counts.locks);
     // These allocators have one instance, regardless of flags.
     if entity.is_some_and(|entity| ["literal_alloc", "exec_alloc"].contains(&entity.id.as_str())) {
@@ -146,7 +146,7 @@ fn why_more_instances(period: &Period, entity: Option<&Entity>) -> Option<&'stat
 }
 
 /// Whether the process is known to have `message_queue_data` `off_heap`.
-fn is_off_heap(period: &Period, entity: Option<&Entity>) -> bool {
+fn is_off_heap(period: &Period, entity: Option<&LockOwner>) -> bool {
     entity.is_some_and(|entity| {
         let is_it =
             |row: &&ProcessRow| row.pid == entity.id || row.name.as_deref() == Some(entity.id.as_str());
@@ -160,7 +160,7 @@ fn remedy_of(
     period: &Period,
     class: &str,
     id: &str,
-    entity: Option<&Entity>,
+    entity: Option<&LockOwner>,
     at: Option<&OtpVersion>,
 ) -> Option<Remedy> {
     let (change, why) = change(period, class, id, entity, at)?;
@@ -173,14 +173,14 @@ fn change(
     period: &Period,
     class: &str,
     id: &str,
-    entity: Option<&Entity>,
+    entity: Option<&LockOwner>,
     at: Option<&OtpVersion>,
 ) -> Option<(String, &'static str)> {
     let before = |release: u32| at.is_some_and(|at| *at < OtpVersion::from(release));
     let is_set = |flag: &str| view::emulator_flag(&period.facts, flag).value().is_some();
     let title = |other: &str| {
         entity
-            .filter(|entity| entity.what.is_apart())
+            .filter(|entity| entity.kind.has_own_remedy())
             .map_or_else(|| other.to_owned(), |entity| entity.title.clone())
     };
     let table = || title("the table");
@@ -316,10 +316,10 @@ fn change(
     }
 }
 
-impl Entity {
+impl LockOwner {
     /// Whether most of the wait is for one lock of the table: a hot key.
     pub fn is_one_hot_lock(&self) -> bool {
-        self.what == What::Table
+        self.kind == OwnerKind::Table
             && self.counts.locks > 8
             && self.hottest.is_some_and(|hottest| hottest >= 0.5)
     }

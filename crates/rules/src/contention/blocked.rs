@@ -36,7 +36,7 @@ const MIN_BUSY_SHARE: f64 = 0.9;
 
 /// How the threads of one kind spent their time, summed over the threads.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Times {
+pub struct ThreadTimes {
     /// The kind: `scheduler`.
     pub kind: String,
     /// Number of threads.
@@ -55,7 +55,7 @@ pub struct Times {
     pub sleeps: Option<i64>,
 }
 
-impl Times {
+impl ThreadTimes {
     /// Wall time, summed over the threads.
     pub fn time(&self) -> Nanos {
         self.length.saturating_mul(i64::try_from(self.threads).unwrap_or(i64::MAX))
@@ -97,7 +97,7 @@ fn share(part: Nanos, whole: Nanos) -> Option<f64> {
 
 /// Whether threads are blocked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
+pub enum Verdict {
     /// They are.
     Yes,
     /// They are not.
@@ -108,7 +108,7 @@ pub enum Answer {
 
 /// The reason for a verdict.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Why {
+pub enum Reason {
     /// The blocked share of the awake time.
     Share(f64),
     /// Sleeps per second of a thread that worked nearly all the time and was rarely blocked. It waits for something, but for how long is
@@ -127,24 +127,24 @@ pub enum Why {
 
 /// The verdict for the threads of one kind.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Blocked {
+pub struct KindVerdict {
     /// How they spent their time.
-    pub times: Times,
+    pub times: ThreadTimes,
     /// Whether they are blocked.
-    pub answer: Answer,
+    pub answer: Verdict,
     /// The reason for the verdict.
-    pub why: Why,
+    pub why: Reason,
 }
 
-impl Blocked {
+impl KindVerdict {
     /// The verdict with its reason, for display.
     pub fn sentence(&self) -> String {
         let (threads, kind) = (self.times.threads, self.times.kind.replace('_', " "));
         let kind = if threads == 1 { kind } else { format!("{kind}s") };
         let is = match self.answer {
-            Answer::Yes => "are blocked",
-            Answer::No => "are not blocked",
-            Answer::NotSure => "may be blocked",
+            Verdict::Yes => "are blocked",
+            Verdict::No => "are not blocked",
+            Verdict::NotSure => "may be blocked",
         };
         format!("{threads} {kind} {is}: {}", self.reason())
     }
@@ -153,35 +153,35 @@ impl Blocked {
     pub fn reason(&self) -> String {
         let percent = |share: f64| format!("{:.0} %", share * 100.0);
         match self.why {
-            Why::Share(share) => {
+            Reason::Share(share) => {
                 format!("neither on a CPU nor runnable for {} of their busy time", percent(share))
             }
-            Why::Sleeps(rate) => {
+            Reason::Sleeps(rate) => {
                 format!(
                     "each slept {rate:.0} times a second with work to do, so it waits at times, for an unknown time"
                 )
             }
-            Why::Idle(share) => format!("busy for only {} of the time", percent(share)),
-            Why::OnCpu => {
+            Reason::Idle(share) => format!("busy for only {} of the time", percent(share)),
+            Reason::OnCpu => {
                 "on a CPU or runnable; their times do not show whether they worked or spun for a lock"
                     .to_owned()
             }
-            Why::NotAsked => {
+            Reason::NotAsked => {
                 "they sleep, for lack of work or for a lock: the VM's own times are missing".to_owned()
             }
-            Why::NotAccounted => "this kernel does not account for run-queue delay (schedstats)".to_owned(),
+            Reason::NotAccounted => "this kernel does not account for run-queue delay (schedstats)".to_owned(),
         }
     }
 }
 
 /// Evaluates the threads of one kind.
-pub fn judge(times: Times) -> Blocked {
+pub fn judge(times: ThreadTimes) -> KindVerdict {
     let (answer, why) = answer(&times);
-    Blocked { times, answer, why }
+    KindVerdict { times, answer, why }
 }
 
 /// The verdict from the times of threads of one kind, with its reason.
-fn answer(times: &Times) -> (Answer, Why) {
+fn answer(times: &ThreadTimes) -> (Verdict, Reason) {
     let sleeps = times.sleeps_per_second();
     let Some(awake) = times.awake_share() else {
         let busy = times
@@ -189,24 +189,24 @@ fn answer(times: &Times) -> (Answer, Why) {
             .zip(times.queued)
             .and_then(|(ran, queued)| share(ran.saturating_add(queued), times.time()));
         return match busy {
-            None => (Answer::NotSure, Why::NotAccounted),
-            Some(busy) if busy < MIN_AWAKE_SHARE => (Answer::No, Why::Idle(busy)),
-            Some(busy) if busy >= MIN_BUSY_SHARE => (Answer::NotSure, Why::OnCpu),
-            Some(_) => (Answer::NotSure, Why::NotAsked),
+            None => (Verdict::NotSure, Reason::NotAccounted),
+            Some(busy) if busy < MIN_AWAKE_SHARE => (Verdict::No, Reason::Idle(busy)),
+            Some(busy) if busy >= MIN_BUSY_SHARE => (Verdict::NotSure, Reason::OnCpu),
+            Some(_) => (Verdict::NotSure, Reason::NotAsked),
         };
     };
     if awake < MIN_AWAKE_SHARE {
-        return (Answer::No, Why::Idle(awake));
+        return (Verdict::No, Reason::Idle(awake));
     }
     // A thread that always has work sleeps only to wait, however briefly.
     let is_working = times.working_share().is_some_and(|share| share >= MIN_WORKING_SHARE);
-    let from_sleeps = sleeps.filter(|rate| is_working && *rate >= MIN_SLEEPS_PER_S).map(Why::Sleeps);
+    let from_sleeps = sleeps.filter(|rate| is_working && *rate >= MIN_SLEEPS_PER_S).map(Reason::Sleeps);
     match (times.blocked_share(), from_sleeps) {
-        (Some(share), _) if share >= MIN_BLOCKED_SHARE => (Answer::Yes, Why::Share(share)),
-        (_, Some(why)) => (Answer::NotSure, why),
-        (None, None) => (Answer::NotSure, Why::NotAccounted),
-        (Some(share), None) if share < MAX_QUIET_SHARE => (Answer::NotSure, Why::OnCpu),
-        (Some(share), None) => (Answer::NotSure, Why::Share(share)),
+        (Some(share), _) if share >= MIN_BLOCKED_SHARE => (Verdict::Yes, Reason::Share(share)),
+        (_, Some(why)) => (Verdict::NotSure, why),
+        (None, None) => (Verdict::NotSure, Reason::NotAccounted),
+        (Some(share), None) if share < MAX_QUIET_SHARE => (Verdict::NotSure, Reason::OnCpu),
+        (Some(share), None) => (Verdict::NotSure, Reason::Share(share)),
     }
 }
 
@@ -215,7 +215,7 @@ fn answer(times: &Times) -> (Answer, Why) {
 ///
 /// # Errors
 /// If the recording lacks the host's threads.
-pub fn of_period(period: &Period) -> Result<Vec<Times>, Missing> {
+pub fn of_period(period: &Period) -> Result<Vec<ThreadTimes>, Missing> {
     let mut all = Vec::new();
     let length = period.end.saturating_sub(period.begin);
     for kind in kind::SCHEDULERS {
@@ -236,7 +236,7 @@ pub fn of_period(period: &Period) -> Result<Vec<Times>, Missing> {
             let threads: Option<f64> = entities.iter().map(|entity| share(period, entity)).sum();
             threads.map(|threads| (threads * length as f64) as i64)
         };
-        all.push(Times {
+        all.push(ThreadTimes {
             kind: (*kind).to_owned(),
             threads: entities.len(),
             length,

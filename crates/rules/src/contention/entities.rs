@@ -8,7 +8,7 @@ use super::{Counts, locks, order, place, share};
 
 /// The kind of owner of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum What {
+pub enum OwnerKind {
     /// An ETS table.
     Table,
     /// A process.
@@ -29,44 +29,44 @@ pub enum What {
     Other,
 }
 
-impl What {
+impl OwnerKind {
     /// Derives the kind from the class of a lock and its name.
-    pub fn of(class: &str, id: &str) -> What {
+    pub fn of(class: &str, id: &str) -> OwnerKind {
         let is_pid = id.starts_with('<');
         match class {
             "db_tab"
             | "db_tab_fix"
             | "db_hash_slot"
             | "erl_db_catree_base_node"
-            | "erl_db_catree_route_node" => What::Table,
-            "port_lock" | "port_sched_lock" | "port_data_lock" => What::Port,
-            "driver_lock" => What::Driver,
-            "alcu_allocator" => What::Allocator,
-            "run_queue" => What::RunQueue,
-            "dist_entry" | "dist_entry_links" | "dist_entry_out_queue" => What::Node,
-            _ if class.starts_with("proc_") || is_pid => What::Process,
-            _ if !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit()) => What::Numbered,
-            _ => What::Other,
+            | "erl_db_catree_route_node" => OwnerKind::Table,
+            "port_lock" | "port_sched_lock" | "port_data_lock" => OwnerKind::Port,
+            "driver_lock" => OwnerKind::Driver,
+            "alcu_allocator" => OwnerKind::Allocator,
+            "run_queue" => OwnerKind::RunQueue,
+            "dist_entry" | "dist_entry_links" | "dist_entry_out_queue" => OwnerKind::Node,
+            _ if class.starts_with("proc_") || is_pid => OwnerKind::Process,
+            _ if !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit()) => OwnerKind::Numbered,
+            _ => OwnerKind::Other,
         }
     }
 
     /// Whether an owner of this kind can have a remedy of its own. The others share a load.
-    pub fn is_apart(self) -> bool {
-        !matches!(self, What::RunQueue | What::Numbered | What::Other)
+    pub fn has_own_remedy(self) -> bool {
+        !matches!(self, OwnerKind::RunQueue | OwnerKind::Numbered | OwnerKind::Other)
     }
 }
 
 /// An owner of locks of a class.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Entity {
+pub struct LockOwner {
     /// Name, as in lock counting.
     pub id: String,
     /// Its kind.
-    pub what: What,
+    pub kind: OwnerKind,
     /// For display: `the table sessions`.
     pub title: String,
     /// Further details of a table: its options, its owner.
-    pub known: Option<String>,
+    pub details: Option<String>,
     /// Counts of its locks.
     pub counts: Counts,
     /// Wait time as a share of the duration; `None` if the duration is unknown.
@@ -80,7 +80,7 @@ pub struct Entity {
 }
 
 /// Returns the owners of locks of a class, longest wait first. `rows` describe single locks.
-pub fn entities(period: &Period, class: &str, rows: &[&LockRow], length: Option<Nanos>) -> Vec<Entity> {
+pub fn entities(period: &Period, class: &str, rows: &[&LockRow], length: Option<Nanos>) -> Vec<LockOwner> {
     let mut by_id: HashMap<&str, Vec<&LockRow>> = HashMap::new();
     for row in rows {
         by_id.entry(row.id.as_deref().unwrap_or_default()).or_default().push(row);
@@ -92,25 +92,25 @@ pub fn entities(period: &Period, class: &str, rows: &[&LockRow], length: Option<
 }
 
 /// Describes an owner by the rows of its locks.
-fn entity(period: &Period, class: &str, id: &str, rows: &[&LockRow], length: Option<Nanos>) -> Entity {
-    let what = What::of(class, id);
+fn entity(period: &Period, class: &str, id: &str, rows: &[&LockRow], length: Option<Nanos>) -> LockOwner {
+    let what = OwnerKind::of(class, id);
     let mut counts = Counts { locks: locks(rows), ..Counts::default() };
     rows.iter().for_each(|row| counts.add(row));
-    let hottest = rows.iter().filter(|row| row.locks == 1).map(|row| row.waited).max().unwrap_or(0);
+    let hottest = rows.iter().filter(|row| row.locks == 1).map(|row| row.wait_time).max().unwrap_or(0);
     let recorded = rows.iter().find_map(|row| row.entity.as_deref());
     let tables: Vec<_> = match what {
-        What::Table => period.tables.iter().filter(|table| table.name == id || table.id == id).collect(),
+        OwnerKind::Table => period.tables.iter().filter(|table| table.name == id || table.id == id).collect(),
         _ => Vec::new(),
     };
     let table = match tables.as_slice() {
         [table] => Some((*table).clone()),
         _ => None,
     };
-    Entity {
+    LockOwner {
         id: id.to_owned(),
-        what,
+        kind: what,
         title: title(period, what, id, recorded),
-        known: known(what, recorded, table.as_ref(), tables.len()),
+        details: known(what, recorded, table.as_ref(), tables.len()),
         counts,
         share: share(counts.waited, length),
         place: place(rows, counts.waited),
@@ -120,11 +120,11 @@ fn entity(period: &Period, class: &str, id: &str, rows: &[&LockRow], length: Opt
 }
 
 /// `recorded` is the name of the owner in the lock's row, if any.
-fn title(period: &Period, what: What, id: &str, recorded: Option<&str>) -> String {
+fn title(period: &Period, what: OwnerKind, id: &str, recorded: Option<&str>) -> String {
     match what {
-        What::Table => format!("the table {id}"),
-        What::Process => {
-            let is_it = |process: &&beamtune_model::ProcessUse| {
+        OwnerKind::Table => format!("the table {id}"),
+        OwnerKind::Process => {
+            let is_it = |process: &&beamtune_model::ProcessActivity| {
                 process.pid == id || process.row.as_ref().is_some_and(|row| row.name.as_deref() == Some(id))
             };
             match (period.processes.iter().find(is_it), recorded) {
@@ -134,17 +134,17 @@ fn title(period: &Period, what: What, id: &str, recorded: Option<&str>) -> Strin
                 (None, None) => format!("the process {id}"),
             }
         }
-        What::Port => {
+        OwnerKind::Port => {
             let known =
                 period.ports.iter().find(|port| port.id == id).map(|port| port.name.as_str()).or(recorded);
             known.map_or_else(|| format!("the port {id}"), |name| format!("the port {id} ({name})"))
         }
-        What::Driver => format!("the driver {id}"),
-        What::Allocator => id.to_owned(),
-        What::RunQueue => run_queue(period, id),
-        What::Node => format!("the node {id}"),
-        What::Numbered => format!("number {id}"),
-        What::Other => recorded.unwrap_or(id).to_owned(),
+        OwnerKind::Driver => format!("the driver {id}"),
+        OwnerKind::Allocator => id.to_owned(),
+        OwnerKind::RunQueue => run_queue(period, id),
+        OwnerKind::Node => format!("the node {id}"),
+        OwnerKind::Numbered => format!("number {id}"),
+        OwnerKind::Other => recorded.unwrap_or(id).to_owned(),
     }
 }
 
@@ -179,9 +179,9 @@ fn options(table: &TableRow) -> String {
 }
 
 /// Details of a table beyond its name. The titles of other owners contain all that is known.
-fn known(what: What, recorded: Option<&str>, table: Option<&TableRow>, tables: usize) -> Option<String> {
+fn known(what: OwnerKind, recorded: Option<&str>, table: Option<&TableRow>, tables: usize) -> Option<String> {
     let several = || (tables > 1).then(|| format!("{tables} tables have this name"));
-    (what == What::Table)
+    (what == OwnerKind::Table)
         .then(|| table.map(options).or_else(|| recorded.map(str::to_owned)).or_else(several))
         .flatten()
 }

@@ -1,4 +1,4 @@
-use beamtune_flags::{LOOKED_AT, lock_classes};
+use beamtune_flags::{INSPECTED_RELEASES, lock_classes};
 use beamtune_model::{LockSession, TableRow, facts};
 
 use super::*;
@@ -10,7 +10,7 @@ fn row(class: &str, id: Option<&str>, waited_ms: i64) -> LockRow {
         locks: 1,
         tries: 1_000,
         collisions: 100,
-        waited: waited_ms * 1_000_000,
+        wait_time: waited_ms * 1_000_000,
         ..LockRow::default()
     }
 }
@@ -40,16 +40,16 @@ fn table(name: &str, options: &[&str]) -> TableRow {
     }
 }
 
-fn changes(contender: &Contender) -> Vec<&str> {
-    contender.answer.remedies.iter().map(|remedy| remedy.change.as_str()).collect()
+fn changes(contender: &LockClassWaits) -> Vec<&str> {
+    contender.explanation.remedies.iter().map(|remedy| remedy.change.as_str()).collect()
 }
 
 #[test]
 fn every_class_is_explained_for_every_release() {
     for class in lock_classes() {
-        for release in LOOKED_AT.into_iter().filter(|release| class.seen_in.contains(release)) {
+        for release in INSPECTED_RELEASES.into_iter().filter(|release| class.seen_in.contains(release)) {
             let period = period(release, Vec::new());
-            let answer = answer(&period, &class.name, None);
+            let answer = explain(&period, &class.name, None);
             assert!(answer.protects.is_some() && answer.cause.is_some(), "{}", class.name);
             let is_none = class.remedy.is_empty() && class.remedy_as.is_none();
             assert_eq!(answer.advice.is_none(), is_none, "{} in {release}: {:?}", class.name, answer.advice);
@@ -61,7 +61,7 @@ fn every_class_is_explained_for_every_release() {
 }
 
 /// Asserts that the release has what is advised, and that each remedy is listed once.
-fn assert_fits(release: u32, class: &str, answer: &Answer) {
+fn assert_fits(release: u32, class: &str, answer: &Explanation) {
     let changes = answer.remedies.iter().map(|remedy| &remedy.change);
     for text in answer.advice.iter().chain(changes) {
         assert!(!text.contains("As for"), "{class} in {release}: {text}");
@@ -83,7 +83,7 @@ fn assert_fits(release: u32, class: &str, answer: &Answer) {
 fn every_class_is_explained_for_a_single_lock() {
     for class in lock_classes() {
         for (release, id) in [(23, "7"), (25, "carts"), (27, "<0.9.0>"), (29, "#Port<0.5>")] {
-            let contender = contenders(&period(release, vec![row(&class.name, Some(id), 5)])).remove(0);
+            let contender = lock_classes(&period(release, vec![row(&class.name, Some(id), 5)])).remove(0);
             assert!(contender.entities[0].title.contains(id), "{}: {:?}", class.name, contender.entities[0]);
             assert_fits(release, &class.name, &contender.answer);
             // An owner with a remedy of its own is named in the remedy.
@@ -101,7 +101,7 @@ fn features_are_advised_from_their_version_on() {
     let check = |version: &str, class: &str, words: &str, expect: bool| {
         let mut period = period(0, vec![row(class, Some("x"), 5)]);
         period.facts.set(facts::OTP_VERSION, version);
-        let contender = &contenders(&period)[0];
+        let contender = &lock_classes(&period)[0];
         let said = format!("{:?} {:?}", contender.answer.advice, changes(contender));
         assert_eq!(said.contains(words), expect, "{class} in {version}: {said}");
     };
@@ -144,7 +144,7 @@ fn every_setting_that_the_data_names_is_offered_somewhere() {
                     let mut bare = period.clone();
                     bare.tables = vec![table("t", &[])];
                     [period, bare].iter().any(|period| {
-                        contenders(period)[0].answer.remedies.iter().any(|remedy| remedy.entry == id)
+                        lock_classes(period)[0].answer.remedies.iter().any(|remedy| remedy.entry == id)
                     })
                 })
             });
@@ -154,8 +154,8 @@ fn every_setting_that_the_data_names_is_offered_somewhere() {
 
 #[test]
 fn a_lock_of_a_library_has_no_known_remedy() {
-    let contenders = contenders(&period(25, vec![row("my_lock", None, 5)]));
-    assert_eq!(contenders[0].answer, Answer::default());
+    let contenders = lock_classes(&period(25, vec![row("my_lock", None, 5)]));
+    assert_eq!(contenders[0].answer, Explanation::default());
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn a_table_is_named_with_its_owner_and_its_remedies() {
     let check = |release: u32, class: &str, options: &[&str], expect: &[&str]| {
         let mut period = period(release, vec![row(class, Some("carts"), 5)]);
         period.tables.push(table("carts", options));
-        let contender = &contenders(&period)[0];
+        let contender = &lock_classes(&period)[0];
         assert_eq!(contender.entities[0].title, "the table carts");
         let known = contender.entities[0].known.clone().unwrap_or_default();
         assert!(known.starts_with("set, public") && known.ends_with("owned by shop (<0.5.0>)"), "{known}");
@@ -182,7 +182,7 @@ fn a_table_is_named_with_its_owner_and_its_remedies() {
 fn a_process_that_everything_sends_to_is_named() {
     let check = |release: u32, id: &str, entity: Option<&str>, expect: &str, ways: usize| {
         let row = LockRow { entity: entity.map(str::to_owned), ..row("proc_msgq", Some(id), 5) };
-        let contender = &contenders(&period(release, vec![row]))[0];
+        let contender = &lock_classes(&period(release, vec![row]))[0];
         assert_eq!(contender.entities[0].title, expect);
         assert_eq!(contender.answer.remedies.len(), ways, "{:?}", changes(contender));
         assert!(changes(contender)[0].contains(expect), "{:?}", changes(contender));
@@ -195,23 +195,23 @@ fn a_process_that_everything_sends_to_is_named() {
 #[test]
 fn what_is_set_already_is_not_advised() {
     let mut period = period(27, vec![row("alcu_allocator", Some("eheap_alloc"), 5)]);
-    assert_eq!(changes(&contenders(&period)[0]), ["+Mdai max"]);
+    assert_eq!(changes(&lock_classes(&period)[0]), ["+Mdai max"]);
     period.facts.set(facts::EMU_ARGS, r#"["-Mdai","2"]"#);
-    assert_eq!(changes(&contenders(&period)[0]), ["+Mdai max"]);
+    assert_eq!(changes(&lock_classes(&period)[0]), ["+Mdai max"]);
     period.facts.set(facts::EMU_ARGS, r#"["-Mdai","max"]"#);
-    let contender = &contenders(&period)[0];
+    let contender = &lock_classes(&period)[0];
     assert!(contender.answer.remedies.is_empty());
     let advice = contender.answer.advice.as_deref().expect("advice");
     assert!(advice.starts_with("Fewer allocations") && !advice.contains("+Mdai"), "{advice}");
     // Without known flags, several locks of one allocator are its instances.
     period.facts.set(facts::EMU_ARGS, "");
-    assert_eq!(changes(&contenders(&period)[0]), ["+Mdai max"]);
+    assert_eq!(changes(&lock_classes(&period)[0]), ["+Mdai max"]);
     period.locks = vec![LockRow { locks: 17, ..row("alcu_allocator", Some("eheap_alloc"), 5) }];
-    assert!(contenders(&period)[0].answer.remedies.is_empty());
+    assert!(lock_classes(&period)[0].answer.remedies.is_empty());
     // literal_alloc has one instance in any case.
     period.facts.set(facts::EMU_ARGS, "[]");
     period.locks = vec![row("alcu_allocator", Some("literal_alloc"), 5)];
-    assert!(contenders(&period)[0].answer.remedies.is_empty());
+    assert!(lock_classes(&period)[0].answer.remedies.is_empty());
 }
 
 #[test]
@@ -219,7 +219,7 @@ fn options_that_the_table_has_are_not_advised() {
     let advice = |class: &str, options: &[&str]| {
         let mut period = period(27, vec![row(class, Some("carts"), 5)]);
         period.tables.push(table("carts", options));
-        contenders(&period)[0].answer.advice.clone().unwrap_or_default()
+        lock_classes(&period)[0].answer.advice.clone().unwrap_or_default()
     };
     assert!(advice("db_tab", &[]).starts_with("write_concurrency true or auto"));
     let done = advice("db_tab", &["write_concurrency=true", "read_concurrency"]);
@@ -231,7 +231,7 @@ fn options_that_the_table_has_are_not_advised() {
 #[test]
 fn run_queues_of_dirty_schedulers_come_after_those_of_schedulers() {
     let check = |id: &str, expect: &str| {
-        let contenders = contenders(&period(25, vec![row("run_queue", Some(id), 5)]));
+        let contenders = lock_classes(&period(25, vec![row("run_queue", Some(id), 5)]));
         assert_eq!(contenders[0].entities[0].title, expect);
     };
     check("3", "the run queue of scheduler 3");
@@ -256,7 +256,7 @@ fn counts_are_those_of_the_class_and_not_of_its_recorded_locks() {
         slot(400),
         LockRow { locks: 62, ..slot(900) },
     ];
-    let contender = &contenders(&period(25, rows))[0];
+    let contender = &lock_classes(&period(25, rows))[0];
     assert_eq!(
         (contender.counts.locks, contender.counts.tries, contender.counts.waited),
         (64, 2_000, 4_000_000_000)
@@ -268,7 +268,7 @@ fn counts_are_those_of_the_class_and_not_of_its_recorded_locks() {
     assert!((carts.hottest.unwrap_or(0.0) - 2_500.0 / 3_800.0).abs() < 1e-9);
     assert!(carts.is_one_hot_lock());
     // An imported list of single locks lacks the whole class.
-    let contender = &contenders(&period(25, vec![slot(5)]))[0];
+    let contender = &lock_classes(&period(25, vec![slot(5)]))[0];
     assert!(!contender.is_whole);
     assert_eq!(contender.counts.waited, 5_000_000);
 }
@@ -284,7 +284,7 @@ fn waits_of_the_next_locks_remain_without_the_first() {
         row("atom_tab", None, 0),
     ];
     let period = period(25, rows);
-    let things = things(&period, &contenders(&period));
+    let things = contended_locks(&period, &lock_classes(&period));
     let names: Vec<_> = things.iter().map(|thing| (thing.name.as_str(), thing.waited / 1_000_000)).collect();
     assert_eq!(
         names,
@@ -295,10 +295,10 @@ fn waits_of_the_next_locks_remain_without_the_first() {
             ("other db_tab", 300)
         ]
     );
-    let remains = what_remains(&period, &things, 2);
+    let remains = remaining_waits(&period, &things, 2);
     assert_eq!(remains.len(), 2);
     assert_eq!((remains[0].waited, remains[0].share), (2_000_000_000, Some(0.2)));
     assert_eq!(remains[0].next, Some(("run_queue".to_owned(), 1_000_000_000)));
     assert_eq!(remains[1].waited, 1_000_000_000);
-    assert!(what_remains(&period, &[], 3).is_empty());
+    assert!(remaining_waits(&period, &[], 3).is_empty());
 }

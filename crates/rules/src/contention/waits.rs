@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use beamtune_model::{Nanos, Period, WaitRow};
+use beamtune_model::{Nanos, Period, LockWaitRow};
 
 /// Modules whose BIFs begin with the module's name in the emulator: `ets_update_counter_3`.
 const MODULES: [&str; 12] = [
@@ -41,7 +41,7 @@ const PREFIXES: [(&str, &str); 16] = [
 ];
 
 /// Name of an operation without a stack.
-pub const NAMELESS: &str = "functions without a name";
+pub const NO_NAME: &str = "functions without a name";
 
 /// An operation in which threads waited.
 #[derive(Debug, Clone, PartialEq)]
@@ -53,7 +53,7 @@ pub struct Operation {
     /// The lock class that such a function mostly waits for; `None` if unknown.
     pub class: Option<&'static str>,
     /// Number of samples.
-    pub seen: i64,
+    pub samples: i64,
     /// Wait time, summed over all threads.
     pub waited: Nanos,
     /// As a share of the sampled time; `None` if its length is unknown.
@@ -63,33 +63,33 @@ pub struct Operation {
 impl Operation {
     /// Its name, or [`NAMELESS`].
     pub fn title(&self) -> &str {
-        self.name.as_deref().unwrap_or(NAMELESS)
+        self.name.as_deref().unwrap_or(NO_NAME)
     }
 }
 
 /// Returns the operations in which threads waited, longest wait first.
 pub fn operations(period: &Period) -> Vec<Operation> {
-    let length = period.watched();
+    let length = period.lock_sampling_length();
     // One BIF may wait for several lock classes: for a table, and for memory.
-    let mut rows: HashMap<_, Vec<&WaitRow>> = HashMap::new();
-    for row in &period.waits {
+    let mut rows: HashMap<_, Vec<&LockWaitRow>> = HashMap::new();
+    for row in &period.lock_waits {
         rows.entry((name(&row.stack), class(&row.stack))).or_default().push(row);
     }
-    let operation = |((name, class), rows): ((Option<String>, _), Vec<&WaitRow>)| {
+    let operation = |((name, class), rows): ((Option<String>, _), Vec<&LockWaitRow>)| {
         let waited = rows.iter().fold(0_i64, |sum, row| sum.saturating_add(row.waited));
         let stack = rows.iter().max_by_key(|row| row.waited).map(|row| row.stack.clone()).unwrap_or_default();
         Operation {
             name,
             class,
             stack,
-            seen: rows.iter().fold(0_i64, |sum, row| sum.saturating_add(row.seen)),
+            samples: rows.iter().fold(0_i64, |sum, row| sum.saturating_add(row.samples)),
             waited,
             share: length.map(|length| waited as f64 / length as f64),
         }
     };
     let mut operations: Vec<_> = rows.into_iter().map(operation).collect();
     operations.sort_by(|a, b| {
-        let longest = (b.waited, b.seen).cmp(&(a.waited, a.seen));
+        let longest = (b.waited, b.samples).cmp(&(a.waited, a.samples));
         longest.then_with(|| (&a.name, a.class).cmp(&(&b.name, b.class)))
     });
     operations
@@ -122,21 +122,21 @@ fn class(stack: &[String]) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    fn wait(stack: &[&str], waited: Nanos) -> WaitRow {
-        WaitRow {
+    fn wait(stack: &[&str], waited: Nanos) -> LockWaitRow {
+        LockWaitRow {
             length: 1_000,
             thread: "scheduler".to_owned(),
             how: "sleep".to_owned(),
             stack: stack.iter().map(|function| (*function).to_owned()).collect(),
-            seen: 3,
+            samples: 3,
             waited,
-            ..WaitRow::default()
+            ..LockWaitRow::default()
         }
     }
 
-    fn period(waits: Vec<WaitRow>) -> Period {
+    fn period(waits: Vec<LockWaitRow>) -> Period {
         let mut period = Period::default();
-        period.waits = waits;
+        period.lock_waits = waits;
         period
     }
 
@@ -169,7 +169,7 @@ mod tests {
             vec![wait(&["send_2"], 30), wait(&["db_x", "ets_insert_2"], 100), wait(&["ets_insert_2"], 400)];
         let operations = operations(&period(rows));
         assert_eq!(operations.len(), 2);
-        assert_eq!((operations[0].waited, operations[0].seen, operations[0].share), (500, 6, Some(0.5)));
+        assert_eq!((operations[0].waited, operations[0].samples, operations[0].share), (500, 6, Some(0.5)));
         assert_eq!(operations[0].stack, ["ets_insert_2"]);
     }
 

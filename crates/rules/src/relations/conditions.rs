@@ -1,6 +1,6 @@
 //! Conditions under which one finding causes another.
 
-use beamtune_model::{Account, Cost, Finding, Level, MemoryKind, Signal, Subject, Use};
+use beamtune_model::{Account, Cost, Finding, Level, MemoryKind, Signal, Subject, CpuUse};
 
 use super::EXPLAINS;
 use crate::signals::acceptors::RANCH_STARTS;
@@ -44,12 +44,12 @@ fn members(finding: &Finding) -> impl Iterator<Item = &Subject> {
 
 /// The kind of the finding's processes, and where they wait.
 fn stands_at(finding: &Finding) -> Option<&Signal> {
-    finding.signals.iter().find(|signal| matches!(signal, Signal::StandsAt { .. }))
+    finding.signals.iter().find(|signal| matches!(signal, Signal::WaitsIn { .. }))
 }
 
 /// Whether both are about processes that wait in a send.
 pub(super) fn stands_in_send(cause: &Finding, effect: &Finding) -> bool {
-    let sends = |finding: &Finding| matches!(stands_at(finding), Some(Signal::StandsAt { place, .. }) if kinds::is_send(place));
+    let sends = |finding: &Finding| matches!(stands_at(finding), Some(Signal::WaitsIn { place, .. }) if kinds::is_send(place));
     sends(cause) && sends(effect)
 }
 
@@ -70,13 +70,13 @@ pub(super) fn takes_long(effect: &Finding) -> bool {
 }
 
 /// Whether this is the reason for most of the unused CPU.
-pub(super) fn is_unused(effect: &Finding, why: Use) -> bool {
+pub(super) fn is_unused(effect: &Finding, why: CpuUse) -> bool {
     effect.has(&Signal::Unused(why))
 }
 
 /// Whether work waits for replies from the cause's process.
 pub(super) fn waits_there(cause: &Finding, effect: &Finding) -> bool {
-    is_unused(effect, Use::Outside) && same_subject(cause, effect)
+    is_unused(effect, CpuUse::WaitingForReplies) && same_subject(cause, effect)
 }
 
 /// Whether callers have given up and their exits fill the log. The cause must not be a pool that itself waits for the log.
@@ -150,7 +150,7 @@ pub(super) fn is_loader(subject: &Subject) -> bool {
 
 /// Whether its rule names what occupies the node's CPU.
 pub(super) fn has_the_cpu(cause: &Finding) -> bool {
-    crate::rule(cause.code.0).is_some_and(|rule| rule.has_the_cpu)
+    crate::rule(cause.code.0).is_some_and(|rule| rule.explains_run_queue)
 }
 
 /// Whether it takes at least half of the CPU that the node may use. Runnable processes then wait because of it, except for busy wait, which
@@ -160,7 +160,7 @@ pub(super) fn takes_half(cause: &Finding) -> bool {
     is_of_work
         && cause.claim.is_some_and(|claim| {
             matches!(claim.cost, Cost::CpuCores(_))
-                && claim.part != Some(Use::BusyWaiting)
+                && claim.part != Some(CpuUse::BusyWaiting)
                 && claim.share.is_some_and(|share| share >= EXPLAINS)
         })
 }

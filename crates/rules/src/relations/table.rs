@@ -2,7 +2,7 @@
 
 mod memory_and_load;
 
-use beamtune_model::{Finding, Level, MemoryKind, Signal, Subject, Use};
+use beamtune_model::{Finding, Level, MemoryKind, Signal, Subject, CpuUse};
 
 use super::conditions::{
     always, drives, ends_are_logged, gives_up_on, is_no_single_process, is_of_main_runner,
@@ -132,7 +132,7 @@ const WAITING_AND_CPU: &[Relation] = &[
         cause: "BT066",
         effects: &["BT015"],
         is_meant: |_, effect| {
-            [Use::Outside, Use::Nothing, Use::Turns].into_iter().any(|why| is_unused(effect, why))
+            [CpuUse::WaitingForReplies, CpuUse::NoRunnable, CpuUse::TakingTurns].into_iter().any(|why| is_unused(effect, why))
         },
         why: "processes that wait for a lock use no CPU",
     },
@@ -281,7 +281,7 @@ const WAITING_AND_CPU: &[Relation] = &[
     Relation {
         cause: "BT002",
         effects: &["BT015"],
-        is_meant: |_, effect| is_unused(effect, Use::Quota),
+        is_meant: |_, effect| is_unused(effect, CpuUse::Quota),
         why: "the quota takes the CPU that is not used",
     },
     Relation {
@@ -305,7 +305,7 @@ const WAITING_AND_CPU: &[Relation] = &[
     Relation {
         cause: "BT049",
         effects: &["BT015"],
-        is_meant: |_, effect| is_unused(effect, Use::Others),
+        is_meant: |_, effect| is_unused(effect, CpuUse::Neighbours),
         why: "others have the CPUs that the schedulers are bound to",
     },
     Relation {
@@ -329,7 +329,7 @@ const WAITING_AND_CPU: &[Relation] = &[
     Relation {
         cause: "BT004",
         effects: &["BT015"],
-        is_meant: |_, effect| is_unused(effect, Use::Others) || is_unused(effect, Use::Stolen),
+        is_meant: |_, effect| is_unused(effect, CpuUse::Neighbours) || is_unused(effect, CpuUse::Steal),
         why: "others have the CPU that is not used",
     },
     Relation {
@@ -361,7 +361,7 @@ const WAITING_AND_CPU: &[Relation] = &[
     Relation {
         cause: "BT033",
         effects: &["BT015"],
-        is_meant: |_, effect| is_unused(effect, Use::Locks),
+        is_meant: |_, effect| is_unused(effect, CpuUse::Locks),
         why: "these are the locks that schedulers wait for",
     },
     Relation {
@@ -373,7 +373,7 @@ const WAITING_AND_CPU: &[Relation] = &[
     Relation {
         cause: "BT005",
         effects: &["BT015"],
-        is_meant: |_, effect| is_unused(effect, Use::SerialProcess),
+        is_meant: |_, effect| is_unused(effect, CpuUse::SerialProcess),
         why: "one process uses one core at most",
     },
     Relation {
@@ -403,7 +403,7 @@ const WAITING_AND_CPU: &[Relation] = &[
     Relation {
         cause: "BT046",
         effects: &["BT015"],
-        is_meant: |cause, effect| cause.level > Level::Notice && is_unused(effect, Use::Locks),
+        is_meant: |cause, effect| cause.level > Level::Notice && is_unused(effect, CpuUse::Locks),
         why: "threads are blocked in page faults, and wait for each other to map memory",
     },
     Relation {
@@ -445,7 +445,7 @@ const WAITING_AND_CPU: &[Relation] = &[
     Relation {
         cause: "BT015",
         effects: &["BT073"],
-        is_meant: |cause, effect| effect.has(&Signal::WhereOnly) && is_unused(cause, Use::Turns),
+        is_meant: |cause, effect| effect.has(&Signal::WhereOnly) && is_unused(cause, CpuUse::TakingTurns),
         why: "this work is serial",
     },
     Relation {

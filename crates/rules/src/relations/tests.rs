@@ -1,4 +1,4 @@
-use beamtune_model::{Account, Claim, Code, Cost, HostPart, MemoryKind, Use};
+use beamtune_model::{Account, Claim, Code, Cost, HostPart, MemoryKind, CpuUse};
 
 use super::*;
 use crate::RULES;
@@ -58,8 +58,8 @@ fn code_that_may_be_the_nodes_own_work_explains_no_warning() {
     check(vec![known(), finding("BT011", 60.0, "a")], Some("BT073"));
     // It follows from what keeps its process busy, even if that is a notice.
     check(vec![finding("BT005", 10.0, "a"), own()], Some("BT005"));
-    check(vec![with(Signal::Unused(Use::Turns), finding("BT015", 10.0, "b")), own()], Some("BT015"));
-    check(vec![with(Signal::Unused(Use::Nothing), finding("BT015", 10.0, "b")), own()], None);
+    check(vec![with(Signal::Unused(CpuUse::TakingTurns), finding("BT015", 10.0, "b")), own()], Some("BT015"));
+    check(vec![with(Signal::Unused(CpuUse::NoRunnable), finding("BT015", 10.0, "b")), own()], None);
 }
 
 #[test]
@@ -69,14 +69,14 @@ fn a_queue_follows_from_what_its_process_waits_for_outside() {
         check(vec![finding("BT074", 40.0, "a"), finding(code, 60.0, "b")], None);
         check(vec![finding("BT074", 10.0, "a"), finding(code, 60.0, "a")], None);
     }
-    let idle = with(Signal::Unused(Use::Outside), finding("BT015", 40.0, "a"));
+    let idle = with(Signal::Unused(CpuUse::WaitingForReplies), finding("BT015", 40.0, "a"));
     check(vec![finding("BT074", 40.0, "a"), idle], Some("BT074"));
 }
 
 #[test]
 fn findings_about_a_kind_in_a_place_apply_to_each_of_its_processes() {
     let stands = |kind: &str, place: &str, finding: Finding| {
-        with(Signal::StandsAt { kind: kind.to_owned(), place: place.to_owned() }, finding)
+        with(Signal::WaitsIn { kind: kind.to_owned(), place: place.to_owned() }, finding)
     };
     let of_kind = |finding: Finding| Finding { subject: Some(Subject::kind("conn:init/1")), ..finding };
     let peer = |finding: Finding| stands("conn:init/1", "a send, called by conn:push/1", finding);
@@ -145,14 +145,14 @@ fn more_schedulers_do_not_help_against_a_loop_that_never_waits() {
 #[test]
 fn unused_cpu_follows_from_what_prevents_its_use() {
     let idle = |why, title: &str| with(Signal::Unused(why), finding("BT015", 40.0, title));
-    check(vec![finding("BT002", 40.0, ""), idle(Use::Quota, "")], Some("BT002"));
-    check(vec![finding("BT002", 40.0, ""), idle(Use::Locks, "")], None);
-    check(vec![finding("BT033", 40.0, ""), idle(Use::Locks, "")], Some("BT033"));
-    check(vec![finding("BT046", 40.0, ""), idle(Use::Locks, "")], Some("BT046"));
-    check(vec![finding("BT046", 10.0, ""), idle(Use::Locks, "")], None);
+    check(vec![finding("BT002", 40.0, ""), idle(CpuUse::Quota, "")], Some("BT002"));
+    check(vec![finding("BT002", 40.0, ""), idle(CpuUse::Locks, "")], None);
+    check(vec![finding("BT033", 40.0, ""), idle(CpuUse::Locks, "")], Some("BT033"));
+    check(vec![finding("BT046", 40.0, ""), idle(CpuUse::Locks, "")], Some("BT046"));
+    check(vec![finding("BT046", 10.0, ""), idle(CpuUse::Locks, "")], None);
     for cause in ["BT040", "BT044"] {
-        check(vec![finding(cause, 40.0, "a (<0.9.0>)"), idle(Use::Outside, "a (<0.9.0>)")], Some(cause));
-        check(vec![finding(cause, 40.0, "a (<0.9.0>)"), idle(Use::Outside, "b (<0.8.0>)")], None);
+        check(vec![finding(cause, 40.0, "a (<0.9.0>)"), idle(CpuUse::WaitingForReplies, "a (<0.9.0>)")], Some(cause));
+        check(vec![finding(cause, 40.0, "a (<0.9.0>)"), idle(CpuUse::WaitingForReplies, "b (<0.8.0>)")], None);
     }
 }
 
@@ -325,26 +325,26 @@ fn a_symptom_follows_from_causes_that_claim_most_of_its_part() {
         };
         Finding { claim: Some(claim), ..finding(code, 40.0, title) }
     };
-    let gc = |cores| claims("BT011", Use::Collections, cores, "");
+    let gc = |cores| claims("BT011", CpuUse::GarbageCollection, cores, "");
     // BT055 is not in the table for BT011.
-    check(vec![claims("BT055", Use::Collections, 0.6, "a"), gc(1.0)], Some("BT055"));
-    check(vec![claims("BT055", Use::Collections, 0.4, "a"), gc(1.0)], None);
-    check(vec![claims("BT055", Use::Code, 0.6, "a"), gc(1.0)], None);
+    check(vec![claims("BT055", CpuUse::GarbageCollection, 0.6, "a"), gc(1.0)], Some("BT055"));
+    check(vec![claims("BT055", CpuUse::GarbageCollection, 0.4, "a"), gc(1.0)], None);
+    check(vec![claims("BT055", CpuUse::Code, 0.6, "a"), gc(1.0)], None);
     // Two causes together explain it; the larger one is named.
     let both = vec![
-        claims("BT055", Use::Collections, 0.3, "a"),
-        claims("BT058", Use::Collections, 0.4, "b"),
+        claims("BT055", CpuUse::GarbageCollection, 0.3, "a"),
+        claims("BT058", CpuUse::GarbageCollection, 0.4, "b"),
         gc(1.0),
     ];
     check(both, Some("BT058"));
     // The cause is about another process.
     check(
-        vec![claims("BT055", Use::Collections, 0.9, "a"), claims("BT011", Use::Collections, 1.0, "b")],
+        vec![claims("BT055", CpuUse::GarbageCollection, 0.9, "a"), claims("BT011", CpuUse::GarbageCollection, 1.0, "b")],
         None,
     );
     // A cause does not follow from another cause by claims.
     check(
-        vec![claims("BT055", Use::Collections, 0.9, "a"), claims("BT058", Use::Collections, 1.0, "")],
+        vec![claims("BT055", CpuUse::GarbageCollection, 0.9, "a"), claims("BT058", CpuUse::GarbageCollection, 1.0, "")],
         None,
     );
 }
@@ -368,7 +368,7 @@ fn an_overload_follows_from_what_takes_half_of_the_cpu() {
     check(vec![cpu("BT068", 0.6), overload()], Some("BT068"));
     // Busy waiting ends when there is work.
     let mut spins = cpu("BT001", 0.6);
-    spins.claim = spins.claim.map(|claim| Claim { part: Some(Use::BusyWaiting), ..claim });
+    spins.claim = spins.claim.map(|claim| Claim { part: Some(CpuUse::BusyWaiting), ..claim });
     check(vec![spins, overload()], None);
     // What occupies the CPU explains the overload, whatever it claims. A symptom does not explain it.
     check(vec![finding("BT002", 40.0, ""), overload()], Some("BT002"));

@@ -282,11 +282,11 @@ fn describe(period: &Period, queue: &Queue<'_>, namespace: &Namespace<'_>) -> Op
         .signals(is_busy.then_some(Signal::ShortOfCpu))
         .about(Subject::Socket { address: queue.address.to_owned() })
         .costs(Cost::DelaySeconds(queue.wait_seconds))
-        .because(Evidence::number("mean queue length", queue.mean, Unit::Count).with_text(format!(
+        .evidence(Evidence::number("mean queue length", queue.mean, Unit::Count).with_text(format!(
             "{} at most; above 0 in {} of {} samples",
             queue.max, queue.nonempty_samples, queue.samples
         )))
-        .because(
+        .evidence(
             Evidence::number("time until accepted", queue.wait_seconds, Unit::Seconds)
                 .against_scale(WAIT.of(period)),
         )

@@ -97,21 +97,21 @@ fn busy(period: &Period, pool: &Pool, severity: f64) -> Draft {
     let threads = text::counted(pool.threads, "async thread", "async threads");
     Draft::new(severity, format!("{:.1} of {threads} busy: jobs of a driver wait", pool.busy))
         .detail(format!("pool busy {:.0} % of the time", pool.share() * 100.0))
-        .because(
+        .evidence(
             Evidence::number("busy async threads", pool.busy, Unit::Cores)
                 .with_text(format!("of {:.0}", pool.threads)),
         )
-        .because(
+        .evidence(
             Evidence::number("busy share of the pool", pool.share(), Unit::Ratio)
                 .against_scale(BUSY.of(period)),
         )
         .because_some(libraries(period))
-        .but("a driver may give all jobs of a port to one thread; more threads then do not help that port")
+        .counter_evidence("a driver may give all jobs of a port to one thread; more threads then do not help that port")
         .but_if(
             period.facts.otp_release().is_none_or(|release| release < STANDARD_OUTPUT_IS_NO_PORT),
             "the driver may be that of standard output, with a slow terminal or pipe",
         )
-        .but("files are not the cause: since OTP 21 they use dirty I/O schedulers (dirty-schedulers-saturated)")
+        .counter_evidence("files are not the cause: since OTP 21 they use dirty I/O schedulers (dirty-schedulers-saturated)")
         .fix_if(more > pool.threads, || {
             remedy::of(
                 period,
@@ -133,15 +133,15 @@ fn unused(period: &Period, pool: &Pool) -> Draft {
     Draft::new(NOTICE, format!("{:.0} async threads, none used since the VM started", pool.threads))
         .detail(format!("together {cpu:.1} ms of CPU, what it takes to start them"))
         .about(Subject::Threads { name: "async threads".to_owned() })
-        .because(Evidence::number("async threads", pool.threads, Unit::Count).with_text("the default is 1"))
-        .because(
+        .evidence(Evidence::number("async threads", pool.threads, Unit::Count).with_text("the default is 1"))
+        .evidence(
             Evidence::number("CPU time since the VM started", pool.total_cpu_seconds, Unit::Seconds)
                 .with_text("what it takes to start them"),
         )
         .because_some(libraries(period))
-        .but("the cost is small: some kB of memory per thread, and entries in thread lists and msacc tables")
-        .but("a rarely used driver may have had no job yet")
-        .fix(remedy::of(
+        .counter_evidence("the cost is small: some kB of memory per thread, and entries in thread lists and msacc tables")
+        .counter_evidence("a rarely used driver may have had no job yet")
+        .remedy(remedy::of(
             period,
             "+A",
             &change,

@@ -6,7 +6,7 @@ use beamtune_model::{
 
 use crate::remedy;
 use crate::rule::{Judgement, Rule, Topic};
-use crate::signals::limits::{FULL, Filling};
+use crate::signals::limits::{FULL, LimitUsage};
 use crate::view;
 
 pub const RULE: Rule = Rule {
@@ -33,7 +33,7 @@ const MIN_REDUCTIONS_SHARE: f64 = 0.05;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let limit = period.fact_number(facts::ATOM_LIMIT)? as f64;
-    let filling = Filling::of(period, &metrics::ATOM_COUNT, limit)?;
+    let filling = LimitUsage::of(period, &metrics::ATOM_COUNT, limit)?;
     let Some(severity) = filling.severity() else { return Ok(Judgement::Healthy(filling.sentence("atoms"))) };
     let leak = filling.growth.is_some();
     let draft = filling
@@ -44,9 +44,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         Some(row) => draft
             .signals([Signal::NamedLike(row.kind.clone())])
             .detail(format!("most of the newest begin with {}", row.kind))
-            .because(Evidence::text(
+            .evidence(Evidence::text(
                 "prefix of the newest atoms",
-                format!("{} ({} of {} sampled)", row.kind, row.count, row.of),
+                format!("{} ({} of {} sampled)", row.kind, row.count, row.sample_size),
             )),
         None => draft,
     };
@@ -63,7 +63,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                     "the atom count stops growing under the same load",
                 )
             })
-            .fix(remedy::of(
+            .remedy(remedy::of(
                 period,
                 "+t",
                 &format!("+t {:.0}", (limit * 4.0).min(2_147_483_647.0)),
@@ -77,7 +77,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 fn common_prefix(period: &Period) -> Option<&SpawnRow> {
     let atoms = period.spawns.iter().filter(|row| row.what == "atom");
     let most = atoms.max_by_key(|row| row.count)?;
-    (most.count as f64 >= MIN_PREFIX_SHARE * most.of as f64).then_some(most)
+    (most.count as f64 >= MIN_PREFIX_SHARE * most.sample_size as f64).then_some(most)
 }
 
 /// The busiest processes. The VM does not record which process creates atoms, but a process that creates thousands per second is busy.

@@ -7,7 +7,7 @@
 //! receive buffers. Samples show which; otherwise the holder is reported as unknown.
 
 use beamtune_model::{
-    Account, Code, Confidence, Cost, Evidence, Group, HolderRow, Missing, Period, ProcessRow, ProcessUse,
+    Account, Code, Confidence, Cost, Evidence, Group, BinaryHolderRow, Missing, Period, ProcessRow, ProcessActivity,
     Scale, Subject, TableRow, Threshold, Unit, metrics,
 };
 
@@ -15,7 +15,7 @@ use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule, Topic};
 use crate::signals::collected::{self, Measured};
 use crate::signals::lock_suspects;
-use crate::signals::memory::{self, megabytes};
+use crate::signals::memory::{self, bytes};
 use crate::signals::port_queues::{self, ReceiveBuffers};
 use crate::signals::products;
 use crate::signals::stack;
@@ -70,7 +70,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let stat = period.find(Group::Memory, "", "binary");
     let stat = stat.ok_or_else(|| period.missing_group(Group::Memory, "memory of binaries"))?;
     let (all, max) = (stat.last.value as f64, stat.max as f64);
-    let mut holders: Vec<(&ProcessUse, &ProcessRow, f64)> = period
+    let mut holders: Vec<(&ProcessActivity, &ProcessRow, f64)> = period
         .processes
         .iter()
         .filter_map(|process| {
@@ -96,7 +96,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             let draft = draft(period, severity, process, row, bytes, all);
             let counted = row.binary_bytes.filter(|_| holder_row(period, process).is_none());
             match counted.is_some_and(|counted| counted as f64 > MAX_COUNT_TO_TOTAL * max) {
-                true => draft.confidence(Confidence::Guess).but(
+                true => draft.confidence(Confidence::Guess).counter_evidence(
                     "a binary counts each time the process refers to it: the count exceeds all binaries of the node",
                 ),
                 false => draft,
@@ -114,9 +114,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         drafts,
         format!(
             "binaries: {}, at most {} referenced by one process{explanation}",
-            megabytes(all),
+            bytes(all),
             // Each reference counts, including those to binaries that were dropped since the last GC.
-            megabytes((largest.unwrap_or(0) as f64).min(all))
+            bytes((largest.unwrap_or(0) as f64).min(all))
         ),
     ))
 }
@@ -206,8 +206,8 @@ impl<'p> Unreferenced<'p> {
     /// Adds the numbers from which the unreferenced bytes are computed.
     fn because(&self, draft: Draft) -> Draft {
         draft
-            .because(Evidence::number("binaries of the node, minimum", self.all, Unit::Bytes))
-            .because(
+            .evidence(Evidence::number("binaries of the node, minimum", self.all, Unit::Bytes))
+            .evidence(
                 Evidence::number("referenced by processes, maximum", self.referred, Unit::Bytes)
                     .with_text("sum; a shared binary counts for each process"),
             )
@@ -226,7 +226,7 @@ fn kilobytes(bytes: f64) -> String {
     } else if bytes < 1e6 {
         format!("{:.0} kB", bytes / 1e3)
     } else {
-        megabytes(bytes)
+        bytes(bytes)
     }
 }
 
@@ -241,7 +241,7 @@ fn significant(value: f64) -> f64 {
 
 /// Describes the table that holds the most binaries, if nothing has to change.
 fn in_table(rest: &Unreferenced<'_>, first: &TableBinaries<'_>, in_tables: f64) -> String {
-    let held = megabytes(first.held_bytes().min(rest.bytes));
+    let held = bytes(first.held_bytes().min(rest.bytes));
     let how = match first.has_parts() {
         true => "through sub-binaries, too little to matter".to_owned(),
         false => {
@@ -251,7 +251,7 @@ fn in_table(rest: &Unreferenced<'_>, first: &TableBinaries<'_>, in_tables: f64) 
     };
     let others = match first.held_bytes() >= HALF * rest.bytes {
         true => String::new(),
-        false => format!("; all measured tables hold {}", megabytes(in_tables.min(rest.bytes))),
+        false => format!("; all measured tables hold {}", bytes(in_tables.min(rest.bytes))),
     };
     format!("ETS table {} holds {held} {how}{others}", first.title())
 }
@@ -268,7 +268,7 @@ fn through_sub_binaries(rest: &Unreferenced<'_>, table: &TableBinaries<'_>) -> O
     let is_shared = table.held_bytes() > SHARED_FACTOR * rest.bytes;
     let draft = Draft::new(
         severity,
-        format!("ETS table `{}`: sub-binaries keep {} alive", table.name(), megabytes(held)),
+        format!("ETS table `{}`: sub-binaries keep {} alive", table.name(), bytes(held)),
     )
     .detail(format!(
         "each sub-binary of {each} keeps {} alive, {} in {rows} rows",
@@ -287,11 +287,11 @@ fn through_sub_binaries(rest: &Unreferenced<'_>, table: &TableBinaries<'_>) -> O
     .at_most_warning_if(true)
     .about(table.subject())
     .costs(Cost::MemoryBytes((held - table.own_bytes()).max(0.0)))
-    .because(
+    .evidence(
         Evidence::number("binaries kept by its rows, estimated", held, Unit::Bytes)
             .with_text(format!("by {sampled} of {rows} rows")),
     )
-    .because(
+    .evidence(
         Evidence::number("size of its sub-binaries, estimated", table.own_bytes(), Unit::Bytes)
             .with_text(format!("{each} each; the rows keep {factor} times that")),
     );
@@ -324,29 +324,29 @@ fn in_buffers(rest: &Unreferenced<'_>, buffers: &ReceiveBuffers, bytes: f64) -> 
     if absent >= HALF * bytes {
         return OtherHolder::Healthy(format!(
             "about {} are receive buffers of {connections} passive TCP connections ({each} each), mostly not resident",
-            megabytes(bytes),
+            bytes(bytes),
         ));
     }
     let Some(severity) = rest.severity(bytes) else { return OtherHolder::Negligible };
     let draft = Draft::new(
         severity,
-        format!("{} of binaries, possibly receive buffers of {connections} connections", megabytes(bytes)),
+        format!("{} of binaries, possibly receive buffers of {connections} connections", bytes(bytes)),
     )
     .detail(format!("{each} per passive TCP connection"))
     .confidence(Confidence::Guess)
     .about(port_queues::subject(period))
-    .because(
+    .evidence(
         Evidence::number("receive buffers of passive sockets, maximum", buffers.bytes, Unit::Bytes)
             .with_text(format!("{each} each, by a sample; allocated while a process waits in gen_tcp:recv")),
     )
-    .because(Evidence::number("allocated and not resident, minimum", absent.max(0.0), Unit::Bytes));
+    .evidence(Evidence::number("allocated and not resident, minimum", absent.max(0.0), Unit::Bytes));
     OtherHolder::Found(Box::new(
         rest.because(draft)
-            .but("pages of a buffer that no data have reached take no memory")
+            .counter_evidence("pages of a buffer that no data have reached take no memory")
             .confirmed_by(
                 "check inet:getopts(Socket, [buffer, active]) of some connections, and how many processes wait in prim_inet:recv0/3",
             )
-            .fix(remedy::of(
+            .remedy(remedy::of(
                 period,
                 "socket.buffer",
                 "set {buffer, Bytes} to the size of a request; recbuf and sndbuf raise it",
@@ -366,11 +366,11 @@ fn holder_unknown(rest: &Unreferenced<'_>, tables: &[TableBinaries<'_>]) -> Opti
     let table = growing_table.or_else(|| outnumbers(period).filter(|table| !has_none(table)));
     let (title, detail) = match growing_table {
         Some(table) => (
-            format!("{} of binaries, likely in ETS table {}", megabytes(bytes), table.name),
+            format!("{} of binaries, likely in ETS table {}", bytes(bytes), table.name),
             "no process refers to them; they grow with the table",
         ),
         None => (
-            format!("{} of binaries held by no process, holder unknown", megabytes(bytes)),
+            format!("{} of binaries held by no process, holder unknown", bytes(bytes)),
             "ETS tables, NIFs, drivers or sockets may hold them",
         ),
     };
@@ -394,8 +394,8 @@ fn holder_unknown(rest: &Unreferenced<'_>, tables: &[TableBinaries<'_>]) -> Opti
             !tables.is_empty(),
             "binaries in maps, lists and structs, and in private or compressed tables and bags, are not visible",
         )
-        .but("a table that holds large binaries whole on purpose, such as a cache, looks the same")
-        .but(match waiting {
+        .counter_evidence("a table that holds large binaries whole on purpose, such as a cache, looks the same")
+        .counter_evidence(match waiting {
             Some(_) => "drivers and NIFs may hold them",
             None => "drivers, NIFs and sockets with unsent data may hold them",
         })
@@ -429,20 +429,20 @@ fn in_ports(period: &Period, resident: f64, waiting: f64, all: f64, referred: f6
     Some(
         Draft::new(
             severity,
-            format!("{} of binaries wait in sockets, possibly for slow peers", megabytes(waiting)),
+            format!("{} of binaries wait in sockets, possibly for slow peers", bytes(waiting)),
         )
-        .detail(format!("of {} of binaries; in the driver queues of ports", megabytes(all)))
+        .detail(format!("of {} of binaries; in the driver queues of ports", bytes(all)))
         .confidence(Confidence::Guess)
         .about(port_queues::subject(period))
         .costs(Some(Cost::MemoryBytes(waiting)))
-        .because(Evidence::number("in driver queues of ports, minimum", waiting, Unit::Bytes))
-        .because(Evidence::number("binaries of the node, minimum", all, Unit::Bytes))
-        .because(Evidence::number("referenced by processes, maximum", referred, Unit::Bytes))
-        .but("a server that sends large data to slow clients on purpose looks the same")
+        .evidence(Evidence::number("in driver queues of ports, minimum", waiting, Unit::Bytes))
+        .evidence(Evidence::number("binaries of the node, minimum", all, Unit::Bytes))
+        .evidence(Evidence::number("referenced by processes, maximum", referred, Unit::Bytes))
+        .counter_evidence("a server that sends large data to slow clients on purpose looks the same")
         .confirmed_by(
             "run lists:sum([Q || P <- erlang:ports(), {_, Q} <- [erlang:port_info(P, queue_size)]]) twice: it stays high",
         )
-        .fix(port_queues::slow_peers(period, prove)),
+        .remedy(port_queues::slow_peers(period, prove)),
     )
 }
 
@@ -470,7 +470,7 @@ fn candidates(period: &Period, has_none: impl Fn(&TableRow) -> bool) -> String {
 }
 
 /// The process's row of `beamtune memory --holders`, if that was run.
-fn holder_row<'p>(period: &'p Period, process: &ProcessUse) -> Option<&'p HolderRow> {
+fn holder_row<'p>(period: &'p Period, process: &ProcessActivity) -> Option<&'p BinaryHolderRow> {
     period.holders.iter().find(|holder| holder.pid == process.pid && holder.skipped.is_none())
 }
 
@@ -478,7 +478,7 @@ fn holder_row<'p>(period: &'p Period, process: &ProcessUse) -> Option<&'p Holder
 fn draft(
     period: &Period,
     severity: f64,
-    process: &ProcessUse,
+    process: &ProcessActivity,
     row: &ProcessRow,
     bytes: f64,
     all: f64,
@@ -513,40 +513,40 @@ fn draft(
         severity,
         format!(
             "{name} keeps {} of binaries alive, heap {}",
-            megabytes(bytes),
-            megabytes(row.memory_bytes as f64)
+            bytes(bytes),
+            bytes(row.memory_bytes as f64)
         ),
     )
     .detail(text::pid(&subject))
     .detail(state)
     .detail(holder.map_or_else(String::new, |holder| {
-        format!("{} referenced by it alone", megabytes(holder.alone_bytes as f64))
+        format!("{} referenced by it alone", bytes(holder.alone_bytes as f64))
     }))
     .detail(
-        collected.map_or_else(String::new, |collected| format!("a GC freed {}", megabytes(collected.freed))),
+        collected.map_or_else(String::new, |collected| format!("a GC freed {}", bytes(collected.freed))),
     )
     // It is unknown whether the process needs the binaries.
     .confidence(Confidence::Inferred)
     .guess_if(is_in_use)
     .about(subject)
     .costs((!is_in_use).then_some(Cost::MemoryBytes(saving)))
-    .because(Evidence::number("binaries referenced", bytes, Unit::Bytes))
+    .evidence(Evidence::number("binaries referenced", bytes, Unit::Bytes))
     .because_some(holder.map(|holder| {
         Evidence::number("referenced by it alone", holder.alone_bytes as f64, Unit::Bytes)
-            .with_text(format!("{} of {} binaries", holder.alone, holder.binaries))
+            .with_text(format!("{} of {} binaries", holder.exclusive, holder.binaries))
     }))
     .because_some(collected.map(|collected| {
         Evidence::number("freed by a GC of the process", collected.freed, Unit::Bytes).with_text("measured")
     }))
-    .because(Evidence::number("heap", row.memory_bytes as f64, Unit::Bytes).with_text(state))
-    .because(Evidence::number("binaries of the node", all, Unit::Bytes))
+    .evidence(Evidence::number("heap", row.memory_bytes as f64, Unit::Bytes).with_text(state))
+    .evidence(Evidence::number("binaries of the node", all, Unit::Bytes))
     .because_some(
         row.minor_gcs.map(|n| Evidence::number("minor GCs since the last fullsweep", n as f64, Unit::Count)),
     )
     .because_some(row.fullsweep_after.map(|n| Evidence::number("fullsweep_after", n as f64, Unit::Count)))
-    .because_some(stack::told(row).map(|at| Evidence::text("current function", at)))
-    .but("a process that holds large binaries whole on purpose, such as a cache, looks the same")
-    .fix(
+    .because_some(stack::current_function(row).map(|at| Evidence::text("current function", at)))
+    .counter_evidence("a process that holds large binaries whole on purpose, such as a cache, looks the same")
+    .remedy(
         remedy::of(
             period,
             "code.binary_copy",

@@ -16,7 +16,7 @@ pub const RULE: Rule = Rule {
     confirm: "run the same load with +sbt u (beamtune compare): run-queue delay falls",
     needs: &[&metrics::THREAD_CPU, &metrics::THREAD_WAIT, &metrics::CPU_IDLE],
     account: Account::CpuUnused,
-    has_the_cpu: true,
+    explains_run_queue: true,
     judge,
     thresholds: &[WAIT],
     ..Rule::COMMON
@@ -64,7 +64,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let allowed =
         period.facts.get(facts::CPUS_ALLOWED).and_then(view::cpu_list).map(|cpus| cpus.len() as i64);
     let is_restricted = host.zip(allowed).is_some_and(|(host, allowed)| allowed < host);
-    let is_waking_up = view::wait_per_turn_seconds(period).is_ok_and(|each| each < view::TURN_SECONDS);
+    let is_waking_up = view::mean_run_queue_delay_seconds(period).is_ok_and(|each| each < view::MAX_WAKE_UP_SECONDS);
     // Threads throttled by a quota are always runnable, bound or not.
     let by_waiting = WAIT
         .of(period)
@@ -106,11 +106,11 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .detail(detail)
         .detail(format!("bound {binding}"))
         .costs(waits.then_some(Cost::CpuCores(avoidable)))
-        .because(Evidence::text("binding", binding))
-        .because(Evidence::number("run-queue delay of schedulers", waited, Unit::Cores))
-        .because(Evidence::number("on-CPU time of schedulers", ran, Unit::Cores))
-        .because(Evidence::number("idle CPUs of the host", idle, Unit::Cores))
-        .because(
+        .evidence(Evidence::text("binding", binding))
+        .evidence(Evidence::number("run-queue delay of schedulers", waited, Unit::Cores))
+        .evidence(Evidence::number("on-CPU time of schedulers", ran, Unit::Cores))
+        .evidence(Evidence::number("idle CPUs of the host", idle, Unit::Cores))
+        .evidence(
             Evidence::number("share of waiting beside an idle CPU", share, Unit::Ratio)
                 .against_scale(WAIT.of(period)),
         )
@@ -128,7 +128,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .but_if(!waits, "binding does no harm on CPUs reserved for this VM (cpuset, isolcpus)");
     Ok(Judgement::found(
         draft
-            .fix(remedy::of(
+            .remedy(remedy::of(
                 period,
                 flag.unwrap_or("+sbt"),
                 &match flag {
@@ -138,7 +138,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 "every VM that binds starts with the same CPUs, and the kernel cannot move a bound thread to a free one",
                 prove,
             ))
-            .fix(remedy::of(
+            .remedy(remedy::of(
                 period,
                 "host.cpu_isolation",
                 "or give each VM its own CPUs (cpuset, taskset), with as many schedulers, and keep the binding",

@@ -18,7 +18,7 @@ pub const RULE: Rule = Rule {
     confirm: "watch the cloud's CPUCreditBalance: it falls while the node runs, and steal begins when it reaches 0",
     needs: &[&metrics::CPU_BUSY, &metrics::CPUS_ONLINE],
     account: Account::CpuUnused,
-    has_the_cpu: true,
+    explains_run_queue: true,
     judge,
     thresholds: &[SPENT],
     ..Rule::COMMON
@@ -169,24 +169,24 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             .signals(are_spent.then_some(Signal::CreditsSpent))
             .inferred_if(if are_spent { is_unlimited } else { is_short })
             .costs(Cost::CpuCores(if are_spent { steal } else { busy - earned }))
-            .because(Evidence::number("CPU used on the instance", busy, Unit::Cores))
-            .because(
+            .evidence(Evidence::number("CPU used on the instance", busy, Unit::Cores))
+            .evidence(
                 Evidence::number("CPU earned by credits", earned, Unit::Cores)
                     .with_text(format!("{:.1} % of each of {cpus:.0} CPUs", baseline * 100.0)),
             )
-            .because(
+            .evidence(
                 Evidence::number("used share of the earned CPU", of_earned, Unit::Ratio)
                     .against_scale(SPENT.of(period)),
             )
-            .because(Evidence::number("steal", steal, Unit::Cores))
-            .because(Evidence::number("busy wait of the VM", spun, Unit::Cores))
+            .evidence(Evidence::number("steal", steal, Unit::Cores))
+            .evidence(Evidence::number("busy wait of the VM", spun, Unit::Cores))
             .but_if(is_short && !are_spent, "the recording is short, and credits are meant for bursts within a day")
             .but_if(
                 are_spent && is_unlimited,
                 "in unlimited mode, its default, nothing is slowed down: the hypervisor then takes the CPU for other guests",
             )
             .fix_if(is_busy_waiting, busy_wait_off)
-            .fix(remedy::of(
+            .remedy(remedy::of(
                 period,
                 "host.instance_type",
                 match is_unlimited {

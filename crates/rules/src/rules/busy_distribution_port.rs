@@ -1,13 +1,13 @@
 //! BT018: processes are suspended because a distribution connection is full.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Group, Missing, Nanos, Period, ProcessUse, Scale, Signal, Subject,
+    Account, Code, Cost, Evidence, Group, Missing, Nanos, Period, ProcessActivity, Scale, Signal, Subject,
     Threshold, Unit, facts, metrics, units::SECOND_NS,
 };
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
-use crate::signals::events::{Culprit, Told, told};
+use crate::signals::events::{Culprit, Events, of_kind};
 use crate::signals::stack;
 use crate::text;
 
@@ -66,7 +66,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     if !drafts.is_empty() {
         return Ok(Judgement::Found(drafts));
     }
-    let events = told(period, "busy_dist_port")?;
+    let events = of_kind(period, "busy_dist_port")?;
     let sender = events.culprit.as_ref().and_then(|culprit| always_suspended(period, culprit.subject));
     let by_sender = sender.map(|_| ALWAYS_SUSPENDED);
     if let Some(severity) =
@@ -89,7 +89,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 /// Finds connections whose socket queue did not change in the last samples: the other node reads nothing. Their senders are suspended once,
 /// maybe before the recording began, so there may be no event. Another system monitor does not hide such a connection.
 fn stalled_connections(period: &Period) -> impl Iterator<Item = Draft> {
-    let rate = told(period, "busy_dist_port").ok().map(|events| events.rate);
+    let rate = of_kind(period, "busy_dist_port").ok().map(|events| events.rate);
     period.entities(Group::Dist).into_iter().filter_map(move |node| {
         let stall = Stall::of(period, node, rate)?;
         Some(stalled(period, node, &stall, rate))
@@ -118,8 +118,8 @@ impl Stall {
         let min_output = bytes.saturating_add(SOCKET_BYTES);
         let output =
             period.stat(&metrics::DIST_OUTPUT, node).ok().filter(|output| output.last.value >= min_output);
-        let since = output.map_or(queue.held_since, |output| queue.held_since.max(output.held_since));
-        let samples = output.map_or(queue.held, |output| queue.held.min(output.held));
+        let since = output.map_or(queue.final_run_since, |output| queue.final_run_since.max(output.final_run_since));
+        let samples = output.map_or(queue.final_run, |output| queue.final_run.min(output.final_run));
         let length = queue.last.t.saturating_sub(since);
         // If many processes are suspended all the time, some connection makes progress. Without an output counter, it may be this one.
         let may_move =
@@ -154,11 +154,11 @@ fn stalled(period: &Period, node: &str, stall: &Stall, rate: Option<f64>) -> Dra
         ))
         .about(Subject::Node { name: node.to_owned() })
         .costs(Cost::DelaySeconds(seconds))
-        .because(
+        .evidence(
             Evidence::number("socket queue", bytes as f64, Unit::Bytes)
                 .with_text("up to +zdbbl more in the distribution buffer, which the VM does not expose"),
         )
-        .because(Evidence::number("samples with this queue length", f64::from(samples), Unit::Count))
+        .evidence(Evidence::number("samples with this queue length", f64::from(samples), Unit::Count))
         .because_some(limit(period))
         .because_some(rate.map(|rate| Evidence::number("processes suspended", rate, Unit::PerSecond)))
         .because_some(suspended.map(|process| {
@@ -169,8 +169,8 @@ fn stalled(period: &Period, node: &str, stall: &Stall, rate: Option<f64>) -> Dra
             !is_certain,
             "equal messages may leave equal rests in a connection that moves: record for longer (--for 40s)",
         )
-        .but("the other node may be paused (snapshot of its machine, debugger); the connection ends after net_ticktime")
-        .fix(remedy::of(
+        .counter_evidence("the other node may be paused (snapshot of its machine, debugger); the connection ends after net_ticktime")
+        .remedy(remedy::of(
             period,
             "kernel.net_ticktime",
             "check the other node (frozen? out of CPU or memory?) and the network; erlang:disconnect_node/1 \
@@ -181,19 +181,19 @@ fn stalled(period: &Period, node: &str, stall: &Stall, rate: Option<f64>) -> Dra
 }
 
 /// Returns the process if it was suspended when sampled, and hardly ever runs although messages wait for it.
-fn always_suspended<'a>(period: &'a Period, subject: &str) -> Option<&'a ProcessUse> {
+fn always_suspended<'a>(period: &'a Period, subject: &str) -> Option<&'a ProcessActivity> {
     let process = period.process(Subject::process(subject).pid()?)?;
     let is_suspended = process.row.as_ref().is_some_and(|row| row.status.as_deref() == Some("suspended"));
-    let hardly_runs = stack::wanted_to_run(process).is_some_and(|share| share <= MAX_RUNNING_SHARE);
+    let hardly_runs = stack::runnable_share(process).is_some_and(|share| share <= MAX_RUNNING_SHARE);
     (is_suspended && hardly_runs && process.queue_max > 0).then_some(process)
 }
 
 /// Drafts a finding about processes that are suspended repeatedly.
 fn suspensions(
     period: &Period,
-    events: &Told<'_>,
+    events: &Events<'_>,
     severity: f64,
-    always_suspended: Option<&ProcessUse>,
+    always_suspended: Option<&ProcessActivity>,
 ) -> Draft {
     let fullest = period
         .entities(Group::Dist)
@@ -236,7 +236,7 @@ fn suspensions(
         )
         .costs(always_suspended.map(|process| Cost::Waiting(process.queue_max as f64)))
         .signals(fullest.map(|(_, node)| Signal::WaitsFor(Subject::Node { name: node.to_owned() })))
-        .because(
+        .evidence(
             Evidence::number("processes suspended", events.rate, Unit::PerSecond)
                 .against_scale(RATE.of(period)),
         )
@@ -263,7 +263,7 @@ fn suspensions(
         ),
     };
     let prove = "busy_dist_port events, and p99 of calls between the nodes";
-    events.blame(draft).fix(remedy::of(period, "code.back_pressure", change, why, prove)).fix_if(
+    events.name_culprit(draft).remedy(remedy::of(period, "code.back_pressure", change, why, prove)).fix_if(
         larger_kb.is_some() && always_suspended.is_none(),
         || {
             let kilobytes = larger_kb.unwrap_or_default();

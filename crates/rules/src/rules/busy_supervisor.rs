@@ -4,7 +4,7 @@
 //! caller. If each request calls a supervisor, the starts of children are delayed as well.
 
 use beamtune_model::{
-    Account, Code, Confidence, Cost, Evidence, Missing, Period, ProcessRow, ProcessUse, Scale, Subject,
+    Account, Code, Confidence, Cost, Evidence, Missing, Period, ProcessRow, ProcessActivity, Scale, Subject,
     Threshold, Unit, metrics,
 };
 
@@ -77,7 +77,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 
 fn describe(
     period: &Period,
-    process: &ProcessUse,
+    process: &ProcessActivity,
     row: &ProcessRow,
     share: f64,
     active: f64,
@@ -98,11 +98,11 @@ fn describe(
         .detail(format!("the node starts {} processes/s", text::rate(spawn_rate)))
         .about(subject)
         .costs(Cost::CpuCores(share * active))
-        .because(
+        .evidence(
             Evidence::number("share of reductions without child starts", share, Unit::Ratio)
                 .against_scale(SHARE.of(period)),
         )
-        .because(Evidence::number("spawn rate of the node", spawn_rate, Unit::PerSecond))
+        .evidence(Evidence::number("spawn rate of the node", spawn_rate, Unit::PerSecond))
         .because_some(stack::evidence(process))
         .because_some(
             (!callers.is_empty()).then(|| Evidence::text("callers that wait for it", listed(&callers, MAX_CALLERS))),
@@ -113,7 +113,7 @@ fn describe(
                 "it does start children: {REDUCTIONS_PER_CHILD:.0} reductions were subtracted for each new process of the node"
             ),
         )
-        .fix(remedy::of(
+        .remedy(remedy::of(
             period,
             "code.index_of_children",
             "keep an index from key to pid (a via name, Registry, or an ETS table that the child writes in its init), and a counter in place of count_children",
@@ -124,8 +124,8 @@ fn describe(
 
 /// Functions of the application in which sampled processes wait for the supervisor, with their counts, most frequent first.
 fn callers<'p>(period: &'p Period, pid: &str) -> Vec<(&'p str, i64)> {
-    largest_first(period.stands.places.iter().filter_map(|place| {
-        let waiting = place.on.iter().find(|on| on.who == pid)?;
+    largest_first(period.wait_samples.stacks.iter().filter_map(|place| {
+        let waiting = place.targets.iter().find(|on| on.name == pid)?;
         Some((stack::of_program(&place.stack)?, waiting.count))
     }))
 }

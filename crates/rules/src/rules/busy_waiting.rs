@@ -3,7 +3,7 @@
 //! A scheduler without work spins for a while before it sleeps, because waking up is slow. Scheduler wall time counts that as idle, the
 //! operating system counts it as CPU time. The difference is busy wait, minus the cost of going to sleep and waking up.
 
-use beamtune_model::{Account, Code, Cost, Evidence, Missing, Period, Scale, Threshold, Unit, Use, metrics};
+use beamtune_model::{Account, Code, Cost, Evidence, Missing, Period, Scale, Threshold, Unit, CpuUse, metrics};
 
 use crate::remedy;
 use crate::rule::{BELOW_CRITICAL, Draft, Judgement, MINOR, Rule};
@@ -97,7 +97,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let waited = view::thread_cores(period, &metrics::THREAD_WAIT, kind::SCHEDULERS).unwrap_or(0.0);
     let by_quota = DELAY.of(period).severity(throttled / spun).filter(|_| throttled >= 0.05);
     // Shorter waits are wake-ups, not a lack of CPU.
-    let long_turns = view::wait_per_turn_seconds(period).is_ok_and(|turn| turn >= view::TURN_SECONDS);
+    let long_turns = view::mean_run_queue_delay_seconds(period).is_ok_and(|turn| turn >= view::MAX_WAKE_UP_SECONDS);
     let by_neighbours = DELAY.of(period).severity(waited / spun).filter(|_| waited >= 0.05 && long_turns);
     let severity =
         severity.max(by_quota.unwrap_or(0.0)).max(by_neighbours.unwrap_or(0.0).min(BELOW_CRITICAL));
@@ -122,17 +122,17 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             .costs(Cost::CpuCores(spun))
             // The stake is what can be gained: if nothing else wants the CPUs, freeing them gains nothing.
             .share((is_little && by_quota.is_none() && by_neighbours.is_none() && !has_quota).then_some(0.0))
-            .part(Use::BusyWaiting)
-            .because(Evidence::number("CPU time of scheduler threads", cpu, Unit::Cores))
-            .because(Evidence::number("scheduler utilization", active, Unit::Cores))
-            .because(Evidence::number("busy wait, without sleep and wake-up", spun, Unit::Cores))
-            .because(
+            .part(CpuUse::BusyWaiting)
+            .evidence(Evidence::number("CPU time of scheduler threads", cpu, Unit::Cores))
+            .evidence(Evidence::number("scheduler utilization", active, Unit::Cores))
+            .evidence(Evidence::number("busy wait, without sleep and wake-up", spun, Unit::Cores))
+            .evidence(
                 Evidence::number("busy wait, share of CPU time", share, Unit::Ratio)
                     .against_scale(SHARE.of(period)),
             )
             .because_some(state("other"))
             .because_some(state("emulator"))
-            .because(Evidence::text("flags in effect", set.join(" ")))
+            .evidence(Evidence::text("flags in effect", set.join(" ")))
             .because_some(by_quota.map(|_| {
                 Evidence::number("throttled by the CPU quota", throttled, Unit::Cores)
                     .against(DELAY.of(period).warning * spun, DELAY.of(period).source)
@@ -149,8 +149,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 by_neighbours.is_some(),
                 "on a crowded host the effect can go either way (measured: −52 % CPU alone, +12 % crowded): compare under your load",
             )
-            .but("do not scale out by the system's CPU figure: it counts busy wait as load")
-            .fix(remedy::of(
+            .counter_evidence("do not scale out by the system's CPU figure: it counts busy wait as load")
+            .remedy(remedy::of(
                 period,
                 "+sbwt",
                 &off,
@@ -176,15 +176,15 @@ fn by_microstates(period: &Period) -> Option<Judgement> {
         Draft::new(severity, format!("Busy wait takes {:.0} % of the schedulers' awake time", share * 100.0))
             .detail(format!("{} of {} cores awake", text::cores(*spun), text::cores(awake)))
             .costs(Cost::CpuCores(*spun))
-            .part(Use::BusyWaiting)
-            .because(Evidence::number(format!("msacc state {BUSY_WAIT}"), *spun, Unit::Cores))
-            .because(Evidence::number("all msacc states but sleep", awake, Unit::Cores))
-            .because(
+            .part(CpuUse::BusyWaiting)
+            .evidence(Evidence::number(format!("msacc state {BUSY_WAIT}"), *spun, Unit::Cores))
+            .evidence(Evidence::number("all msacc states but sleep", awake, Unit::Cores))
+            .evidence(
                 Evidence::number("busy wait, share of awake time", share, Unit::Ratio)
                     .against_scale(SHARE.of(period)),
             )
-            .but("how much of it was CPU time is unknown without numbers of the operating system")
-            .fix(remedy::of(
+            .counter_evidence("how much of it was CPU time is unknown without numbers of the operating system")
+            .remedy(remedy::of(
                 period,
                 "+sbwt",
                 &view::busy_waiting_off(&period.facts).unwrap_or_default(),
@@ -210,15 +210,15 @@ fn by_other(period: &Period, states: &view::States, awake: f64) -> Option<Judgem
             format!("Likely busy wait: msacc state other is {:.0} % of awake time", share * 100.0),
         )
         .detail(format!("{} cores in other, {} in emulator", text::cores(*other), text::cores(emulator)))
-        .because(Evidence::number("msacc state other", *other, Unit::Cores))
-        .because(Evidence::number("msacc state emulator", emulator, Unit::Cores))
-        .because(
+        .evidence(Evidence::number("msacc state other", *other, Unit::Cores))
+        .evidence(Evidence::number("msacc state emulator", emulator, Unit::Cores))
+        .evidence(
             Evidence::number("other, share of awake time", share, Unit::Ratio)
                 .against_scale(SHARE.of(period)),
         )
-        .but("other includes scheduling: very many short turns of processes look the same")
-        .but("how much of it was CPU time is unknown without numbers of the operating system (beamtune doctor has them)")
-        .fix(remedy::of(
+        .counter_evidence("other includes scheduling: very many short turns of processes look the same")
+        .counter_evidence("how much of it was CPU time is unknown without numbers of the operating system (beamtune doctor has them)")
+        .remedy(remedy::of(
             period,
             "+sbwt",
             &view::busy_waiting_off(&period.facts).unwrap_or_default(),

@@ -7,7 +7,7 @@ use beamtune_model::{
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Role, Rule, Topic};
-use crate::signals::memory::{self, PAGE_BYTES, PAGE_SECONDS, Segments, megabytes};
+use crate::signals::memory::{self, PAGE_BYTES, PAGE_SECONDS, Segments, bytes};
 use crate::text;
 use crate::view;
 
@@ -119,7 +119,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let single = all.iter().fold(0_i64, |sum, allocator| sum.saturating_add(allocator.sbcs.size));
     Ok(Judgement::found_or_healthy(
         drafts,
-        format!("singleblock carriers: {}, sizes fit", megabytes(single as f64)),
+        format!("singleblock carriers: {}, sizes fit", bytes(single as f64)),
     ))
 }
 
@@ -147,8 +147,8 @@ fn singleblock(
         return None;
     }
     // Imported text has no rates.
-    let is_timed = allocator.segments_asked_per_s.is_some();
-    let requested = allocator.segments_asked_per_s.unwrap_or(0.0);
+    let is_timed = allocator.segment_requests_per_s.is_some();
+    let requested = allocator.segment_requests_per_s.unwrap_or(0.0);
     let mapped_per_s = Segments::of(period).map_or(requested, |segments| requested * (1.0 - segments.hits));
     let cores = mapped_per_s * (mean_kb * 1024.0 / PAGE_BYTES).ceil() * PAGE_SECONDS;
     let used = view::process_cores(period).ok().filter(|cores| *cores > 0.0);
@@ -167,8 +167,8 @@ fn singleblock(
         .detail(format!(
             "above the singleblock threshold of {:.0} kB; {} in these carriers, {} unused",
             sizes.sbct,
-            megabytes(single.size as f64),
-            megabytes(single.free() as f64)
+            bytes(single.size as f64),
+            bytes(single.free() as f64)
         ))
         .minor_if(by_mappings.is_none() && view::is_little_cpu(period, cores))
         .about(Subject::allocator(name.as_str()))
@@ -177,13 +177,13 @@ fn singleblock(
         } else {
             Cost::MemoryBytes(single.free() as f64)
         })
-        .because(Evidence::number("singleblock carriers, size", single.size as f64, Unit::Bytes))
-        .because(Evidence::number("singleblock carriers", single.count as f64, Unit::Count))
-        .because(
+        .evidence(Evidence::number("singleblock carriers, size", single.size as f64, Unit::Bytes))
+        .evidence(Evidence::number("singleblock carriers", single.count as f64, Unit::Count))
+        .evidence(
             Evidence::number("mappings made by them, maximum", mappings, Unit::Count)
                 .against(MAPPINGS.of(period).warning * MAX_MAPPINGS, MAPPINGS.of(period).source),
         )
-        .because(Evidence::number("unused in singleblock carriers", single.free() as f64, Unit::Bytes))
+        .evidence(Evidence::number("unused in singleblock carriers", single.free() as f64, Unit::Bytes))
         .because_some(is_timed.then(|| Evidence::number("segments requested", requested, Unit::PerSecond)))
         .because_some(
             is_timed.then(|| Evidence::number("of those mapped by mmap", mapped_per_s, Unit::PerSecond)),
@@ -194,17 +194,17 @@ fn singleblock(
         }));
     Some(
         draft
-            .but("a carrier is freed only with its last block: long-lived blocks then keep more memory")
+            .counter_evidence("a carrier is freed only with its last block: long-lived blocks then keep more memory")
             .but_if(!is_timed, "the rate of requests is unknown, and so is the cost")
             .but_if(period.is_imported(), "the flags are unknown: the default threshold was assumed")
-            .fix(remedy::of(
+            .remedy(remedy::of(
                 period,
                 "+M<S>sbct",
                 &format!("{}, both together", memory::sharing_carriers(letter, sbct)),
                 "blocks of that size then share carriers, which stay mapped",
                 prove,
             ))
-            .fix(remedy::of(
+            .remedy(remedy::of(
                 period,
                 "system_flag.erts_alloc_sbct",
                 &runtime,
@@ -252,7 +252,7 @@ fn small_carriers(
     Some(
         Draft::new(
             severity,
-            format!("{name}: {} unused in carriers too small for their blocks", megabytes(free)),
+            format!("{name}: {} unused in carriers too small for their blocks", bytes(free)),
         )
         .detail(format!(
             "{} of at most {:.0} kB for blocks of up to {:.0} kB; utilization {:.0} %",
@@ -263,27 +263,27 @@ fn small_carriers(
         ))
         .about(Subject::allocator(name.as_str()))
         .costs(Cost::MemoryBytes(free))
-        .because(
+        .evidence(
             Evidence::number("largest carrier to largest block", ratio, Unit::Ratio)
                 .against(MIN_BLOCKS_PER_CARRIER, "the default holds at least ten; erlang/otp#9521"),
         )
-        .because(
+        .evidence(
             Evidence::number("carrier utilization", utilization, Unit::Ratio)
                 .against(GOOD_UTILIZATION, "judgement"),
         )
-        .because(
+        .evidence(
             Evidence::number("unused in carriers", free, Unit::Bytes)
                 .with_text(format!("{:.0} % of resident memory", free / resident * 100.0)),
         )
-        .because(Evidence::number("mean block size", carriers.mean_block()?, Unit::Bytes))
-        .fix(remedy::of(
+        .evidence(Evidence::number("mean block size", carriers.mean_block()?, Unit::Bytes))
+        .remedy(remedy::of(
             period,
             "+M<S>lmbcs",
             &format!("+M{letter}lmbcs {:.0}, or leave it out", (10.0 * sizes.sbct).max(5_120.0)),
             "the unused end is then a small part of each carrier",
             prove,
         ))
-        .fix(remedy::of(
+        .remedy(remedy::of(
             period,
             "+M<S>sbct",
             &format!("+M{letter}sbct {:.0}, to keep small carriers", (sizes.lmbcs / 10.0).floor().max(1.0)),

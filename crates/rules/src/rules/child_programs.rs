@@ -1,7 +1,7 @@
 //! BT060: external programs that the node starts take CPU from it, or are started continually.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, Scale, Subject, Threshold, Unit, Use, metrics,
+    Account, Code, Cost, Evidence, Missing, Period, Scale, Subject, Threshold, Unit, CpuUse, metrics,
 };
 
 use crate::remedy;
@@ -150,7 +150,7 @@ fn describe(period: &Period, usage: &Usage<'_>, severity: f64) -> Draft {
     let uses_shell = starters.iter().any(|starter| starter.function.is_some())
         || names.iter().any(|named| named.name == "sh");
     let by = match starter {
-        Some(starter) => format!("started by {}", starter.said()),
+        Some(starter) => format!("started by {}", starter.text()),
         None => format!("the process that starts them was not seen: {FIND_STARTER} shows it"),
     };
     let per_program = usage.msec_per_program(period);
@@ -162,13 +162,13 @@ fn describe(period: &Period, usage: &Usage<'_>, severity: f64) -> Draft {
         .detail(by)
         .about(subject(starter, names))
         .costs(Cost::CpuCores(cores))
-        .part(Use::Programs)
+        .part(CpuUse::ExternalPrograms)
         .at_most_warning_if(cores < MIN_CRITICAL_CORES)
-        .because(
+        .evidence(
             Evidence::number("share of the CPU that the node may use", cores / limit, Unit::Ratio)
                 .against_scale(SHARE.of(period)),
         )
-        .because(Evidence::number("CPU of external programs", cores, Unit::Cores))
+        .evidence(Evidence::number("CPU of external programs", cores, Unit::Cores))
         .because_some(rate.map(|rate| {
             Evidence::number("programs started", rate, Unit::PerSecond).against_scale(RATE.of(period))
         }))
@@ -178,8 +178,8 @@ fn describe(period: &Period, usage: &Usage<'_>, severity: f64) -> Draft {
         .because_some(by_name.map(|names| Evidence::text("CPU of sampled programs", names)))
         .because_some(alive(names).map(|text| Evidence::text("running at the end", text)))
         .because_some(starter.map(|starter| {
-            Evidence::text("started by", starter.said())
-                .with_text(format!("{}: seen {} times", starter.said(), starter.seen))
+            Evidence::text("started by", starter.text())
+                .with_text(format!("{}: seen {} times", starter.text(), starter.seen))
         }))
         .but_if(!is_cpu_short, "the node did not lack that CPU: there is some left")
         .but_if(starter.is_none(), "the process that starts them was not seen: each start is short")

@@ -192,14 +192,14 @@ fn churn(period: &Period, churn: &Churn, (opened, closed): (f64, f64)) -> Option
         .about(opener.as_ref().map(|(client, ..)| client.subject()))
         .costs(cores.map(Cost::CpuCores))
         .signals(is_most.then_some(Signal::DrivesMost))
-        .because(
+        .evidence(
             Evidence::number(format!("{noun} that clients {open}"), opened, Unit::PerSecond)
                 .against_scale(scale),
         )
-        .because(Evidence::number(format!("{noun} that clients {close}"), closed, Unit::PerSecond))
+        .evidence(Evidence::number(format!("{noun} that clients {close}"), closed, Unit::PerSecond))
         .because_some(sampled.map(|sampled| Evidence::text("opened by", sampled)))
-        .but("clients that come back after an outage do this for a while");
-    Some(draft.fix(remedy::of(
+        .counter_evidence("clients that come back after an outage do this for a while");
+    Some(draft.remedy(remedy::of(
         period,
         "rabbitmq.long_lived",
         churn.change,
@@ -233,18 +233,18 @@ fn metadata(period: &Period) -> Option<Draft> {
         .confidence(Confidence::Inferred)
         .costs(cores.map(Cost::CpuCores))
         .signals(is_most.then_some(Signal::DrivesMost))
-        .because(
+        .evidence(
             Evidence::number("transactions of the metadata store (Mnesia)", changes, Unit::PerSecond)
                 .against_scale(METADATA.of(period)),
         )
-        .because(Evidence::number("queues created", created, Unit::PerSecond))
-        .because(Evidence::number("queues deleted", deleted, Unit::PerSecond))
+        .evidence(Evidence::number("queues created", created, Unit::PerSecond))
+        .evidence(Evidence::number("queues deleted", deleted, Unit::PerSecond))
         .because_some(sampled.map(|sampled| Evidence::text("new connections", sampled)))
-        .but("a client that declares everything at its start does this for a moment")
+        .counter_evidence("a client that declares everything at its start does this for a moment")
         .confirmed_by(
             "run rabbitmqctl list_bindings source_name destination_name routing_key twice: bindings have come and gone",
         );
-    Some(draft.fix(remedy::of(
+    Some(draft.remedy(remedy::of(
         period,
         "rabbitmq.long_lived",
         "use one binding with a pattern (topic exchange: region3.#) in place of one per key; keep the queue with its bindings between uses",
@@ -269,7 +269,7 @@ fn leak(period: &Period) -> Option<Draft> {
     let draft = Draft::new(crate::rule::WARNING, title)
         .detail(format!("{}; {} more than at the start", client.title(), text::number(growth)))
         .about(client.subject())
-        .because(
+        .evidence(
             Evidence::number("channels of the connection", channels, Unit::Count)
                 .against(MIN_LEAKED_CHANNELS, "judgement: clients have a channel per thread"),
         )
@@ -277,7 +277,7 @@ fn leak(period: &Period) -> Option<Draft> {
         .confirmed_by(
             "run rabbitmqctl list_connections name user channels twice: the number of this connection rises",
         );
-    Some(draft.fix(remedy::of(
+    Some(draft.remedy(remedy::of(
         period,
         "rabbitmq.channel_max",
         "close channels, also when an exception passes, or use a pool that does; until then set channel_max in rabbitmq.conf, so that the \
@@ -292,8 +292,8 @@ fn failed(period: &Period) -> Option<Draft> {
     let failed = broker::total(period, &metrics::BROKER_LOGINS_FAILED)?;
     let severity = FAILED.of(period).severity(failed)?;
     let draft = Draft::new(severity, format!("{} RabbitMQ logins/s fail", text::rate(failed)))
-        .because(Evidence::number("failed logins", failed, Unit::PerSecond).against_scale(FAILED.of(period)));
-    Some(draft.fix(remedy::of(
+        .evidence(Evidence::number("failed logins", failed, Unit::PerSecond).against_scale(FAILED.of(period)));
+    Some(draft.remedy(remedy::of(
         period,
         "rabbitmq.long_lived",
         "find the client in RabbitMQ's log (\"PLAIN login refused\", with address and user); correct its password, or add a pause between attempts",

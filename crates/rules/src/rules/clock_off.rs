@@ -131,7 +131,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             .detail(format!("time warp mode {mode}, time correction {}", if corrected { "on" } else { "off" }))
             .minor_if(is_over_soon)
             .about(Subject::host(HostPart::Clock))
-            .because(
+            .evidence(
                 Evidence::number("drift of the VM's clock", gain, Unit::Ratio)
                     .against_scale(DRIFT.of(period)),
             )
@@ -143,8 +143,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 (clocks.step > 0.0)
                     .then(|| Evidence::number("step of the host's time", clocks.step, Unit::Seconds)),
             )
-            .because(Evidence::text("time warp mode (+C)", mode))
-            .because(Evidence::text("time correction (+c)", if corrected { "on" } else { "off" }))
+            .evidence(Evidence::text("time warp mode (+C)", mode))
+            .evidence(Evidence::text("time correction (+c)", if corrected { "on" } else { "off" }))
             .but_if(is_over_soon, "in this mode the VM follows the host's time within a minute")
             .but_if(
                 clocks.ahead.is_none() && drift.is_some(),
@@ -168,7 +168,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                     "no such finding after the next step; check first that no code relies on system time going only forward",
                 )
             })
-            .fix(remedy::of(
+            .remedy(remedy::of(
                 period,
                 "host.clock",
                 "set the host's time before the VM starts, and only slew it afterwards (chrony: makestep 1 3); restart a VM that is far off",

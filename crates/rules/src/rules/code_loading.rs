@@ -6,7 +6,7 @@
 //! shows which of the two it is.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Threshold, Unit, facts, metrics,
+    Account, Code, Cost, Evidence, Missing, Period, ProcessActivity, Scale, Threshold, Unit, facts, metrics,
 };
 
 use crate::remedy;
@@ -69,7 +69,7 @@ const PURGER: &str = "erts_code_purger";
 /// One of the processes above.
 #[derive(Clone, Copy)]
 struct SystemProcess<'p> {
-    process: &'p ProcessUse,
+    process: &'p ProcessActivity,
     /// Share of all samples in which it was runnable. In the others it was not among the busiest processes.
     busy: f64,
 }
@@ -149,18 +149,18 @@ fn reloaded(period: &Period, purges: &Purges<'_>, server: Option<SystemProcess<'
     .detail("estimated from the reductions of erts_code_purger")
     .about(purger.process.subject())
     .costs(Cost::CpuCores(*cores))
-    .because(
+    .evidence(
         Evidence::number("modules purged", *per_s, Unit::PerSecond).with_text("by the purger's reductions"),
     )
-    .because(
+    .evidence(
         Evidence::number("purging, share of CPU used", *share, Unit::Ratio).against_scale(PURGES.of(period)),
     )
-    .because(Evidence::number("CPU of purging", *cores, Unit::Cores))
-    .because(Evidence::number("processes", *processes, Unit::Count))
+    .evidence(Evidence::number("CPU of purging", *cores, Unit::Cores))
+    .evidence(Evidence::number("processes", *processes, Unit::Count))
     .because_some(server.map(|server| Evidence::number("samples with a busy code server", server.busy, Unit::Ratio)))
-    .but("compiling modules, if they are, costs more, in the processes that load them")
-    .but("an upgrade of the running node looks the same while it lasts")
-    .fix(remedy::of(
+    .counter_evidence("compiling modules, if they are, costs more, in the processes that load them")
+    .counter_evidence("an upgrade of the running node looks the same while it lasts")
+    .remedy(remedy::of(
         period,
         "code.no_code_at_run_time",
         "keep changing data in ETS (read_concurrency), and nearly constant data in persistent_term, not in modules compiled or loaded as a store \
@@ -181,17 +181,17 @@ fn searched(period: &Period, server: SystemProcess<'_>, busy: f64, all: f64, sev
         .detail(callers.as_ref().map_or_else(String::new, |callers| format!("{callers} wait for it")))
         .about(process.subject())
         .costs(Cost::Waiting(view::mean_queue(process)))
-        .because(
+        .evidence(
             Evidence::number("samples with a busy code server", busy, Unit::Ratio)
                 .with_text("or with a busy erl_prim_loader, which reads files for it")
                 .against_scale(SEARCHES.of(period)),
         )
-        .because(Evidence::number(
+        .evidence(Evidence::number(
             "share of reductions",
             process.reductions as f64 / all.max(1.0),
             Unit::Ratio,
         ))
-        .because(Evidence::number("longest queue", process.queue_max as f64, Unit::Count))
+        .evidence(Evidence::number("longest queue", process.queue_max as f64, Unit::Count))
         .because_some(system.map(|cores| {
             Evidence::number("CPU in the kernel", cores, Unit::Cores)
                 .with_text("opening files that do not exist is part of it")
@@ -201,8 +201,8 @@ fn searched(period: &Period, server: SystemProcess<'_>, busy: f64, all: f64, sev
             embedded,
             "the node runs in embedded mode, which searches no directories: the cause is code:load_file or similar",
         )
-        .but("a node that just started loads its modules: check again in a minute")
-        .fix(remedy::of(
+        .counter_evidence("a node that just started loads its modules: check again in a minute")
+        .remedy(remedy::of(
             period,
             "code.known_modules",
             "find the module (its callers are in error_handler or code_server:call; trace error_handler:undefined_function/3 for a second), \
@@ -255,8 +255,8 @@ fn is_embedded(period: &Period) -> bool {
 
 /// Describes the processes in a call to the code server: the first, and how many more.
 fn callers(period: &Period) -> Option<String> {
-    let is_caller = |process: &&ProcessUse| {
-        stack::of(process).is_some_and(|place| {
+    let is_caller = |process: &&ProcessActivity| {
+        stack::current_function_of(process).is_some_and(|place| {
             ["code_server:call", "error_handler:", "code:ensure_loaded"]
                 .iter()
                 .any(|start| place.starts_with(start))

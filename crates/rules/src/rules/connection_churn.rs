@@ -161,7 +161,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         return Err(Missing {
             what: "accepted connections by listening socket".to_owned(),
             why: "not recorded, or there are more than 2,048".to_owned(),
-            next: "record the node with this version of beamtune: beamtune record TARGET".to_owned(),
+            next_step: "record the node with this version of beamtune: beamtune record TARGET".to_owned(),
         });
     }
     // The kernel counts the whole network namespace, so the number belongs to a socket only if there is no other.
@@ -237,12 +237,12 @@ fn describe(period: &Period, listener: &Listener<'_>) -> Option<Draft> {
     .minor_if(listener.are_requests() || closer != Closer::Node || used < MIN_WARNING_CPU_SHARE)
     .about(Subject::Socket { address: listener.address.to_owned() })
     .costs(setup.as_ref().map(|setup| Cost::CpuCores(setup.share * active.cores())))
-    .because(
+    .evidence(
         Evidence::number("connections accepted", listener.accepted_per_s, Unit::PerSecond)
             .against_scale(ACCEPTED.of(period))
             .with_text("at least"),
     )
-    .because(Evidence::number("mean life of a connection", listener.life_seconds, Unit::Seconds).with_text(
+    .evidence(Evidence::number("mean life of a connection", listener.life_seconds, Unit::Seconds).with_text(
         match listener.is_rarely_sampled {
             true => "most end between two samples".to_owned(),
             false => format!("{:.0} open / accepted per second", listener.open),
@@ -256,10 +256,10 @@ fn describe(period: &Period, listener: &Listener<'_>) -> Option<Draft> {
         Evidence::number("connections that ended at the same age", share, Unit::Ratio)
             .with_text(format!("{seconds} s ± 1 s: a time-out"))
     }))
-    .because(Evidence::number("active schedulers, share of capacity", used, Unit::Ratio));
+    .evidence(Evidence::number("active schedulers, share of capacity", used, Unit::Ratio));
     if let Some(setup) = setup {
         draft = draft
-            .because(
+            .evidence(
                 Evidence::number("samples in connection set-up", setup.share, Unit::Ratio)
                     .with_text(setup.place),
             )
@@ -275,7 +275,7 @@ fn describe(period: &Period, listener: &Listener<'_>) -> Option<Draft> {
             listener.are_requests(),
             "an HTTP server whose clients send one request per connection looks the same",
         )
-        .but("clients that come back after an outage do this for a while");
+        .counter_evidence("clients that come back after an outage do this for a while");
     Some(advise(period, draft, listener, closer, equal))
 }
 
@@ -292,7 +292,7 @@ fn advise(
     let prove = "connections accepted a second, and CPU, under the same load";
     let is_rabbit = products::name(period) == Some("RabbitMQ");
     if is_rabbit {
-        return draft.fix(remedy::of(
+        return draft.remedy(remedy::of(
             period,
             "rabbitmq.long_lived",
             "keep one connection per client process, with a heartbeat shorter than any idle time-out between client and broker",

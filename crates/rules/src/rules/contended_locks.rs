@@ -4,11 +4,11 @@
 //! samples of waiting threads, it names the operation.
 
 use beamtune_model::units::{SECOND_NS, seconds};
-use beamtune_model::{Account, Code, Cost, Evidence, Missing, Nanos, Period, Subject, Unit, Use};
+use beamtune_model::{Account, Code, Cost, Evidence, Missing, Nanos, Period, Subject, Unit, CpuUse};
 
-use crate::contention::look::{self, Look};
+use crate::contention::verdict::{self, ContentionVerdict};
 use crate::contention::{
-    self, Answer, Contender, Entity, NAMELESS, Operation, Remains, Thing, What, blocked,
+    self, Explanation, LockClassWaits, LockOwner, NO_NAME, Operation, RemainingWaits, ContendedLocks, OwnerKind, blocked,
 };
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule, Topic};
@@ -45,7 +45,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     if period.lock_session.is_some() {
         return Ok(by_counts(period));
     }
-    Ok(match (period.watched(), period.waits.is_empty()) {
+    Ok(match (period.lock_sampling_length(), period.lock_waits.is_empty()) {
         (Some(_), false) => sampled(period),
         (Some(length), true) => {
             Judgement::Healthy(format!("no lock wait in {:.1} s of sampling", seconds(length)))
@@ -69,18 +69,18 @@ fn by_counts(period: &Period) -> Judgement {
             next: NEXT.to_owned(),
         };
     }
-    let Some(length) = contention::length(period) else {
+    let Some(length) = contention::counting_duration(period) else {
         return Judgement::NotJudged {
             reason: "the length of lock counting is unknown".to_owned(),
             next: format!("{NEXT}; or import the output of lcnt:information() too"),
         };
     };
-    let contenders = contention::contenders(period);
-    let things = contention::things(period, &contenders);
+    let contenders = contention::lock_classes(period);
+    let things = contention::contended_locks(period, &contenders);
     let schedulers = Schedulers::of(period);
     let mut drafts: Vec<Draft> = things
         .iter()
-        .zip(contention::what_remains(period, &things, MAX_NAMED))
+        .zip(contention::remaining_waits(period, &things, MAX_NAMED))
         .filter_map(|(thing, rest)| {
             let share = thing.share?;
             let severity = schedulers.severity_of(thing)?;
@@ -94,8 +94,8 @@ fn by_counts(period: &Period) -> Judgement {
                         seconds(length)
                     ))
                     .costs(Cost::CpuCores(share))
-                    .part(Use::Locks)
-                    .because(waited(thing.waited, length, share));
+                    .part(CpuUse::Locks)
+                    .evidence(waited(thing.waited, length, share));
             let draft = schedulers.told(draft, share).but_if(
                 schedulers.severity(share).is_none(),
                 "a small share of all schedulers' time: it limits the node only if more of them use this lock",
@@ -135,11 +135,11 @@ fn waited(waited: Nanos, length: Nanos, share: f64) -> Evidence {
 }
 
 /// Adds the counts of one lock, or of the locks of one table, process or allocator.
-fn counted(draft: Draft, period: &Period, thing: &Thing, contender: &Contender, remains: &Remains) -> Draft {
-    let entity = contender.entities.iter().find(|entity| Some(&entity.id) == thing.id.as_ref());
+fn counted(draft: Draft, period: &Period, thing: &ContendedLocks, contender: &LockClassWaits, remains: &RemainingWaits) -> Draft {
+    let entity = contender.owners.iter().find(|entity| Some(&entity.id) == thing.id.as_ref());
     let counts = entity.map_or_else(|| contender.rest(), |entity| entity.counts);
-    let is_rest = entity.is_none() && contender.entities.iter().any(|entity| entity.what.is_apart());
-    let known = entity.and_then(|entity| entity.known.as_deref());
+    let is_rest = entity.is_none() && contender.owners.iter().any(|entity| entity.kind.has_own_remedy());
+    let known = entity.and_then(|entity| entity.details.as_deref());
     let collisions = counts.collision_share();
     let draft = draft
         .detail(
@@ -152,8 +152,8 @@ fn counted(draft: Draft, period: &Period, thing: &Thing, contender: &Contender, 
                 .with_text(format!("{} of {}", counts.collisions, counts.tries))
         }))
         .because_some((counts.locks > 0).then(|| {
-            let what = match entity.map(|entity| entity.what) {
-                Some(What::Allocator) => "shared allocator instances, each a lock",
+            let what = match entity.map(|entity| entity.kind) {
+                Some(OwnerKind::Allocator) => "shared allocator instances, each a lock",
                 _ => "locks",
             };
             Evidence::number(what, counts.locks as f64, Unit::Count)
@@ -164,8 +164,8 @@ fn counted(draft: Draft, period: &Period, thing: &Thing, contender: &Contender, 
         .because_some(place(contender, entity, is_rest));
     // The remedy depends on the owner of the lock. The explanation of the class is for its most contended lock.
     let answer = match entity.is_some() || is_rest {
-        true => contention::answer(period, &contender.class, entity),
-        false => contender.answer.clone(),
+        true => contention::explain(period, &contender.class, entity),
+        false => contender.explanation.clone(),
     };
     let next = match &remains.next {
         Some((next, waited)) => format!("then {next}, {:.3} s", seconds(*waited)),
@@ -175,32 +175,32 @@ fn counted(draft: Draft, period: &Period, thing: &Thing, contender: &Contender, 
         Evidence::number("waits without it and those above", remains.share.unwrap_or(0.0), Unit::Ratio);
     explained(draft, &answer)
         .fix_if(
-            entity.is_some_and(|entity| matches!(entity.what, What::Table) && is_of_metrics(&entity.id)),
+            entity.is_some_and(|entity| matches!(entity.kind, OwnerKind::Table) && is_of_metrics(&entity.id)),
             || metrics_by_scheduler(period),
         )
-        .because(left.with_text(next))
+        .evidence(left.with_text(next))
         .but_if(!contender.is_whole, "only single locks were recorded: the class may have more")
         .but_if(is_rest, "only the most contended locks are recorded one by one; others of the same owners may be among these")
-        .but("contention may move to the next lock, so the waits that remain are a lower bound")
+        .counter_evidence("contention may move to the next lock, so the waits that remain are a lower bound")
 }
 
 /// Share of a table's most contended lock, if it has most of the table's wait time.
-fn hot_key(entity: Option<&Entity>) -> Option<Evidence> {
+fn hot_key(entity: Option<&LockOwner>) -> Option<Evidence> {
     let hottest = entity.filter(|entity| entity.is_one_hot_lock())?.hottest?;
     let evidence = Evidence::number("of those for one of its locks", hottest, Unit::Ratio);
     Some(evidence.with_text("one hot key, or a few"))
 }
 
 /// Share of the most contended of several locks that share a load, if it has most of the wait time.
-fn numbered(contender: &Contender, thing: &Thing) -> Option<Evidence> {
-    let first = contender.entities.first().filter(|_| thing.id.is_none())?;
+fn numbered(contender: &LockClassWaits, thing: &ContendedLocks) -> Option<Evidence> {
+    let first = contender.owners.first().filter(|_| thing.id.is_none())?;
     let part = first.counts.waited as f64 / contender.counts.waited.max(1) as f64;
-    let is_hot = !first.what.is_apart() && contender.counts.locks > 1 && part >= 0.5;
+    let is_hot = !first.kind.has_own_remedy() && contender.counts.locks > 1 && part >= 0.5;
     is_hot.then(|| Evidence::number(format!("of those for {}", first.title), part, Unit::Ratio))
 }
 
 /// The place in the emulator's source: of the owner's locks if recorded, else of the whole class.
-fn place(contender: &Contender, entity: Option<&Entity>, is_rest: bool) -> Option<Evidence> {
+fn place(contender: &LockClassWaits, entity: Option<&LockOwner>, is_rest: bool) -> Option<Evidence> {
     let own = entity.and_then(|entity| entity.place.as_ref());
     let of = if own.is_some() || (entity.is_none() && !is_rest) { "those" } else { "the class" };
     let (file, line, share) = own.or(contender.place.as_ref())?;
@@ -210,8 +210,8 @@ fn place(contender: &Contender, entity: Option<&Entity>, is_rest: bool) -> Optio
 /// Drafts a finding about many locks with short waits each.
 fn spread(
     period: &Period,
-    contenders: &[Contender],
-    things: &[Thing],
+    contenders: &[LockClassWaits],
+    things: &[ContendedLocks],
     schedulers: Schedulers,
 ) -> Option<Draft> {
     let share: f64 = things.iter().filter_map(|thing| thing.share).sum();
@@ -226,7 +226,7 @@ fn spread(
                     .detail("none of them is waited for much")
                     .about(Subject::Lock { name: "many locks".to_owned() })
                     .costs(Cost::CpuCores(share))
-                    .part(Use::Locks),
+                    .part(CpuUse::Locks),
                 share,
             )
             .because_some(first.share.map(|share| {
@@ -234,19 +234,19 @@ fn spread(
             }));
     let draft = things.iter().take(MAX_NAMED).fold(draft, |draft, thing| {
         let share = thing.share.unwrap_or(0.0);
-        draft.because(Evidence::number(format!("waits for {}", thing.name), share, Unit::Ratio))
+        draft.evidence(Evidence::number(format!("waits for {}", thing.name), share, Unit::Ratio))
     });
-    Some(explained(draft, &contention::answer(period, &first.class, None)))
+    Some(explained(draft, &contention::explain(period, &first.class, None)))
 }
 
 /// Adds what is known about the class, and what helps.
-fn explained(draft: Draft, answer: &Answer) -> Draft {
+fn explained(draft: Draft, answer: &Explanation) -> Draft {
     let advice = answer.advice.as_deref().unwrap_or("no known remedy");
     let draft = draft
         .because_some(answer.protects.as_deref().map(|text| Evidence::text("protects", text)))
         .because_some(answer.cause.as_deref().map(|text| Evidence::text("usually contended by", text)))
-        .because(Evidence::text("usual remedy", advice));
-    answer.remedies.iter().cloned().fold(draft, |draft, remedy| draft.fix(Some(remedy)))
+        .evidence(Evidence::text("usual remedy", advice));
+    answer.remedies.iter().cloned().fold(draft, |draft, remedy| draft.remedy(Some(remedy)))
 }
 
 /// Sampled lock waits.
@@ -261,11 +261,11 @@ struct Waits {
 fn sampled(period: &Period) -> Judgement {
     let operations = contention::operations(period);
     let first = operations.first();
-    let name = first.map_or(NAMELESS, Operation::title);
-    let look = look::of_period(period);
-    let is_cleared = look.as_ref().is_some_and(|look| look.answer == blocked::Answer::No);
+    let name = first.map_or(NO_NAME, Operation::title);
+    let look = verdict::of_period(period);
+    let is_cleared = look.as_ref().is_some_and(|look| look.verdict == blocked::Verdict::No);
     let schedulers = Schedulers::of(period);
-    let waits = match look.as_ref().and_then(|Look { seen, .. }| *seen) {
+    let waits = match look.as_ref().and_then(|ContentionVerdict { sampled: seen, .. }| *seen) {
         Some(seen) => {
             Waits { share: seen.share, of: "busy time", severity: WAITED.of(period).severity(seen.share) }
         }
@@ -283,7 +283,7 @@ fn sampled(period: &Period) -> Judgement {
     let mut draft = Draft::new(severity, format!("Lock waits take {waited}"))
         .detail(stack.as_str())
         .about(Subject::Lock { name: name.to_owned() })
-        .because(
+        .evidence(
             Evidence::number(format!("lock waits, share of {}", waits.of), waits.share, Unit::Ratio)
                 .against_scale(WAITED.of(period)),
         );
@@ -294,12 +294,12 @@ fn sampled(period: &Period) -> Judgement {
             operation.share.unwrap_or(0.0),
             Unit::Ratio,
         );
-        draft = draft.because(waited.with_text(format!("seen {} times{of}", operation.seen)));
+        draft = draft.evidence(waited.with_text(format!("seen {} times{of}", operation.samples)));
     }
     if let Some(first) = first {
         draft = operation(draft, period, first, stack);
     }
-    Judgement::found(draft.but("without lock counting, the lock itself is unknown").fix(remedy::of(
+    Judgement::found(draft.counter_evidence("without lock counting, the lock itself is unknown").remedy(remedy::of(
         period,
         "build.lock_counting",
         "run the same load on an emulator that counts locks (beamtune emulator run), then beamtune locks TARGET",
@@ -311,16 +311,16 @@ fn sampled(period: &Period) -> Judgement {
 /// Adds what is known about an operation.
 fn operation(mut draft: Draft, period: &Period, first: &Operation, stack: String) -> Draft {
     if !stack.is_empty() {
-        draft = draft.because(Evidence::text("call stack", stack));
+        draft = draft.evidence(Evidence::text("call stack", stack));
     }
     let Some(class) = first.class else { return draft };
     if class.starts_with("db_") {
         let how = "of the tables that several processes write, those most used with this operation";
         draft = draft
-            .because(Evidence::text("candidate tables", how))
+            .evidence(Evidence::text("candidate tables", how))
             .because_some(candidates(period))
             .because_some(metrics(period))
-            .fix(metrics_candidates(period));
+            .remedy(metrics_candidates(period));
     }
-    explained(draft, &contention::answer(period, class, None))
+    explained(draft, &contention::explain(period, class, None))
 }

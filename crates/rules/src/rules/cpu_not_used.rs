@@ -3,14 +3,14 @@
 //! [`crate::account`] divides the unused capacity into causes; this rule reports the largest one.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, HostPart, Limit, Missing, Period, ProcessUse, Remedy, Signal, Subject,
-    Unit, Use, metrics,
+    Account, Code, Cost, Evidence, HostPart, Limit, Missing, Period, ProcessActivity, Remedy, Signal, Subject,
+    Unit, CpuUse, metrics,
 };
 
 use crate::account::{self, BLOCKED, SLEEPS, Serial, Unused, YIELDS};
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Role, Rule, Topic};
-use crate::signals::blocking::{self, Hold};
+use crate::signals::blocking::{self, BlockingProcess};
 use crate::signals::counts::largest_first;
 use crate::signals::hot_code::{HotCode, What};
 use crate::signals::kinds::Kind;
@@ -54,14 +54,14 @@ const MIN_DELAY_CORES: f64 = 0.05;
 const MIN_DELAY_SHARE: f64 = 0.05;
 
 /// The subject, if the cause is a single thing.
-fn subject(cause: Use, unused: &Unused<'_>) -> Option<Subject> {
+fn subject(cause: CpuUse, unused: &Unused<'_>) -> Option<Subject> {
     match cause {
-        Use::Quota => Some(Subject::limit(Limit::CpuQuota)),
-        Use::Programs => Some(Subject::host(HostPart::Programs)),
-        Use::Others => Some(Subject::host(HostPart::Neighbours)),
-        Use::Stolen => Some(Subject::host(HostPart::Steal)),
-        Use::SerialProcess => unused.serial.as_ref().map(|serial| serial.subject.clone()),
-        Use::Outside => match (&unused.hold, &unused.held_up[..]) {
+        CpuUse::Quota => Some(Subject::limit(Limit::CpuQuota)),
+        CpuUse::ExternalPrograms => Some(Subject::host(HostPart::Programs)),
+        CpuUse::Neighbours => Some(Subject::host(HostPart::Neighbours)),
+        CpuUse::Steal => Some(Subject::host(HostPart::Steal)),
+        CpuUse::SerialProcess => unused.serial.as_ref().map(|serial| serial.subject.clone()),
+        CpuUse::WaitingForReplies => match (&unused.hold, &unused.held_up[..]) {
             (Some(hold), _) => Some(hold.subject()),
             (None, [process]) => Some(process.subject()),
             (None, held_up) => {
@@ -73,7 +73,7 @@ fn subject(cause: Use, unused: &Unused<'_>) -> Option<Subject> {
 }
 
 /// The kind of the processes that wait with queued messages, if most of them are of one kind and wait in the same place.
-fn kind_of(held_up: &[&ProcessUse]) -> Option<Kind> {
+fn kind_of(held_up: &[&ProcessActivity]) -> Option<Kind> {
     let kinds: Vec<Kind> = held_up.iter().filter_map(|process| Kind::of(process)).collect();
     let count = |kind: &Kind| kinds.iter().filter(|other| *other == kind).count();
     let most = kinds.iter().max_by_key(|kind| count(kind)).filter(|kind| 2 * count(kind) > held_up.len());
@@ -99,30 +99,30 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         }
     }
     let cause = match locks {
-        Some(_) => Use::Locks,
+        Some(_) => CpuUse::Locks,
         None => [
-            (unused.nothing, if outside.is_none() { Use::Nothing } else { Use::Outside }),
-            (unused.turns, if serial.is_some() { Use::SerialProcess } else { Use::Turns }),
-            (unused.stolen, Use::Stolen),
-            (unused.programs, Use::Programs),
-            (unused.neighbours, Use::Others),
-            (unused.stopped, Use::Quota),
+            (unused.nothing, if outside.is_none() { CpuUse::NoRunnable } else { CpuUse::WaitingForReplies }),
+            (unused.turns, if serial.is_some() { CpuUse::SerialProcess } else { CpuUse::TakingTurns }),
+            (unused.stolen, CpuUse::Steal),
+            (unused.programs, CpuUse::ExternalPrograms),
+            (unused.neighbours, CpuUse::Neighbours),
+            (unused.stopped, CpuUse::Quota),
         ]
         .into_iter()
         .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map_or(Use::Nothing, |(_, cause)| cause),
+        .map_or(CpuUse::NoRunnable, |(_, cause)| cause),
     };
 
-    let turns_for = unused.turns_for.as_ref().filter(|_| cause == Use::Turns);
+    let turns_for = unused.turns_for.as_ref().filter(|_| cause == CpuUse::TakingTurns);
     let share = |cores: f64| if unused.cores > 0.0 { cores / unused.cores } else { 0.0 };
     let of_capacity = format!("{} of {} cores", text::cores(unused.cores), text::cores(capacity.cores));
     let taken = |taken: f64, by: &str| {
         format!("{} of {} cores used by {by}", text::cores(taken), text::cores(capacity.cores))
     };
     // With lock counting, the lock is known, and contended-locks has the remedy.
-    let counted = unused.lock.as_ref().filter(|_| cause == Use::Locks);
+    let counted = unused.lock.as_ref().filter(|_| cause == CpuUse::Locks);
     // Without it, list the usual suspects: a table that all processes write, a process that all send to.
-    let is_guessed = cause == Use::Locks && counted.is_none();
+    let is_guessed = cause == CpuUse::Locks && counted.is_none();
     let candidates = [lock_suspects::candidates, lock_suspects::metrics, lock_suspects::receiver]
         .into_iter()
         .filter_map(|candidate| candidate(period).filter(|_| is_guessed));
@@ -131,18 +131,18 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     // An explanation is a notice; lock contention is more severe.
     let severity = locks.as_ref().map_or(10.0, |(severity, _)| *severity);
     // If only context switches indicate locks, the wait time is unknown.
-    let is_timed = cause == Use::Locks && BLOCKED.of(period).severity(unused.blocked_share).is_some();
+    let is_timed = cause == CpuUse::Locks && BLOCKED.of(period).severity(unused.blocked_share).is_some();
     let blocked = is_timed.then_some(Cost::CpuCores(unused.blocked));
     let turns = turns_for.map(|turns| Signal::TurnsFor(turns.subject()));
     // A single process gets this signal when findings are joined.
     let kind_signal = match (cause, &unused.hold, &held_up[..]) {
-        (Use::Outside, None, [_, _, ..]) => kind_of(held_up).as_ref().and_then(Kind::signal),
+        (CpuUse::WaitingForReplies, None, [_, _, ..]) => kind_of(held_up).as_ref().and_then(Kind::signal),
         _ => None,
     };
     let signals = [Signal::Unused(cause)].into_iter().chain(turns).chain(kind_signal);
     let functions = waiting_functions(period);
     let (title, detail) = match cause {
-        Use::Locks => {
+        CpuUse::Locks => {
             let what = bag.map_or_else(|| "locks".to_owned(), |bag| format!("ETS bag {}", bag.name));
             let blocked_percent = 100.0 * unused.blocked_share;
             match is_timed {
@@ -156,18 +156,18 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 ),
             }
         }
-        Use::Quota => (format!("{of_capacity} unused: throttled by the CPU quota"), String::new()),
-        Use::Programs => (taken(unused.programs, "external programs of the node"), String::new()),
-        Use::Others => (taken(unused.neighbours, "other OS processes"), String::new()),
-        Use::Stolen => (format!("{of_capacity} unused: stolen by the hypervisor"), String::new()),
-        Use::SerialProcess => (
+        CpuUse::Quota => (format!("{of_capacity} unused: throttled by the CPU quota"), String::new()),
+        CpuUse::ExternalPrograms => (taken(unused.programs, "external programs of the node"), String::new()),
+        CpuUse::Neighbours => (taken(unused.neighbours, "other OS processes"), String::new()),
+        CpuUse::Steal => (format!("{of_capacity} unused: stolen by the hypervisor"), String::new()),
+        CpuUse::SerialProcess => (
             match serial {
                 Some(serial) => format!("{of_capacity} idle: only {} works", text::name(&serial.subject)),
                 None => format!("{of_capacity} idle: only one process works"),
             },
             serial.as_ref().map(Serial::said).unwrap_or_default(),
         ),
-        Use::Turns => (
+        CpuUse::TakingTurns => (
             match turns_for {
                 Some(turns) => {
                     format!("{of_capacity} idle: likely serialized by {}", text::name(&turns.subject()))
@@ -176,7 +176,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             },
             serial_work(period, turns_for),
         ),
-        Use::Outside => (
+        CpuUse::WaitingForReplies => (
             match (&unused.hold, &held_up[..]) {
                 (Some(hold), _) => format!("{of_capacity} idle: processes wait for {}", waited_for(hold)),
                 (None, [process]) => {
@@ -211,16 +211,16 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .about(about)
         .signals(signals)
         .costs(blocked)
-        .part(blocked.map(|_| Use::Locks));
+        .part(blocked.map(|_| CpuUse::Locks));
     let draft = candidates
-        .fold(draft, Draft::because)
-        .because(
+        .fold(draft, Draft::evidence)
+        .evidence(
             Evidence::number("capacity", capacity.cores, Unit::Cores)
                 .with_text(account::capacity_text(&capacity)),
         )
-        .because(Evidence::number("CPU of the VM", used, Unit::Cores))
-        .because(Evidence::number("unused: throttled by the CPU quota", share(unused.stopped), Unit::Ratio))
-        .because(Evidence::number("unused: other OS processes", share(unused.neighbours), Unit::Ratio))
+        .evidence(Evidence::number("CPU of the VM", used, Unit::Cores))
+        .evidence(Evidence::number("unused: throttled by the CPU quota", share(unused.stopped), Unit::Ratio))
+        .evidence(Evidence::number("unused: other OS processes", share(unused.neighbours), Unit::Ratio))
         .because_some(
             (unused.programs > 0.0)
                 .then(|| Evidence::number("unused: external programs", share(unused.programs), Unit::Ratio)),
@@ -229,13 +229,13 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             (unused.stolen > 0.0)
                 .then(|| Evidence::number("unused: steal", share(unused.stolen), Unit::Ratio)),
         )
-        .because(Evidence::number("unused: schedulers blocked", share(unused.blocked), Unit::Ratio))
-        .because(Evidence::number("unused: one process at a time", share(unused.turns), Unit::Ratio))
-        .because(Evidence::number("unused: no runnable process", share(unused.nothing), Unit::Ratio))
+        .evidence(Evidence::number("unused: schedulers blocked", share(unused.blocked), Unit::Ratio))
+        .evidence(Evidence::number("unused: one process at a time", share(unused.turns), Unit::Ratio))
+        .evidence(Evidence::number("unused: no runnable process", share(unused.nothing), Unit::Ratio))
         .because_some((unused.among_themselves >= MIN_DELAY_CORES).then(|| {
             Evidence::number("run-queue delay among own threads", unused.among_themselves, Unit::Cores)
         }))
-        .because(
+        .evidence(
             Evidence::number("blocked share of awake time", unused.blocked_share, Unit::Ratio)
                 .against_scale(BLOCKED.of(period)),
         )
@@ -248,7 +248,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         }))
         .because_some(turns_for.map(|turns| Evidence::text("possibly take turns for", turns.title.as_str())))
         .because_some(functions.map(|text| {
-            let sampled = format!("{text} of {} sampled processes", period.stands.sampled);
+            let sampled = format!("{text} of {} sampled processes", period.wait_samples.sampled);
             Evidence::text("functions where processes wait", sampled)
         }))
         .because_some(counted.map(|lock| {
@@ -259,24 +259,24 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             "blocking native code, page faults and interrupts look the same; only a lock-counting emulator names the lock",
         )
         .but_if(
-            cause == Use::Others && is_part_of_host(period, capacity.allowed),
+            cause == CpuUse::Neighbours && is_part_of_host(period, capacity.allowed),
             "the VM may use only some of the host's CPUs, and where others ran is not recorded: its own threads may have had them",
         )
         .but_if(turns_for.is_some(), "workers that ask it for work, while there is none, look the same")
         .but_if(
-            cause == Use::Outside,
+            cause == CpuUse::WaitingForReplies,
             "messages that a process never receives look the same: check whether they stay",
         );
     let draft = draft.but_if(bag.is_some(), "a bag with few objects per key is as fast as a set");
     let remedies = match cause {
         _ if counted.is_some() => Vec::new(),
-        Use::Turns => vec![for_turns(period, turns_for)],
-        Use::Outside => vec![for_waits(period, &unused)],
+        CpuUse::TakingTurns => vec![for_turns(period, turns_for)],
+        CpuUse::WaitingForReplies => vec![for_waits(period, &unused)],
         _ => remedies(period, cause),
     };
     let keyed = bag.and_then(|bag| lock_suspects::keyed(period, bag));
     let remedies: Vec<Option<Remedy>> = [keyed].into_iter().filter(Option::is_some).chain(remedies).collect();
-    Ok(Judgement::found(remedies.into_iter().fold(draft, Draft::fix)))
+    Ok(Judgement::found(remedies.into_iter().fold(draft, Draft::remedy)))
 }
 
 /// Maximum number of named processes that take turns.
@@ -286,17 +286,17 @@ const MAX_RUNNING: usize = 3;
 const MIN_TURN_SHARE: f64 = 0.02;
 
 /// Describes the process that others wait for, and the processes that take turns, those with the most reductions first.
-fn serial_work(period: &Period, turns_for: Option<&Hold<'_>>) -> String {
+fn serial_work(period: &Period, turns_for: Option<&BlockingProcess<'_>>) -> String {
     let waits = turns_for.map(|hold| {
-        let at = hold.at.as_ref().map_or(String::new(), |at| format!(" in {at}"));
-        format!("{}{at}", hold.waited_for())
+        let at = hold.wait_function.as_ref().map_or(String::new(), |at| format!(" in {at}"));
+        format!("{}{at}", hold.waiting_text())
     });
     let granted_by = turns_for.and_then(|hold| hold.process).map(|process| process.pid.as_str());
-    let runs = |process: &&ProcessUse| {
+    let runs = |process: &&ProcessActivity| {
         Some(process.pid.as_str()) != granted_by
             && view::reductions_share(period, &[process]).is_some_and(|share| share >= MIN_TURN_SHARE)
     };
-    let mut running: Vec<&ProcessUse> = period.processes.iter().filter(runs).collect();
+    let mut running: Vec<&ProcessActivity> = period.processes.iter().filter(runs).collect();
     running.sort_by_key(|process| std::cmp::Reverse(process.reductions));
     let names: Vec<String> =
         running.iter().take(MAX_RUNNING).map(|process| text::name(&process.subject())).collect();
@@ -329,7 +329,7 @@ fn hot_code(period: &Period) -> Option<String> {
 }
 
 /// Names what others wait for, for a title.
-fn waited_for(hold: &Hold<'_>) -> String {
+fn waited_for(hold: &BlockingProcess<'_>) -> String {
     match hold.process.filter(|_| !hold.is_one()) {
         Some(first) => format!("{} and others", text::name(&first.subject())),
         None => text::name(&hold.subject()),
@@ -342,10 +342,10 @@ fn is_part_of_host(period: &Period, allowed: f64) -> bool {
 }
 
 /// Remedies for a cause, best first.
-fn remedies(period: &Period, cause: Use) -> Vec<Option<Remedy>> {
+fn remedies(period: &Period, cause: CpuUse) -> Vec<Option<Remedy>> {
     let of = |entry, change, why, prove| remedy::of(period, entry, change, why, prove);
     match cause {
-        Use::Locks => vec![
+        CpuUse::Locks => vec![
             of(
                 "ets.write_concurrency",
                 "most often one ETS table that all write: set {write_concurrency, auto} (25+) or true, or use a table per scheduler",
@@ -366,28 +366,28 @@ fn remedies(period: &Period, cause: Use) -> Vec<Option<Remedy>> {
                 "the lock with the longest wait time is the one to remove",
             ),
         ],
-        Use::SerialProcess => vec![of(
+        CpuUse::SerialProcess => vec![of(
             "code.split_process",
             "split the process, see the finding serial-process",
             "one process uses at most one scheduler",
             "throughput under the same load",
         )],
-        Use::Quota => vec![of(
+        CpuUse::Quota => vec![of(
             "host.cpu_quota",
             "see the finding cpu-throttled",
             "the kernel throttles the VM",
             "throttled periods stop growing",
         )],
-        Use::Programs => vec![of(
+        CpuUse::ExternalPrograms => vec![of(
             "code.limit_programs",
             "see the finding child-programs",
             "external programs use the CPUs",
             "run-queue delay falls towards 0",
         )],
-        Use::Others | Use::Stolen => vec![of(
+        CpuUse::Neighbours | CpuUse::Steal => vec![of(
             "host.cpu_isolation",
             match cause {
-                Use::Stolen => "use a machine type with dedicated CPUs, or another host",
+                CpuUse::Steal => "use a machine type with dedicated CPUs, or another host",
                 _ => "move the neighbours away, or give the VM its own CPUs (cpuset, a dedicated node pool)",
             },
             "other OS processes use the CPUs",
@@ -399,7 +399,7 @@ fn remedies(period: &Period, cause: Use) -> Vec<Option<Remedy>> {
 }
 
 /// The remedy for work that is done in turns.
-fn for_turns(period: &Period, turns_for: Option<&Hold<'_>>) -> Option<Remedy> {
+fn for_turns(period: &Period, turns_for: Option<&BlockingProcess<'_>>) -> Option<Remedy> {
     let change = match turns_for {
         Some(hold) => format!(
             "split {} by key into several, or move work out of the section that it serializes",

@@ -2,7 +2,7 @@
 
 use beamtune_model::{
     Account, Code, Cost, Evidence, HostPart, Limit, Missing, Period, Scale, Signal, Subject, Threshold, Unit,
-    Use, cpu, metrics,
+    CpuUse, cpu, metrics,
 };
 
 use crate::remedy;
@@ -26,7 +26,7 @@ pub const RULE: Rule = Rule {
     ],
     account: Account::CpuUnused,
     role: Role::Symptom,
-    has_the_cpu: true,
+    explains_run_queue: true,
     judge,
     thresholds: &[WAIT, STEAL],
     ..Rule::COMMON
@@ -123,7 +123,7 @@ impl Waiting {
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let waited = view::thread_cores(period, &metrics::THREAD_WAIT, kind::SCHEDULERS)?;
-    let foreign = view::foreign_cores(period)?;
+    let foreign = view::neighbour_cores(period)?;
     // Programs inherit the CPUs that the VM may use.
     let programs = view::programs_cores(period).unwrap_or(0.0);
     let cpus = period.stat(&metrics::CPUS_ONLINE, "")?.mean();
@@ -145,7 +145,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     };
     let waiting = Waiting {
         // Without the counters, every delay is regarded as a lack of CPU.
-        per_turn_seconds: view::wait_per_turn_seconds(period).unwrap_or(f64::INFINITY),
+        per_turn_seconds: view::mean_run_queue_delay_seconds(period).unwrap_or(f64::INFINITY),
         ran: view::thread_cores(period, &metrics::THREAD_CPU, kind::SCHEDULERS)?,
         waited,
         with_work,
@@ -160,7 +160,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let mut drafts = Vec::new();
     // With idle CPUs, a delay as short as a wake-up is not a lack of CPU.
     let is_alone = !is_crowded || cause == Cause::OwnThreads;
-    let is_short = waiting.per_turn_seconds < view::TURN_SECONDS;
+    let is_short = waiting.per_turn_seconds < view::MAX_WAKE_UP_SECONDS;
     let is_waking_up =
         cause != Cause::Quota && is_short && (is_alone || waiting.waited < minor_cores(period));
     let has_bursts = cause == Cause::OwnThreads && used <= (1.0 - MIN_IDLE_SHARE) * waiting.capacity.allowed;
@@ -202,7 +202,7 @@ fn with_work(period: &Period) -> Option<f64> {
 fn describe(period: &Period, waiting: &Waiting, severity: f64, cpus: f64) -> Draft {
     let Waiting { ran, waited, with_work, per_turn_seconds, foreign, programs, cause, ref capacity } =
         *waiting;
-    let is_short = per_turn_seconds < view::TURN_SECONDS;
+    let is_short = per_turn_seconds < view::MAX_WAKE_UP_SECONDS;
     let by_quota = cause == Cause::Quota;
     let percent = 100.0 * waiting.share();
     let (title, detail) = match cause {
@@ -256,26 +256,26 @@ fn describe(period: &Period, waiting: &Waiting, severity: f64, cpus: f64) -> Dra
         // Delays as short as a wake-up may have cost nothing.
         .costs((!is_short).then(|| Cost::CpuCores(waiting.lacked())))
         .part(match cause {
-            Cause::Programs => Some(Use::Programs),
-            Cause::Neighbours => Some(Use::Others),
+            Cause::Programs => Some(CpuUse::ExternalPrograms),
+            Cause::Neighbours => Some(CpuUse::Neighbours),
             Cause::Quota | Cause::OwnThreads | Cause::Unknown => None,
         })
-        .because(Evidence::number("run-queue delay of schedulers", waited, Unit::Cores))
+        .evidence(Evidence::number("run-queue delay of schedulers", waited, Unit::Cores))
         .because_some(with_work.filter(|work| *work < waited / 2.0).map(|work| {
             Evidence::number("of that with work to do", work, Unit::Cores)
                 .with_text("otherwise in busy wait, or just woken")
         }))
-        .because(Evidence::number("on-CPU time of schedulers", ran, Unit::Cores))
-        .because(
+        .evidence(Evidence::number("on-CPU time of schedulers", ran, Unit::Cores))
+        .evidence(
             Evidence::number("run-queue delay, share of runnable time", waiting.share(), Unit::Ratio)
                 .against_scale(WAIT.of(period)),
         )
-        .because(Evidence::number("CPU of other processes", foreign, Unit::Cores))
+        .evidence(Evidence::number("CPU of other processes", foreign, Unit::Cores))
         .because_some(
             (programs > 0.0).then(|| Evidence::number("CPU of external programs", programs, Unit::Cores)),
         )
-        .because(Evidence::number("CPUs that the VM may use", capacity.allowed, Unit::Count))
-        .because(Evidence::number("schedulers online", capacity.online, Unit::Count))
+        .evidence(Evidence::number("CPUs that the VM may use", capacity.allowed, Unit::Count))
+        .evidence(Evidence::number("schedulers online", capacity.online, Unit::Count))
         .because_some(
             view::thread_rate(period, &metrics::INVOLUNTARY_SWITCHES, kind::SCHEDULERS)
                 .ok()
@@ -373,17 +373,17 @@ fn steal(period: &Period) -> Option<Draft> {
         .minor_if(lacked < minor_cores(period))
         .at_most_warning_if(lacked < MIN_CRITICAL_CORES)
         .about(Subject::host(HostPart::Steal))
-        .part(Use::Stolen)
+        .part(CpuUse::Steal)
         .costs(Cost::CpuCores(lacked))
-        .because(Evidence::number("steal", steal, Unit::Cores))
-        .because(
+        .evidence(Evidence::number("steal", steal, Unit::Cores))
+        .evidence(
             Evidence::number("steal from the VM", lacked, Unit::Cores)
                 .with_text("by its part of the host's CPU time"),
         )
-        .because(
+        .evidence(
             Evidence::number("steal, share of CPU time", share, Unit::Ratio).against_scale(STEAL.of(period)),
         )
-        .fix(remedy::of(
+        .remedy(remedy::of(
             period,
             "host.cpu_isolation",
             "move to a machine type with dedicated CPUs, or to another host",

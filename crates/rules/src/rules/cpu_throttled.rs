@@ -1,7 +1,7 @@
 //! BT002: the kernel throttles the VM because its control group has used up its CPU quota.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Limit, Missing, Period, Scale, Signal, Subject, Threshold, Unit, Use,
+    Account, Code, Cost, Evidence, Limit, Missing, Period, Scale, Signal, Subject, Threshold, Unit, CpuUse,
     facts, metrics,
 };
 
@@ -18,7 +18,7 @@ pub const RULE: Rule = Rule {
     needs: &[&metrics::CGROUP_THROTTLED, &metrics::CGROUP_THROTTLED_TIME, &metrics::PROCESS_USER],
     account: Account::CpuUnused,
     role: Role::Symptom,
-    has_the_cpu: true,
+    explains_run_queue: true,
     judge,
     thresholds: &[PERIODS],
     ..Rule::COMMON
@@ -131,18 +131,18 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .about(Subject::limit(Limit::CpuQuota))
         .signals(suffices.then_some(Signal::QuotaSuffices))
         .costs(Cost::CpuCores(throttled))
-        .part(Use::Quota)
-        .because(
+        .part(CpuUse::Quota)
+        .evidence(
             Evidence::number("throttled periods", share, Unit::Ratio)
                 .against_scale(PERIODS.of(period)),
         )
-        .because(Evidence::number("CPU quota", quota, Unit::Cores))
-        .because(Evidence::number("CPU of the VM", used, Unit::Cores))
+        .evidence(Evidence::number("CPU quota", quota, Unit::Cores))
+        .evidence(Evidence::number("CPU of the VM", used, Unit::Cores))
         .because_some(
             group.map(|cores| Evidence::number("CPU of the control group", cores, Unit::Cores)),
         )
-        .because(Evidence::number("throttled time, per second", throttled, Unit::Cores))
-        .because(Evidence::number("CPU wanted: used and throttled", wanted, Unit::Cores))
+        .evidence(Evidence::number("throttled time, per second", throttled, Unit::Cores))
+        .evidence(Evidence::number("CPU wanted: used and throttled", wanted, Unit::Cores))
         .because_some(online.map(|n| Evidence::number("schedulers online", n, Unit::Count)))
         .because_some(dirty.as_ref().map(|dirty| {
             Evidence::number("CPU of the dirty CPU schedulers", dirty.cores, Unit::Cores)
@@ -157,7 +157,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             group.is_some_and(|group| group > 1.2 * used + 0.05),
             "other processes of the control group use the quota too",
         )
-        .fix(remedy::of(
+        .remedy(remedy::of(
             period,
             "host.cpu_quota",
             &format!(
@@ -177,7 +177,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 "p99 latency and throttled periods under the same load",
             )
         })
-        .fix(dirty.as_ref().and_then(|dirty| {
+        .remedy(dirty.as_ref().and_then(|dirty| {
             remedy::of(
                 period,
                 "+SDcpu",

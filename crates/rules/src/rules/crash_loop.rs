@@ -278,11 +278,11 @@ fn describe_unseen(
         .detail(format!("it ends {}; the crashing child was not seen", siblings.names()))
         .about(Subject::ProcessKind { name, starter: Some(parent.to_owned()) })
         .confidence(Confidence::Inferred)
-        .because(siblings.evidence(period).against_scale(RATE.of(period)))
-        .because(Evidence::text("started by", parent))
-        .but("the crashing child may have ended before it was monitored, or exit normally without a name")
-        .but("repeated calls of supervisor:terminate_child/2 for these look the same")
-        .fix(remedy::of(
+        .evidence(siblings.evidence(period).against_scale(RATE.of(period)))
+        .evidence(Evidence::text("started by", parent))
+        .counter_evidence("the crashing child may have ended before it was monitored, or exit normally without a name")
+        .counter_evidence("repeated calls of supervisor:terminate_child/2 for these look the same")
+        .remedy(remedy::of(
             period,
             "code.crash_cause",
             &format!("find the failing child of {parent} in the crash and supervisor reports of the log, and fix the cause"),
@@ -473,7 +473,7 @@ fn describe(period: &Period, found: &Loop<'_>, rate: f64, severity: f64) -> Draf
     .signals(callee.clone().map(|name| Signal::WaitsFor(Subject::ProcessKind { name, starter: None })))
     .minor_if(found.restarts() < MIN_CRASHES || is_rare || may_be_intended || is_killed)
     .guess_if(is_killed)
-    .because(
+    .evidence(
         Evidence::number("crashes", found.crashes as f64 / period.seconds(), Unit::PerSecond)
             .against_scale(RATE.of(period))
             .with_text(format!("{} seen in {}", found.crashes, view::duration_text(period.seconds()))),
@@ -489,7 +489,7 @@ fn describe(period: &Period, found: &Loop<'_>, rate: f64, severity: f64) -> Draf
         (found.share < 1.0)
             .then(|| Evidence::number("share of exits under this parent", found.share, Unit::Ratio)),
     )
-    .but("only some processes are monitored: there may be many more crashes")
+    .counter_evidence("only some processes are monitored: there may be many more crashes")
     .but_if(may_be_intended, "the application ends them with its own reason, which may be intended")
     .but_if(is_rare, "most of them exit normally, so most of the work is done")
     .because_some(is_killed.then(|| Evidence::text("killed by", "unknown: the VM does not record the sender of an exit signal")))

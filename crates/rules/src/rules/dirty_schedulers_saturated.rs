@@ -109,11 +109,11 @@ fn describe(
         .about(Subject::Threads { name: name.to_owned() })
         .signals(by_gc.then_some(Signal::Collects))
         .costs(waiting.map(Cost::Waiting))
-        .because(
+        .evidence(
             Evidence::number("mean utilization", activity.mean(), Unit::Ratio).against_scale(USE.of(period)),
         )
         .because_some(waiting.map(|jobs| Evidence::number("mean run queue", jobs, Unit::Count)))
-        .because(Evidence::number("threads", threads as f64, Unit::Count))
+        .evidence(Evidence::number("threads", threads as f64, Unit::Count))
         .because_some(by_gc.then(|| Evidence::number("of those GC of large heaps", gc, Unit::Cores)))
         .because_some(running.map(|running| Evidence::text("a running process", running)))
         .but_if(

@@ -11,8 +11,8 @@ use beamtune_model::{
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Role, Rule, Topic};
 use crate::signals::counts::largest_first;
-use crate::signals::limits::{Maker, grows_by_new_ones, growth, maker};
-use crate::signals::memory::{self, megabytes};
+use crate::signals::limits::{FrequentKind, grows_by_new_ones, growth, frequent_kind};
+use crate::signals::memory::{self, bytes};
 use crate::text;
 use crate::view;
 
@@ -59,7 +59,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         return healthy();
     }
     let Some(severity) = RATE.of(period).severity(trend.slope) else { return healthy() };
-    let maker = maker(period, "ets");
+    let maker = frequent_kind(period, "ets");
     let ets = period.find(beamtune_model::Group::Memory, "", "ets");
     let title = format!("ETS tables grow by {}/s, {} now", text::rate(trend.slope), text::number(now as f64));
     Ok(Judgement::found(
@@ -74,8 +74,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 grows_by_new_ones(period, "ets", now as f64, trend.slope)
                     .then_some(Signal::Grows(MemoryKind::Ets)),
             )
-            .because(Evidence::number("ETS tables", now as f64, Unit::Count))
-            .because(
+            .evidence(Evidence::number("ETS tables", now as f64, Unit::Count))
+            .evidence(
                 Evidence::number("growth", trend.slope, Unit::PerSecond)
                     .against_scale(RATE.of(period))
                     .with_text(format!("95 % interval {:.1} to {:.1}", trend.low, trend.high)),
@@ -84,8 +84,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 ets.map(|stat| Evidence::number("memory of all tables", stat.last.value as f64, Unit::Bytes)),
             )
             .because_some(maker.map(|maker| maker.evidence))
-            .but("since OTP 21 there is no limit of tables; memory runs out instead")
-            .fix(remedy::of(
+            .counter_evidence("since OTP 21 there is no limit of tables; memory runs out instead")
+            .remedy(remedy::of(
                 period,
                 "code.delete_tables",
                 "ets:delete(Table) when its work is done, or keep one table for all of this work, with the id of each piece of work in the key",
@@ -102,7 +102,7 @@ const ANY_NAME: &str = "table";
 const MAX_NAMES: usize = 3;
 
 /// Describes what most tables have in common.
-fn most_are(period: &Period, maker: &Maker) -> String {
+fn most_are(period: &Period, maker: &FrequentKind) -> String {
     let named = (maker.kind != ANY_NAME).then(|| format!("named `{}`", maker.kind));
     let owned = maker.by.as_ref().map(|owner| format!("owned by {}", owner_text(period, owner)));
     let facts: Vec<String> = named.iter().cloned().chain(owned).collect();
@@ -140,7 +140,7 @@ fn owner_text(period: &Period, owner: &str) -> String {
 fn memory_text(period: &Period, tables: f64) -> String {
     let Some(stat) = period.find(beamtune_model::Group::Memory, "", "ets") else { return String::new() };
     let all = stat.last.value as f64;
-    let used = format!("{} in all", megabytes(all));
+    let used = format!("{} in all", bytes(all));
     let Some(trend) = growth(&view::trend_points(&stat.trace), f64::INFINITY) else {
         return format!("{used}, {} each; their number has no limit", text::bytes(all / tables.max(1.0)));
     };

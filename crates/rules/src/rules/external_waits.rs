@@ -5,7 +5,7 @@
 //! the code server, a logger handler) that is often in a step, because its callers wait as long.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Group, Missing, Period, ProcessUse, Scale, Signal, Subject, Threshold,
+    Account, Code, Cost, Evidence, Group, Missing, Period, ProcessActivity, Scale, Signal, Subject, Threshold,
     Unit, metrics,
 };
 use beamtune_stats::{Trend, trend};
@@ -13,7 +13,7 @@ use beamtune_stats::{Trend, trend};
 use crate::account::waits_with_messages;
 use crate::remedy;
 use crate::rule::{Draft, Judgement, MINOR, Rule, WARNING};
-use crate::signals::blocking::{self, FEWEST, WAITING};
+use crate::signals::blocking::{self, MIN_SAMPLES, WAITING};
 use crate::signals::counts::largest_first;
 use crate::signals::kinds::Kind;
 use crate::signals::known_processes;
@@ -66,7 +66,7 @@ const MAX_KINDS: usize = 3;
 const MIN_SERVER_QUEUE: f64 = 100.0;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
-    let samples = blocking::looked_at(period)?;
+    let samples = blocking::wait_samples(period)?;
     let total = period.stat(&metrics::PROCESS_COUNT, "")?.mean();
     let mut crowded = Vec::new();
     let found = STEPS.iter().enumerate().filter_map(|(index, step)| {
@@ -74,12 +74,12 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         let places: Vec<_> = blocking::waiting(period).filter(|place| is_within(&place.stack)).collect();
         let seen = places.iter().fold(0, |sum: i64, place| sum.saturating_add(place.count));
         let waiting = blocking::of_all(period, total, seen);
-        let severity = WAITING.of(period).severity(waiting).filter(|_| seen >= FEWEST)?;
+        let severity = WAITING.of(period).severity(waiting).filter(|_| seen >= MIN_SAMPLES)?;
         let callers = places.iter().filter_map(|place| {
             Some((stack::without_fun(stack::caller_of(&place.stack, step.within)?), place.count))
         });
         let caller = largest_first(callers).into_iter().next().map(|(caller, _)| caller);
-        let piles_up = blocking::piles_up(period, waiting);
+        let piles_up = blocking::growth_of_waiters(period, waiting);
         let processes = text::counted(waiting.round(), "process waits", "processes wait");
         let draft =
             Draft::new(severity, format!("{processes} for {}", step.what))
@@ -92,7 +92,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 .signals(piles_up.map(|_| Signal::Backlog))
                 .about(caller.map(|name| Subject::Function { name }))
                 .costs(Cost::Waiting(waiting))
-                .because(
+                .evidence(
                     Evidence::number("waiting processes", waiting, Unit::Count)
                         .against_scale(WAITING.of(period))
                         .with_text(format!("{seen} of {} sampled", samples.sampled)),
@@ -104,7 +104,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                     !step.is_short && piles_up.is_none(),
                     "far or slow peers take this long, which matters only if somebody waits for the result",
                 )
-                .fix(remedy::of(
+                .remedy(remedy::of(
                     period,
                     "code.more_in_flight",
                     step.change,
@@ -169,12 +169,12 @@ fn without_answer(period: &Period, total: f64) -> Option<Draft> {
     let connections: i64 = peers.iter().map(|(_, count)| count).sum();
     let (peer, _) = peers.first()?;
     let places = blocking::waiting(period).filter(|place| requests::asks(&place.stack));
-    let places = places.filter(|place| place.looks == period.stands.looks);
+    let places = places.filter(|place| place.samples == period.wait_samples.samples);
     let callers =
         places.filter_map(|place| Some((stack::without_fun(stack::of_program(&place.stack)?), place.count)));
-    let (caller, seen) = largest_first(callers).into_iter().next().filter(|(_, seen)| *seen >= FEWEST)?;
+    let (caller, seen) = largest_first(callers).into_iter().next().filter(|(_, seen)| *seen >= MIN_SAMPLES)?;
     let waiting = blocking::of_all(period, total, seen);
-    if waiting < FEWEST as f64 || (connections as f64) < MIN_SILENT * waiting {
+    if waiting < MIN_SAMPLES as f64 || (connections as f64) < MIN_SILENT * waiting {
         return None;
     }
     let others = match peers.len() {
@@ -187,13 +187,13 @@ fn without_answer(period: &Period, total: f64) -> Option<Draft> {
             .detail(format!("{connections} connections to {peer}{others} received nothing for 10 s or more"))
             .about(Subject::Function { name: caller.clone() })
             .costs(Cost::Waiting(waiting))
-            .because(
+            .evidence(
                 Evidence::number("waiting processes", waiting, Unit::Count)
-                    .with_text(format!("{seen} of {} sampled", period.stands.sampled)),
+                    .with_text(format!("{seen} of {} sampled", period.wait_samples.sampled)),
             )
-            .because(Evidence::number("connections silent for 10 s or more", connections as f64, Unit::Count))
-            .but("a long poll, or a subscription without events, waits in the same way")
-            .fix(remedy::of(
+            .evidence(Evidence::number("connections silent for 10 s or more", connections as f64, Unit::Count))
+            .counter_evidence("a long poll, or a subscription without events, waits in the same way")
+            .remedy(remedy::of(
                 period,
                 "code.read_timeout",
                 &format!(
@@ -211,8 +211,8 @@ const TO: &str = "to ";
 
 /// Describes the process most often sampled in a short step although it has no queued messages. For the "healthy" text.
 fn often_within(period: &Period) -> Option<String> {
-    let within = |process: &ProcessUse| {
-        let samples = || process.stood.iter().chain(&process.ran);
+    let within = |process: &ProcessActivity| {
+        let samples = || process.wait_stacks.iter().chain(&process.run_stacks);
         let of = |step: &'static Step| sum(samples().filter(|(stack, _)| step.is_within(stack)));
         let (step, there) = STEPS
             .iter()
@@ -220,7 +220,7 @@ fn often_within(period: &Period) -> Option<String> {
             .map(|step| (step, of(step)))
             .max_by_key(|(_, there)| *there)?;
         let all = sum(samples());
-        (there >= FEWEST && there as f64 >= MIN_SHARED_SHARE * all as f64).then(|| {
+        (there >= MIN_SAMPLES && there as f64 >= MIN_SHARED_SHARE * all as f64).then(|| {
             let waits = format!("; but {} waits for {}", process.title(), step.what);
             (there, format!("{waits} in {there} of {all} samples"))
         })
@@ -230,7 +230,7 @@ fn often_within(period: &Period) -> Option<String> {
 
 /// A process with queued messages that nearly always waits in a step.
 struct StepWait<'a> {
-    process: &'a ProcessUse,
+    process: &'a ProcessActivity,
     step: &'static Step,
     /// Call stack in the step.
     stack: &'a [String],
@@ -244,17 +244,17 @@ struct StepWait<'a> {
 }
 
 impl<'a> StepWait<'a> {
-    fn of(period: &Period, process: &'a ProcessUse) -> Option<Self> {
+    fn of(period: &Period, process: &'a ProcessActivity) -> Option<Self> {
         if !waits_with_messages(period, process) {
             return None;
         }
-        let stood = sum(process.stood.iter());
-        let (stack, step, samples) = if stood >= FEWEST {
-            let (stack, _) = process.stood.iter().max_by_key(|(_, count)| *count)?;
+        let stood = sum(process.wait_stacks.iter());
+        let (stack, step, samples) = if stood >= MIN_SAMPLES {
+            let (stack, _) = process.wait_stacks.iter().max_by_key(|(_, count)| *count)?;
             let step = Step::of(stack)?;
             let is_there = |stack: &[String]| Step::of(stack).is_some_and(|other| other.what == step.what);
             // The request for its stack may itself have made it runnable.
-            let samples = || process.stood.iter().chain(&process.ran);
+            let samples = || process.wait_stacks.iter().chain(&process.run_stacks);
             let there = sum(samples().filter(|(stack, _)| is_there(stack)));
             let all = sum(samples());
             if (there as f64) < MIN_SHARE * all as f64 {
@@ -304,7 +304,7 @@ impl<'a> StepWait<'a> {
             .minor_if(!step.is_short && growth.is_none())
             .guess_if(self.samples.is_none() || may_serve)
             .about(subject)
-            .because(Evidence::number("queue length", *queue, Unit::Count).against_scale(QUEUED.of(period)))
+            .evidence(Evidence::number("queue length", *queue, Unit::Count).against_scale(QUEUED.of(period)))
             .because_some(self.samples.map(|(there, all)| {
                 let share = there as f64 / all.max(1) as f64;
                 Evidence::number("samples in this step", share, Unit::Ratio)
@@ -318,14 +318,14 @@ impl<'a> StepWait<'a> {
             .but_if(self.samples.is_none(), "its stack is known of one sample only")
             .but_if(may_serve, "a server that waits for the next request of its client looks the same")
             .but_if(growth.is_none(), "a queue that does not grow may be a burst, or its usual length")
-            .fix(remedy::of(
+            .remedy(remedy::of(
                 period,
                 "code.more_in_flight",
                 &step.change_at(address),
                 step.why,
                 "queue length and time per message under the same load",
             ))
-            .fix(remedy::of(
+            .remedy(remedy::of(
                 period,
                 "code.more_in_flight",
                 "do this step in a process of its own for each message, and limit their number",
@@ -338,14 +338,14 @@ impl<'a> StepWait<'a> {
 
 /// Drafts a finding about a shared process of OTP or a library that is often sampled in a step that should be short. Its callers wait as
 /// long, whether or not messages are queued at that moment.
-fn describe_shared(period: &Period, process: &ProcessUse) -> Option<Draft> {
+fn describe_shared(period: &Period, process: &ProcessActivity) -> Option<Draft> {
     if !known_processes::knows(process) {
         return None;
     }
-    let all = sum(process.stood.iter().chain(&process.ran));
+    let all = sum(process.wait_stacks.iter().chain(&process.run_stacks));
     let (step, there) = STEPS.iter().filter(|step| step.is_short).find_map(|step| {
-        let within = process.stood.iter().filter(|(stack, _)| step.is_within(stack));
-        Some((step, sum(within))).filter(|(_, there)| *there >= FEWEST)
+        let within = process.wait_stacks.iter().filter(|(stack, _)| step.is_within(stack));
+        Some((step, sum(within))).filter(|(_, there)| *there >= MIN_SAMPLES)
     })?;
     // Samples without a stack count as idle: the process was then not among the busiest.
     let samples = i64::from(period.vm_ticks).max(all);
@@ -354,7 +354,7 @@ fn describe_shared(period: &Period, process: &ProcessUse) -> Option<Draft> {
         return None;
     }
     let (stack, _) =
-        process.stood.iter().filter(|(stack, _)| step.is_within(stack)).max_by_key(|(_, count)| *count)?;
+        process.wait_stacks.iter().filter(|(stack, _)| step.is_within(stack)).max_by_key(|(_, count)| *count)?;
     let subject = process.subject();
     let connects = process.row.as_ref().and_then(|row| row.name.as_deref()) == Some("net_kernel");
     let name = text::name(&subject);
@@ -363,7 +363,7 @@ fn describe_shared(period: &Period, process: &ProcessUse) -> Option<Draft> {
             .detail(text::pid(&subject))
             .detail(if connects { "connections to other nodes wait for it" } else { "its callers wait as long" })
             .about(subject)
-            .because(
+            .evidence(
                 Evidence::number("samples in this step", share, Unit::Ratio)
                     .against(MIN_SHARED_SHARE, "judgement")
                     .with_text(format!("{there} of {samples}")),
@@ -379,7 +379,7 @@ fn describe_shared(period: &Period, process: &ProcessUse) -> Option<Draft> {
                     "time of net_adm:ping/1 to a node that is up",
                 )
             })
-            .fix(remedy::of(
+            .remedy(remedy::of(
                 period,
                 "code.more_in_flight",
                 step.change,

@@ -3,7 +3,7 @@
 //! Only warnings of the linter are reported: notes are not certain, and an error would have prevented the VM from starting.
 
 use beamtune_flags::lint::{self, File, Level, Target};
-use beamtune_flags::source::live_node;
+use beamtune_flags::source::running_node;
 use beamtune_flags::{Origin, Setting, emulator_words, init_words, parse_emu_args, parse_with_environment};
 use beamtune_model::diagnosis::MINOR;
 use beamtune_model::{Account, Code, Evidence, Missing, Period, Subject, facts};
@@ -44,7 +44,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let emulator: Vec<String> = emulator_words(&args).iter().map(|word| written(word)).collect();
     let count = parse_emu_args(&args).len();
     let words = [emulator, vec!["--".to_owned()], init].concat();
-    let fragments = [live_node(&words)];
+    let fragments = [running_node(&words)];
     let target = Target { releases: vec![release], machine: None };
     let puts_first = products::of(period).is_some_and(|product| product.puts_flags_first);
     let mut found: Vec<lint::Finding> = lint::lint(&[File { fragments: &fragments }], &target)
@@ -103,8 +103,8 @@ fn describe(period: &Period, finding: &lint::Finding, settings: &[Setting]) -> D
         .about(Subject::Flag { name: of_it.map_or(finding.flag.clone(), |setting| setting.flag.clone()) })
         .because_some(origin.map(|origin| Evidence::text("set in", origin)))
         .because_some(missing)
-        .because(Evidence::text("lint rule", page))
-        .fix(remedy)
+        .evidence(Evidence::text("lint rule", page))
+        .remedy(remedy)
 }
 
 /// Whether a setting is of this flag. The linter names a flag with its value if both are one word.

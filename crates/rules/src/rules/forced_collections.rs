@@ -5,8 +5,8 @@
 //! every process is collected at least once a second on average.
 
 use beamtune_model::{
-    Account, Code, Confidence, Cost, Evidence, Group, Missing, Period, ProcessUse, Scale, Signal, Threshold,
-    Unit, Use, cpu::kind, metrics, units::SECOND_NS,
+    Account, Code, Confidence, Cost, Evidence, Group, Missing, Period, ProcessActivity, Scale, Signal, Threshold,
+    Unit, CpuUse, cpu::kind, metrics, units::SECOND_NS,
 };
 
 use crate::rule::{Draft, Judgement, Rule, Topic};
@@ -125,7 +125,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     }
     // A long recording keeps fewer samples than were taken.
     let step = if step_s < 1.5 { "1 s".to_owned() } else { format!("{step_s:.1} s") };
-    let subject = caller.map(ProcessUse::subject);
+    let subject = caller.map(ProcessActivity::subject);
     let by = subject.as_ref().map_or_else(|| "a job".to_owned(), text::name);
     let draft = Draft::new(
         severity,
@@ -140,13 +140,13 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     ))
     .detail(format!("{} rounds", jumps.len()))
     .confidence(Confidence::Inferred)
-    .because(Evidence::number("GCs in a round", forced, Unit::Count).with_text(format!("within {step}")))
-    .because(Evidence::number("GCs between rounds", usual, Unit::Count).with_text(format!("within {step}")))
-    .because(Evidence::number("rounds", jumps.len() as f64, Unit::Count))
-    .because(Evidence::number("processes", processes, Unit::Count))
+    .evidence(Evidence::number("GCs in a round", forced, Unit::Count).with_text(format!("within {step}")))
+    .evidence(Evidence::number("GCs between rounds", usual, Unit::Count).with_text(format!("within {step}")))
+    .evidence(Evidence::number("rounds", jumps.len() as f64, Unit::Count))
+    .evidence(Evidence::number("processes", processes, Unit::Count))
     .because_some(caller.and_then(forced_gc::evidence))
-    .but("the load may come in such waves")
-    .fix(forced_gc::remedy(period, caller));
+    .counter_evidence("the load may come in such waves")
+    .remedy(forced_gc::remedy(period, caller));
     Ok(Judgement::found(draft.about(subject)))
 }
 
@@ -155,7 +155,7 @@ fn without_pause(period: &Period, forced: &Forced<'_>, severity: f64) -> Draft {
     let &Forced { caller, rate, processes } = forced;
     let subject = caller.subject();
     let each = rate / processes;
-    let gc = view::collecting(period, &[kind::SCHEDULER, kind::DIRTY_CPU]).ok();
+    let gc = view::gc(period, &[kind::SCHEDULER, kind::DIRTY_CPU]).ok();
     let binaries = period.find(Group::Memory, "", "binary");
     Draft::new(
         severity,
@@ -171,9 +171,9 @@ fn without_pause(period: &Period, forced: &Forced<'_>, severity: f64) -> Draft {
     .about(subject)
     .signals(binaries.map(|_| Signal::BinariesStay))
     .costs(gc.map(|collecting| Cost::CpuCores(collecting.gc)))
-    .part(Use::Collections)
-    .because(Evidence::number("GC rate", rate, Unit::PerSecond).against_scale(RATE.of(period)))
-    .because(
+    .part(CpuUse::GarbageCollection)
+    .evidence(Evidence::number("GC rate", rate, Unit::PerSecond).against_scale(RATE.of(period)))
+    .evidence(
         Evidence::number("GC rate per process", each, Unit::PerSecond)
             .against(MIN_RATE_PER_PROCESS, "judgement"),
     )
@@ -182,6 +182,6 @@ fn without_pause(period: &Period, forced: &Forced<'_>, severity: f64) -> Draft {
         Evidence::number("binaries throughout, at least", stat.min as f64, Unit::Bytes)
             .with_text("not garbage: held by a process, a table or a queue (beamtune memory --holders)")
     }))
-    .but("processes that make much garbage are collected as often without a job")
-    .fix(forced_gc::remedy(period, Some(caller)))
+    .counter_evidence("processes that make much garbage are collected as often without a job")
+    .remedy(forced_gc::remedy(period, Some(caller)))
 }

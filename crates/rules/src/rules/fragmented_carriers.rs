@@ -3,7 +3,7 @@
 //! Blocks do not move. After a peak, a few surviving blocks keep whole carriers; if block sizes do not fit the free space, carriers are
 //! never full. The peak size of the blocks distinguishes the two cases.
 
-use beamtune_model::memory::{Allocator, Bridge, Carriers, allocators, content};
+use beamtune_model::memory::{Allocator, MemoryBreakdown, Carriers, allocators, content};
 use beamtune_model::{
     Account, CarrierRow, Code, Cost, Evidence, Group, Missing, Period, Remedy, Scale, Subject, Threshold,
     Unit, facts, metrics,
@@ -190,7 +190,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     if !period.is_imported() {
         period.stat(&metrics::MBCS_CARRIERS_SIZE, &format!("{}/0", all[0].name))?;
     }
-    let bridge = Bridge::of(period);
+    let bridge = MemoryBreakdown::of(period);
     let lazy_free = bridge.total(|mapping| mapping.lazy_free) as f64;
     let blocks = all.iter().fold(0_i64, |sum, allocator| sum.saturating_add(allocator.all().blocks_size));
     let mut drafts = Vec::new();
@@ -241,7 +241,7 @@ fn utilization_text(used: f64, carriers: f64) -> String {
 
 /// Evaluates imported text that has only sums over all allocators.
 fn all_together(period: &Period) -> Result<Judgement, Missing> {
-    let Some((carriers, Some(blocks))) = beamtune_model::memory::all_together(period) else {
+    let Some((carriers, Some(blocks))) = beamtune_model::memory::allocator_totals(period) else {
         return Err(period.missing_group(Group::Allocator, "sizes of carriers and blocks"));
     };
     let (carriers, blocks) = (carriers as f64, blocks as f64);
@@ -261,16 +261,16 @@ fn all_together(period: &Period) -> Result<Judgement, Missing> {
         )
         .detail("in which allocator is not known")
         .costs(Cost::MemoryBytes(unused))
-        .because(
+        .evidence(
             Evidence::number("free in carriers", unused, Unit::Bytes)
                 .with_text(format!("{:.0} % {of}", unused / all.max(1.0) * 100.0)),
         )
-        .because(Evidence::number("carriers", carriers, Unit::Bytes))
-        .because(
+        .evidence(Evidence::number("carriers", carriers, Unit::Bytes))
+        .evidence(
             Evidence::number("carrier utilization", used, Unit::Ratio)
                 .against(GOOD_UTILIZATION, SHARE.of(period).source),
         )
-        .but("the remedy depends on the allocator and its peak: import recon_alloc:fragmentation(current) and (max) as well"),
+        .counter_evidence("the remedy depends on the allocator and its peak: import recon_alloc:fragmentation(current) and (max) as well"),
     ))
 }
 
@@ -304,20 +304,20 @@ fn draft(period: &Period, severity: f64, (resident, of): (f64, &str), sparse: &S
     .detail(format!("{count}{kind} carriers, {why}"))
     .about(Subject::allocator(name.as_str()))
     .costs(Cost::MemoryBytes(unused.bytes))
-    .because(
+    .evidence(
         Evidence::number(
-            if unused.looked { "free in carriers, resident" } else { "free in carriers" },
+            if unused.is_measured { "free in carriers, resident" } else { "free in carriers" },
             unused.bytes,
             Unit::Bytes,
         )
         .with_text(format!("{:.0} % {of}", share * 100.0)),
     )
-    .because(Evidence::number("carriers", carriers.size as f64, Unit::Bytes))
-    .because(match carriers.mean_block() {
+    .evidence(Evidence::number("carriers", carriers.size as f64, Unit::Bytes))
+    .evidence(match carriers.mean_block() {
         Some(mean) => blocks.with_text(format!("{} blocks, mean {mean:.0} bytes", carriers.blocks)),
         None => blocks,
     })
-    .because(
+    .evidence(
         Evidence::number("carrier utilization", used, Unit::Ratio)
             .against(GOOD_UTILIZATION, SHARE.of(period).source),
     )
@@ -332,7 +332,7 @@ fn draft(period: &Period, severity: f64, (resident, of): (f64, &str), sparse: &S
     .because_some(
         allocator.allocations_per_s.map(|rate| Evidence::number("allocation rate", rate, Unit::PerSecond)),
     )
-    .but_if(!unused.looked, format!("the resident part is not known: {}", view::not_looked_at(period)))
+    .but_if(!unused.is_measured, format!("the resident part is not known: {}", view::pages_not_read(period)))
     .but_if(
         sparse.lazy_free >= MIN_LAZY_FREE * unused.bytes,
         format!(
@@ -351,7 +351,7 @@ fn draft(period: &Period, severity: f64, (resident, of): (f64, &str), sparse: &S
 fn remedies(period: &Period, draft: Draft, sparse: &Sparse<'_>) -> Draft {
     let name = sparse.allocator.name.as_str();
     if !sparse.knows_peak(period) {
-        return draft.but("the remedy depends on the peak: import recon_alloc:fragmentation(max) as well");
+        return draft.counter_evidence("the remedy depends on the peak: import recon_alloc:fragmentation(max) as well");
     }
     let Some(letter) = sparse.letter() else { return draft };
     let prove = "RSS and carrier utilization in beamtune memory after the same load with the same peak";
@@ -369,7 +369,7 @@ fn remedies(period: &Period, draft: Draft, sparse: &Sparse<'_>) -> Draft {
                     prove_single,
                 )
             })
-            .fix(remedy::of(
+            .remedy(remedy::of(
                 period,
                 "+M<S>rsbcst",
                 &format!("+M{letter}rsbcst 10"),

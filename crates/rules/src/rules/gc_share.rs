@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use beamtune_model::rows::CHILD_OF;
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, ProcessRow, ProcessUse, Remedy, Scale, Subject,
-    Threshold, Unit, Use, facts, metrics,
+    Account, Code, Cost, Evidence, Missing, Period, ProcessRow, ProcessActivity, Remedy, Scale, Subject,
+    Threshold, Unit, CpuUse, facts, metrics,
 };
 
 use crate::remedy;
@@ -75,7 +75,7 @@ const LARGE_HEAP_WORDS: i64 = 128 << 10;
 const FIRST_HEAP_WORDS: i64 = 2_586;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
-    let collecting = view::collecting(period, &[kind::SCHEDULER, kind::DIRTY_CPU])?;
+    let collecting = view::gc(period, &[kind::SCHEDULER, kind::DIRTY_CPU])?;
     let (gc, worked, share) = (collecting.gc, collecting.worked, collecting.share());
     let dirty = view::work(period, kind::DIRTY_CPU).map(|work| work.gc()).unwrap_or(0.0);
     let is_imported = period.is_imported();
@@ -119,25 +119,25 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .detail(per_second.unwrap_or_default())
         .minor_if(small)
         .costs(Cost::CpuCores(gc))
-        .part(Use::Collections)
-        .because(Evidence::number("GC time", gc, Unit::Cores))
-        .because(
+        .part(CpuUse::GarbageCollection)
+        .evidence(Evidence::number("GC time", gc, Unit::Cores))
+        .evidence(
             Evidence::number("GC share of busy time", share, Unit::Ratio).against_scale(SHARE.of(period)),
         )
-        .because(Evidence::number("GC time on dirty CPU schedulers", dirty, Unit::Cores))
+        .evidence(Evidence::number("GC time on dirty CPU schedulers", dirty, Unit::Cores))
         .because_some(rate.map(|rate| Evidence::number("GC rate", rate, Unit::PerSecond)));
     if let Some(forced) = forced {
         return Ok(Judgement::found(
             draft
                 .about(forced.caller.subject())
                 .because_some(forced_gc::evidence(forced.caller))
-                .fix(forced_gc::remedy(period, Some(forced.caller))),
+                .remedy(forced_gc::remedy(period, Some(forced.caller))),
         ));
     }
     let heap_words = culprit.heap_words().or_else(|| busy_heap_words(period));
     let draft = culprit
         .evidence()
-        .fold(draft, Draft::because)
+        .fold(draft, Draft::evidence)
         .because_some(heap_words.filter(|_| !culprit.is_known()).map(|words| {
             Evidence::number("median heap of busy processes", words as f64 * WORD_BYTES, Unit::Bytes)
         }))
@@ -191,14 +191,14 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 "GC share and messages handled per second",
             )
         })
-        .fix(remedy::of(
+        .remedy(remedy::of(
             period,
             "code.less_garbage",
             &less_garbage(heap_words, code.as_deref()),
             "a GC copies what is live, and comes the sooner, the more is built",
             "GC share and reductions per request under the same load",
         ))
-        .fix(own_allocators)
+        .remedy(own_allocators)
         .fix_if(hibernates, || {
             remedy::of(
                 period,
@@ -304,7 +304,7 @@ struct Culprit<'a> {
     /// Initial call of several processes of one kind.
     kind: Option<&'a str>,
     /// A single process, or the processes of the kind; empty if none dominates.
-    processes: Vec<&'a ProcessUse>,
+    processes: Vec<&'a ProcessActivity>,
     /// Whether they were sampled in GC.
     is_sampled: bool,
 }
@@ -314,20 +314,20 @@ impl<'a> Culprit<'a> {
         if let Some(kind) = hot_code::collected_kind(period) {
             return Culprit::sampled(period, kind);
         }
-        let weight = |process: &ProcessUse| {
+        let weight = |process: &ProcessActivity| {
             let heap = process.row.as_ref().and_then(|row| row.total_heap_words).unwrap_or(0);
             heap as f64 * process.reductions as f64
         };
         let half = period.processes.iter().map(weight).sum::<f64>() / 2.0;
-        let is_small = |process: &ProcessUse| {
+        let is_small = |process: &ProcessActivity| {
             let heap = process.row.as_ref().and_then(|row| row.total_heap_words).unwrap_or(0);
             heap < SMALL_HEAP_WORDS && view::spawn_rate(period).is_ok_and(|rate| rate >= HIGH_SPAWN_PER_S)
         };
-        let is_one = |process: &&ProcessUse| weight(process) > half && !is_small(process);
+        let is_one = |process: &&ProcessActivity| weight(process) > half && !is_small(process);
         if let Some(one) = period.processes.iter().find(is_one) {
             return Culprit { kind: None, processes: vec![one], is_sampled: false };
         }
-        let mut kinds: HashMap<&str, (f64, Vec<&ProcessUse>)> = HashMap::new();
+        let mut kinds: HashMap<&str, (f64, Vec<&ProcessActivity>)> = HashMap::new();
         for process in period.processes.iter().filter(|process| weight(process) > 0.0 && !is_small(process)) {
             let call = process.row.as_ref().and_then(|row| row.initial_call.as_deref());
             let Some(call) = call.filter(|call| *call != view::ANY_FUN) else { continue };
@@ -344,7 +344,7 @@ impl<'a> Culprit<'a> {
 
     /// Returns the processes of a kind, or the process that is registered under this name.
     fn sampled(period: &'a Period, kind: Option<&'a str>) -> Self {
-        let row_of = |process: &'a ProcessUse| process.row.as_ref();
+        let row_of = |process: &'a ProcessActivity| process.row.as_ref();
         let named = period
             .processes
             .iter()
@@ -352,7 +352,7 @@ impl<'a> Culprit<'a> {
         if let Some(one) = named {
             return Culprit { kind: None, processes: vec![one], is_sampled: true };
         }
-        let is_so = |process: &&ProcessUse| {
+        let is_so = |process: &&ProcessActivity| {
             process.row.as_ref().is_some_and(|row| row.initial_call.as_deref() == kind)
         };
         let processes = period.processes.iter().filter(|process| kind.is_some() && is_so(process)).collect();
@@ -364,13 +364,13 @@ impl<'a> Culprit<'a> {
     }
 
     /// The process, if it is a single one.
-    fn one(&self) -> Option<&'a ProcessUse> {
+    fn one(&self) -> Option<&'a ProcessActivity> {
         self.processes.first().copied().filter(|_| self.kind.is_none())
     }
 
     /// Describes pid, heap, and a low `fullsweep_after`.
     fn detail(&self) -> String {
-        let subject = self.one().map(ProcessUse::subject);
+        let subject = self.one().map(ProcessActivity::subject);
         let pid = subject.as_ref().map(|subject| text::pid(subject).to_owned()).filter(|pid| !pid.is_empty());
         let heap = self.heap_words().map(|words| {
             let median = if self.kind.is_some() { "median heap" } else { "heap" };
@@ -426,7 +426,7 @@ impl<'a> Culprit<'a> {
     }
 
     /// The process with the longest queue on its heap, if that is long.
-    fn with_queue(&self) -> Option<&'a ProcessUse> {
+    fn with_queue(&self) -> Option<&'a ProcessActivity> {
         let long = self.processes.iter().copied().filter(|process| has_long_queue_on_heap(process));
         long.max_by_key(|process| process.queue_max)
     }
@@ -453,7 +453,7 @@ impl<'a> Culprit<'a> {
                     } else {
                         "process with most work on a large heap"
                     },
-                    self.one().map(ProcessUse::title).unwrap_or_default(),
+                    self.one().map(ProcessActivity::title).unwrap_or_default(),
                 ),
                 "heap",
                 "fullsweep_after",

@@ -1,7 +1,7 @@
 //! BT006: a process receives messages faster than it handles them.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Threshold, Unit, metrics,
+    Account, Code, Cost, Evidence, Missing, Period, ProcessActivity, Scale, Threshold, Unit, metrics,
 };
 use beamtune_stats::trend::MIN_POINTS;
 use beamtune_stats::{Trend, trend};
@@ -102,7 +102,7 @@ fn grows(trend: &Trend, points: &[(f64, f64)]) -> bool {
 }
 
 /// Drafts a finding about a queue that grows.
-fn growing(period: &Period, process: &ProcessUse, severity: f64, last: f64, trend: &Trend) -> Draft {
+fn growing(period: &Period, process: &ProcessActivity, severity: f64, last: f64, trend: &Trend) -> Draft {
     let subject = process.subject();
     let wait = QueueWait::of(period, process);
     let (name, growth) = (text::name(&subject), text::number(trend.slope));
@@ -122,7 +122,7 @@ fn growing(period: &Period, process: &ProcessUse, severity: f64, last: f64, tren
         .detail(time_left(period, process, trend.slope));
     // Operators cannot change the code of OTP or a product, only what is sent to it.
     let is_own = !known_processes::knows(process);
-    let draft = known_processes::explain(evidence(draft, period, process, last), period, process).because(
+    let draft = known_processes::explain(evidence(draft, period, process, last), period, process).evidence(
         Evidence::number("queue growth", trend.slope, Unit::PerSecond)
             .with_text(format!("[{:.0}, {:.0}]", trend.low, trend.high)),
     );
@@ -141,25 +141,25 @@ fn growing(period: &Period, process: &ProcessUse, severity: f64, last: f64, tren
 }
 
 /// Describes the processes that wait for its replies. Senders that do not wait are not recorded.
-fn callers(period: &Period, process: &ProcessUse) -> String {
-    let holds = blocking::holds(period).unwrap_or_default();
+fn callers(period: &Period, process: &ProcessActivity) -> String {
+    let holds = blocking::blocking_processes(period).unwrap_or_default();
     let hold = holds.iter().find(|hold| hold.process.is_some_and(|server| server.pid == process.pid));
     hold.map_or(String::new(), |hold| {
         let count = text::counted(hold.waiting.round(), "caller", "callers");
-        let at = hold.at.as_ref().map_or(String::new(), |at| format!(" in {at}"));
+        let at = hold.wait_function.as_ref().map_or(String::new(), |at| format!(" in {at}"));
         format!("about {count} waiting{at}")
     })
 }
 
 /// Describes when the messages of the process will use up the remaining memory, if that is soon. Binaries that they refer to may make it
 /// sooner.
-fn time_left(period: &Period, process: &ProcessUse, per_second: f64) -> String {
-    let weighed = period.messages.to.iter().filter(|(pid, _)| *pid == process.pid);
+fn time_left(period: &Period, process: &ProcessActivity, per_second: f64) -> String {
+    let weighed = period.messages.receivers.iter().filter(|(pid, _)| *pid == process.pid);
     let (messages, bytes) = weighed.fold((0, 0), |(messages, bytes), (_, size)| {
         (size.messages.saturating_add(messages), size.bytes.saturating_add(bytes))
     });
-    let (messages, bytes) = match (&process.mail, messages) {
-        (Some(mail), 0) => (mail.messages, mail.least_bytes()),
+    let (messages, bytes) = match (&process.queued_messages, messages) {
+        (Some(mail), 0) => (mail.messages, mail.min_bytes()),
         _ => (messages, bytes),
     };
     let Some(room) = memory::room(period).filter(|_| messages > 0) else { return String::new() };
@@ -187,7 +187,7 @@ fn advise_waiting(draft: Draft, period: &Period, wait: &QueueWait, is_own: bool)
         )
     };
     match wait.cause {
-        Cause::Send => draft.fix(remedy::of(
+        Cause::Send => draft.remedy(remedy::of(
             period,
             "code.back_pressure",
             "drop or merge messages for a receiver that is behind (keep the latest value only), or end it when its queue passes a limit; \
@@ -205,7 +205,7 @@ fn advise_waiting(draft: Draft, period: &Period, wait: &QueueWait, is_own: bool)
                     "messages handled per second under the same load",
                 )
             })
-            .fix(limit()),
+            .remedy(limit()),
         Cause::Receive => draft
             .confirmed_by("call process_info(Pid, messages) on a test node: no clause of the receive that it waits in matches the oldest ones")
             .fix_if(is_own, || {
@@ -224,7 +224,7 @@ fn advise_waiting(draft: Draft, period: &Period, wait: &QueueWait, is_own: bool)
 /// Adds remedies for a process that works all the time.
 fn advise_busy(draft: Draft, period: &Period, is_own: bool) -> Draft {
     draft
-        .fix(remedy::of(
+        .remedy(remedy::of(
             period,
             "code.back_pressure",
             "make senders wait (call instead of cast), limit messages in flight, or drop messages when the queue is long",
@@ -243,7 +243,7 @@ fn advise_busy(draft: Draft, period: &Period, is_own: bool) -> Draft {
 }
 
 /// Drafts a finding about a long queue that does not grow.
-fn steady(period: &Period, process: &ProcessUse, severity: f64, last: f64) -> Draft {
+fn steady(period: &Period, process: &ProcessActivity, severity: f64, last: f64) -> Draft {
     // A queue is recorded only while it is among the longest, and while its process answers.
     let is_known = process.queue.points().len() >= MIN_POINTS;
     let subject = process.subject();
@@ -253,12 +253,12 @@ fn steady(period: &Period, process: &ProcessUse, severity: f64, last: f64) -> Dr
         .detail(if is_known { "does not grow" } else { "" })
         .detail(QueueWait::of(period, process).map_or(String::new(), |wait| wait.sentence()));
     known_processes::explain(evidence(draft, period, process, last), period, process)
-        .but(if is_known {
+        .counter_evidence(if is_known {
             "it did not grow within the period"
         } else {
             "whether it grows is not known: too few samples"
         })
-        .fix(remedy::of(
+        .remedy(remedy::of(
             period,
             "code.back_pressure",
             "find out why messages stay: a selective receive that never matches, or work held back on purpose",
@@ -267,14 +267,14 @@ fn steady(period: &Period, process: &ProcessUse, severity: f64, last: f64) -> Dr
         ))
 }
 
-fn evidence(draft: Draft, period: &Period, process: &ProcessUse, last: f64) -> Draft {
+fn evidence(draft: Draft, period: &Period, process: &ProcessActivity, last: f64) -> Draft {
     let row = process.row.as_ref();
     draft
         .about(process.subject())
         .costs(Cost::Waiting(last))
-        .because(Evidence::number("queue length", last, Unit::Count).against_scale(LENGTH.of(period)))
+        .evidence(Evidence::number("queue length", last, Unit::Count).against_scale(LENGTH.of(period)))
         .because_some(
-            stack::wanted_to_run(process)
+            stack::runnable_share(process)
                 .map(|share| Evidence::number("samples running or runnable", share, Unit::Ratio)),
         )
         .because_some(stack::evidence(process))

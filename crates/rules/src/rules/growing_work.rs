@@ -1,14 +1,14 @@
 //! BT085: the work of one process keeps growing under a constant load.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Threshold, Unit, metrics,
+    Account, Code, Cost, Evidence, Missing, Period, ProcessActivity, Scale, Threshold, Unit, metrics,
     units::SECOND_NS,
 };
 use beamtune_stats::Trend;
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, MINOR, Rule};
-use crate::signals::limits::{SHORT_SECONDS, goes_on, growth};
+use crate::signals::limits::{MIN_LEAK_SECONDS, is_continuing, growth};
 use crate::signals::{known_processes, stack};
 use crate::text;
 use crate::view::{self, kind};
@@ -52,7 +52,7 @@ const LOAD_PACE: f64 = 0.5;
 
 /// A process whose work grows.
 struct Growing<'p> {
-    process: &'p ProcessUse,
+    process: &'p ProcessActivity,
     /// Trend of its reductions per second.
     trend: Trend,
     /// Growth over the samples, as a share of the median.
@@ -85,7 +85,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 }
 
 impl<'p> Growing<'p> {
-    fn of(process: &'p ProcessUse, total: f64, active: f64) -> Option<Self> {
+    fn of(process: &'p ProcessActivity, total: f64, active: f64) -> Option<Self> {
         let share = process.reductions as f64 / total.max(1.0);
         let cores = share.min(1.0) * active;
         if share < MIN_SHARE || cores < MIN_CORES {
@@ -96,7 +96,7 @@ impl<'p> Growing<'p> {
         let points = points.get(points.iter().position(|(_, work)| *work > 0.0)?..)?;
         let trend = growth(points, f64::INFINITY)?;
         let ((begin, _), (end, _)) = (points.first()?, points.last()?);
-        if trend.low < MIN_LOW * trend.slope || !goes_on(points, begin.midpoint(*end)) {
+        if trend.low < MIN_LOW * trend.slope || !is_continuing(points, begin.midpoint(*end)) {
             return None;
         }
         let mut sorted: Vec<f64> = points.iter().map(|(_, work)| *work).collect();
@@ -145,24 +145,24 @@ fn describe(period: &Period, growing: &Growing<'_>, load: Option<f64>) -> Draft 
     .detail(format!("fills one scheduler in {}", view::duration_text(seconds_to_full)))
     .about(subject)
     .costs(Cost::CpuCores(*cores))
-    .because(Evidence::number("growth of its work", *rise, Unit::Ratio))
-    .because(
+    .evidence(Evidence::number("growth of its work", *rise, Unit::Ratio))
+    .evidence(
         Evidence::number("reductions per second at the end", *last, Unit::Reductions)
             .with_text(format!("{first:.0} at the start")),
     )
-    .because(
+    .evidence(
         Evidence::number("growth per second", trend.slope, Unit::Reductions)
             .with_text(format!("[{:.0}, {:.0}]", trend.low, trend.high)),
     )
-    .because(Evidence::number("time until it fills one scheduler", seconds_to_full, Unit::Seconds))
+    .evidence(Evidence::number("time until it fills one scheduler", seconds_to_full, Unit::Seconds))
     .because_some(load.map(|load| Evidence::number("growth of port input", load, Unit::Ratio)))
     .because_some(stack::evidence(process))
     .but_if(load.is_none(), "there is no port input: a load that grows inside the node looks the same")
     .but_if(
-        period.seconds() < SHORT_SECONDS,
+        period.seconds() < MIN_LEAK_SECONDS,
         "a cache or a batch that grows to its size looks the same in so short a time (beamtune doctor --for 5m)",
     )
-    .fix(remedy::of(
+    .remedy(remedy::of(
         period,
         "code.bounded_state",
         &format!(

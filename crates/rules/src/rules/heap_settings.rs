@@ -2,7 +2,7 @@
 
 use beamtune_model::{
     Account, Code, Cost, Evidence, Group, Missing, Period, ProcessRow, Rank, Scale, Subject, Threshold, Unit,
-    Use, facts, metrics,
+    CpuUse, facts, metrics,
 };
 
 use crate::remedy;
@@ -73,7 +73,7 @@ fn full_sweeps(period: &Period, after: i64) -> Option<Draft> {
         .filter(|words| *words >= MIN_SWEPT_WORDS)
         .collect();
     let largest = heaps.iter().max().filter(|_| after <= FEW_SWEEPS)?;
-    let collecting = view::collecting(period, &[kind::SCHEDULER, kind::DIRTY_CPU]).ok()?;
+    let collecting = view::gc(period, &[kind::SCHEDULER, kind::DIRTY_CPU]).ok()?;
     let share = collecting.share();
     let severity = FULL_SWEEPS.of(period).severity(share)?;
     let nearly = if after == 0 { "every" } else { "nearly every" };
@@ -87,21 +87,21 @@ fn full_sweeps(period: &Period, after: i64) -> Option<Draft> {
         .detail(format!("largest heap {}", text::bytes(*largest as f64 * memory::WORD_BYTES)))
         .about(Subject::Flag { name: "ERL_FULLSWEEP_AFTER".to_owned() })
         .costs(Cost::CpuCores(collecting.gc))
-        .part(Use::Collections)
+        .part(CpuUse::GarbageCollection)
         // The GC share without the setting was not measured.
         .inferred_if(true)
-        .because(Evidence::number("GC time", collecting.gc, Unit::Cores))
-        .because(Evidence::number("GC share of work", share, Unit::Ratio).against_scale(FULL_SWEEPS.of(period)))
+        .evidence(Evidence::number("GC time", collecting.gc, Unit::Cores))
+        .evidence(Evidence::number("GC share of work", share, Unit::Ratio).against_scale(FULL_SWEEPS.of(period)))
         .because_some(
             period
                 .rate(&metrics::GARBAGE_COLLECTIONS, "")
                 .ok()
                 .map(|rate| Evidence::number("GC rate", rate, Unit::PerSecond)),
         )
-        .because(Evidence::number("large heaps with this setting", heaps.len() as f64, Unit::Count))
-        .because(Evidence::number("largest heap", *largest as f64 * memory::WORD_BYTES, Unit::Bytes))
-        .but("page faults and cache misses from fresh heaps come on top and are not counted here")
-        .fix(remedy::of(
+        .evidence(Evidence::number("large heaps with this setting", heaps.len() as f64, Unit::Count))
+        .evidence(Evidence::number("largest heap", *largest as f64 * memory::WORD_BYTES, Unit::Bytes))
+        .counter_evidence("page faults and cache misses from fresh heaps come on top and are not counted here")
+        .remedy(remedy::of(
             period,
             "ERL_FULLSWEEP_AFTER",
             "remove ERL_FULLSWEEP_AFTER (default 65535); set {fullsweep_after, N} with spawn_opt only for processes that hold binaries",
@@ -160,19 +160,19 @@ fn first_heaps_of_kind(period: &Period, default: i64) -> Option<Draft> {
     .about(Subject::kind(kind))
     .costs(Cost::MemoryBytes(bytes))
     .inferred_if(true)
-    .because(Evidence::number("min_heap_size", each, Unit::Bytes).with_text(format!("{words} words")))
-    .because(
+    .evidence(Evidence::number("min_heap_size", each, Unit::Bytes).with_text(format!("{words} words")))
+    .evidence(
         Evidence::number("processes with it", rows as f64, Unit::Count)
             .with_text(format!("of the {} with most memory", largest.len())),
     )
-    .because(Evidence::number("default of the node", default as f64 * memory::WORD_BYTES, Unit::Bytes))
-    .because(
+    .evidence(Evidence::number("default of the node", default as f64 * memory::WORD_BYTES, Unit::Bytes))
+    .evidence(
         Evidence::number("share of VM memory", share.min(1.0), Unit::Ratio)
             .against_scale(FIRST_HEAPS.of(period)),
     )
-    .but("processes that need such heaps would grow to that size anyway")
+    .counter_evidence("processes that need such heaps would grow to that size anyway")
     .confirmed_by("call erlang:garbage_collect(Pid), then process_info(Pid, garbage_collection_info): heap_size is live data, heap_block_size is held")
-    .fix(remedy::of(
+    .remedy(remedy::of(
         period,
         "process.min_heap_size",
         &format!("remove {{min_heap_size, {words}}} from the spawn options of {kind}, or set twice the live data after a GC"),
@@ -205,14 +205,14 @@ fn first_heaps(period: &Period, words: i64) -> Option<Draft> {
         .costs(Cost::MemoryBytes(bytes))
         // Heaps may have grown without the setting.
         .inferred_if(true)
-        .because(Evidence::number("min_heap_size", words as f64 * memory::WORD_BYTES, Unit::Bytes))
-        .because(Evidence::number("processes", processes, Unit::Count))
-        .because(
+        .evidence(Evidence::number("min_heap_size", words as f64 * memory::WORD_BYTES, Unit::Bytes))
+        .evidence(Evidence::number("processes", processes, Unit::Count))
+        .evidence(
             Evidence::number("share of VM memory", share.min(1.0), Unit::Ratio)
                 .against_scale(FIRST_HEAPS.of(period)),
         )
-        .but("processes that need such heaps would grow to that size anyway")
-        .fix(remedy::of(
+        .counter_evidence("processes that need such heaps would grow to that size anyway")
+        .remedy(remedy::of(
             period,
             "process.min_heap_size",
             "remove +hms; set {min_heap_size, Words} with spawn_opt only for processes with frequent GC",

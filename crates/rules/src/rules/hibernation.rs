@@ -4,7 +4,7 @@
 //! is expensive.
 
 use beamtune_model::{
-    Account, Code, Confidence, Cost, Evidence, Missing, Period, Scale, Signal, Subject, Threshold, Unit, Use,
+    Account, Code, Confidence, Cost, Evidence, Missing, Period, Scale, Signal, Subject, Threshold, Unit, CpuUse,
     metrics,
 };
 
@@ -47,7 +47,7 @@ const MIN_CORES: f64 = 0.10;
 const MAX_KINDS: usize = 3;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
-    let collecting = view::collecting(period, &[kind::SCHEDULER, kind::DIRTY_CPU])?;
+    let collecting = view::gc(period, &[kind::SCHEDULER, kind::DIRTY_CPU])?;
     let rate = period.rate(&metrics::GARBAGE_COLLECTIONS, "")?;
     let healthy = |what: String| Ok(Judgement::Healthy(what));
     if collecting.gc < MIN_CORES {
@@ -58,7 +58,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         return Err(Missing {
             what: "stacks of running processes".to_owned(),
             why: "not recorded".to_owned(),
-            next: "record the node with this version: beamtune record TARGET".to_owned(),
+            next_step: "record the node with this version: beamtune record TARGET".to_owned(),
         });
     }
     let Some(found) = Hibernation::of(period) else {
@@ -81,22 +81,22 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .about(names.first().map(|name| Subject::kind(*name)))
         .signals(names.iter().map(|name| Signal::RunBy(Subject::kind(*name))))
         .costs(Cost::CpuCores(cores))
-        .part(Use::Collections)
-        .because(
+        .part(CpuUse::GarbageCollection)
+        .evidence(
             Evidence::number("GC of these processes, share of work", share, Unit::Ratio)
                 .against_scale(SHARE.of(period)),
         )
-        .because(
+        .evidence(
             Evidence::number("samples before or after hibernation", at_rest, Unit::Ratio)
                 .with_text(format!("{} of {}", found.at_rest, found.samples.0)),
         )
-        .because(Evidence::number("GC rate of the node", rate, Unit::PerSecond))
+        .evidence(Evidence::number("GC rate of the node", rate, Unit::PerSecond))
         .because_some(
             heap_bytes(period, &names).map(|bytes| Evidence::number("median heap", bytes, Unit::Bytes)),
         )
         .because_some((names.len() > 1).then(|| Evidence::text("kinds of processes", names.join(", "))))
-        .but("part of this GC would run without hibernation: this is the most that can be saved")
-        .fix(remedy::of(
+        .counter_evidence("part of this GC would run without hibernation: this is the most that can be saved")
+        .remedy(remedy::of(
             period,
             "code.hibernate",
             "use {hibernate_after, 15000} in the start options instead of returning hibernate (or calling erlang:hibernate/3) for each message",

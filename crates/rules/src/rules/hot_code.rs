@@ -4,7 +4,7 @@
 //! most of the garbage is produced there.
 
 use beamtune_model::{
-    Account, Code, Confidence, Cost, Evidence, Missing, Period, Signal, Subject, Unit, Use, metrics,
+    Account, Code, Confidence, Cost, Evidence, Missing, Period, Signal, Subject, Unit, CpuUse, metrics,
 };
 
 use crate::remedy;
@@ -78,7 +78,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         return Err(Missing {
             what: "stacks of running processes".to_owned(),
             why: "not recorded".to_owned(),
-            next: "record the node with this version: beamtune record TARGET".to_owned(),
+            next_step: "record the node with this version: beamtune record TARGET".to_owned(),
         });
     }
     let Some(hot) = HotCode::of(period)? else {
@@ -171,14 +171,14 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .detail(format!("{:.2} of {capacity:.2} cores, GC included", hot.cores))
         .about(subject)
         .costs(Cost::CpuCores(hot.cores))
-        .part(Use::Code)
+        .part(CpuUse::Code)
         .signals(run_by.iter().map(|kind| Signal::RunBy(Subject::kind(*kind))))
         .signals(started)
         .signals(hot.allocates().then_some(Signal::Allocates))
         .signals(is_endless.then_some(Signal::NeverWaits))
         .signals(is_own_work.then_some(Signal::WhereOnly))
         .guess_if(is_own_work)
-        .because(Evidence::number("share of samples", hot.share(), Unit::Ratio).with_text(of))
+        .evidence(Evidence::number("share of samples", hot.share(), Unit::Ratio).with_text(of))
         .because_some(hot.at.as_ref().map(|(at, samples)| {
             Evidence::text("current function", format!("{at}, {samples} of {}", hot.samples.0))
         }))
@@ -204,7 +204,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             Evidence::number("processes that never waited", endless.len() as f64, Unit::Count)
                 .with_text(format!("in {}: {titles}", view::duration_text(period.seconds())))
         }))
-        .but(match is_endless {
+        .counter_evidence(match is_endless {
             true => "a batch job looks the same as an endless loop: only its author knows whether it should still run",
             false => "useful work looks the same: only its author knows whether it is too much",
         })
@@ -224,7 +224,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let draft = advice(&hot, &name).into_iter().fold(draft, |draft, (change, source, is_logging)| {
         let prove = "CPU per request under the same load";
         let why = |why: &str| source.map_or_else(|| why.to_owned(), |source| format!("{why} ({source})"));
-        draft.fix(match is_logging {
+        draft.remedy(match is_logging {
             true => {
                 let why = why("events below the level are dropped before they are formatted");
                 remedy::of(period, "kernel.logger_level", &change, &why, prove)

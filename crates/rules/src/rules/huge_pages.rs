@@ -78,16 +78,16 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .detail(format!("{} in transparent huge pages", text::bytes(huge)))
         .confidence(Confidence::Inferred)
         .costs(Cost::MemoryBytes(unused))
-        .because(Evidence::number("resident memory", rss, Unit::Bytes))
-        .because(Evidence::number("used by the VM", used, Unit::Bytes))
-        .because(
+        .evidence(Evidence::number("resident memory", rss, Unit::Bytes))
+        .evidence(Evidence::number("used by the VM", used, Unit::Bytes))
+        .evidence(
             Evidence::number("resident and not used", share, Unit::Ratio).against_scale(UNUSED.of(period)),
         )
-        .because(Evidence::number("transparent huge pages", huge, Unit::Bytes))
-        .because(Evidence::text("setting of the host", "always"))
-        .but("carriers that are sparse after a peak look the same: compare block and carrier sizes")
-        .but("huge pages save TLB misses: a node with a large heap may be slower without them")
-        .fix(remedy::of(
+        .evidence(Evidence::number("transparent huge pages", huge, Unit::Bytes))
+        .evidence(Evidence::text("setting of the host", "always"))
+        .counter_evidence("carriers that are sparse after a peak look the same: compare block and carrier sizes")
+        .counter_evidence("huge pages save TLB misses: a node with a large heap may be slower without them")
+        .remedy(remedy::of(
             period,
             "host.huge_pages",
             "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled, then restart the VM",

@@ -1,7 +1,7 @@
 //! BT031: idle or nearly idle processes keep large heaps that earlier work needed. Without work there is no GC.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Group, Missing, Period, ProcessRow, ProcessUse, Rank, Remedy, Scale,
+    Account, Code, Cost, Evidence, Group, Missing, Period, ProcessRow, ProcessActivity, Rank, Remedy, Scale,
     Threshold, Unit, metrics,
 };
 
@@ -44,7 +44,7 @@ const MIN_TOTAL_BYTES: f64 = 48e6;
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let resident = memory::resident(period)?;
     let scanned = period.stat(&metrics::SCAN_PROCESSES, "")?.last.value;
-    let mut idle: Vec<(&ProcessUse, &ProcessRow)> = period
+    let mut idle: Vec<(&ProcessActivity, &ProcessRow)> = period
         .processes
         .iter()
         .filter_map(|process| Some((process, process.row.as_ref()?)))
@@ -66,7 +66,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     });
     idle.sort_by_key(|(_, row)| std::cmp::Reverse(row.memory_bytes));
     // A requested GC has measured the garbage; that replaces the estimate.
-    let measured: Vec<(Measured, &ProcessUse)> = idle
+    let measured: Vec<(Measured, &ProcessActivity)> = idle
         .iter()
         .filter_map(|(process, _)| Some((collected::of_process(period, process)?, *process)))
         .collect();
@@ -77,7 +77,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     if sampled.is_some_and(Measured::is_little) {
         idle.clear();
     }
-    let returned = |process: &ProcessUse| {
+    let returned = |process: &ProcessActivity| {
         measured.iter().find(|(_, of)| of.pid == process.pid).map(|(measured, _)| measured.freed)
     };
     let share = sampled.map_or(1.0, |sampled| sampled.freed / sampled.before);
@@ -155,7 +155,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             // A process of the same kind kept its heap in a GC.
             .guess_if(measured.iter().any(|(measured, of)| measured.is_little() && is_alike(of, row)))
             .costs(Cost::MemoryBytes(sampled_bytes))
-            .because(
+            .evidence(
                 Evidence::number("sampled heaps of idle processes", sampled_bytes, Unit::Bytes)
                     .with_text(format!("{} in the largest processes, idle or not", text::bytes(all_large)))
                     .against(SHARE.of(period).warning * resident, SHARE.of(period).source),
@@ -172,12 +172,12 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 Evidence::number("heaps of nearly idle processes", asked, Unit::Bytes)
                     .with_text("their work does not fill such a heap within ten minutes")
             }))
-            .because(Evidence::text("initial call", format!("{kind} ({same} of {})", idle.len())))
+            .evidence(Evidence::text("initial call", format!("{kind} ({same} of {})", idle.len())))
             .because_some(
                 row.fullsweep_after
                     .map(|n| Evidence::number("fullsweep_after of the largest", n as f64, Unit::Count)),
             )
-            .because_some(stack::told(row).map(|at| Evidence::text("current function of the largest", at)))
+            .because_some(stack::current_function(row).map(|at| Evidence::text("current function of the largest", at)))
             .because_some(is_measured.then(|| {
                 Evidence::number("returned by GC", sampled_bytes, Unit::Bytes).with_text("measured")
             }))
@@ -193,7 +193,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 period.seconds() < 60.0,
                 format!("they were sampled for {:.0} s only, and may work every minute", period.seconds()),
             )
-            .fix(
+            .remedy(
                 remedy::of(
                     period,
                     "code.hibernate",
@@ -203,7 +203,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 )
                 .map(saving),
             )
-            .fix(
+            .remedy(
                 remedy::of(
                     period,
                     "code.worker_per_job",
@@ -217,7 +217,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 }
 
 /// Whether a process is of the same kind as another one, by its initial call.
-fn is_alike(process: &ProcessUse, row: &ProcessRow) -> bool {
+fn is_alike(process: &ProcessActivity, row: &ProcessRow) -> bool {
     process
         .row
         .as_ref()

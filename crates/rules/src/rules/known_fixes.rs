@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use beamtune_flags::{OtpVersion, What};
+use beamtune_flags::{OtpVersion, ChangeKind};
 use beamtune_model::{Account, Code, Evidence, Missing, Period, Subject, facts, metrics};
 
 use crate::fixes::{FIXES, Fix, Sign};
@@ -147,7 +147,7 @@ impl Advice<'_> {
                 self.erts, self.enough, self.release
             ),
         )
-        .but("the signs may have another cause: see the other findings first");
+        .counter_evidence("the signs may have another cause: see the other findings first");
         let draft = defects.iter().fold(draft, |draft, (fix, ..)| draft.detail(fix.what));
         self.complete(draft, defects)
     }
@@ -189,7 +189,7 @@ impl Advice<'_> {
         draft = draft.about(Subject::Emulator { name: format!("ERTS {}", self.erts) });
         for (fix, until, sign) in defects {
             let text = format!("{}; {}; fixed in ERTS {until}", fix.what, sign.seen);
-            draft = draft.because(Evidence::text(fix.id, text));
+            draft = draft.evidence(Evidence::text(fix.id, text));
         }
         let refused = refused(self.node, self.release);
         let min_version = self.min_version.map(|min| {
@@ -202,7 +202,7 @@ impl Advice<'_> {
                 !refused.is_empty(),
                 format!("OTP {} refuses or ignores flags of this node: {}", self.release, refused.join(", ")),
             )
-            .fix(remedy::of(
+            .remedy(remedy::of(
                 self.node,
                 "build.otp_version",
                 &format!(
@@ -221,7 +221,7 @@ fn refused(period: &Period, release: u32) -> Vec<String> {
     let Some(now) = period.facts.otp_release() else { return Vec::new() };
     let gone: BTreeSet<&str> = beamtune_flags::changes(now, release)
         .into_iter()
-        .filter(|change| matches!(change.what, What::Removed | What::WithoutEffect))
+        .filter(|change| matches!(change.kind, ChangeKind::Removed | ChangeKind::WithoutEffect))
         .map(|change| change.id)
         .collect();
     gone.into_iter()

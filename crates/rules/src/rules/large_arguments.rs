@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use beamtune_model::{
-    Account, Code, Confidence, Cost, Evidence, Missing, Period, Scale, Signal, Subject, Threshold, Unit, Use,
+    Account, Code, Confidence, Cost, Evidence, Missing, Period, Scale, Signal, Subject, Threshold, Unit, CpuUse,
     metrics,
 };
 
@@ -62,7 +62,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let sampled = sampled.fold(0_i64, i64::saturating_add);
     let mut all: BTreeMap<(&str, &str), Given> = BTreeMap::new();
     for row in period.spawns.iter().filter(|row| row.what == "given") {
-        let maker = row.maker.as_deref().unwrap_or_default();
+        let maker = row.creator.as_deref().unwrap_or_default();
         let given = all.entry((&row.kind, maker)).or_default();
         given.count = given.count.saturating_add(row.count);
         given.bytes = given.bytes.saturating_add(row.bytes.unwrap_or(0));
@@ -96,25 +96,25 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     };
     // The supervisor that started them, if another process requested that.
     let parent = new_processes::rows(period).find(|row| row.kind == kind);
-    let names = [kind, maker, parent.and_then(|row| row.maker.as_deref()).unwrap_or_default()];
+    let names = [kind, maker, parent.and_then(|row| row.creator.as_deref()).unwrap_or_default()];
     let draft = Draft::new(severity, title)
         .detail(if maker.is_empty() { String::new() } else { format!("started with {kind}") })
         .detail(format!("at least {}/s, {} cores", text::rate(rate), text::cores(cores)))
         .about(Subject::kind(if maker.is_empty() { kind } else { maker }))
         .costs(Cost::CpuCores(cores))
-        .part(Use::Code)
+        .part(CpuUse::Code)
         .signals(
             names.into_iter().filter(|name| !name.is_empty()).map(|name| Signal::RunBy(Subject::kind(name))),
         )
-        .because(
+        .evidence(
             Evidence::number("arguments of a new process", each, Unit::Bytes)
                 .with_text(format!("mean of {} sampled", given.count)),
         )
-        .because(
+        .evidence(
             Evidence::number("new processes of this kind", rate, Unit::PerSecond)
                 .with_text("at least: those alive in a scan"),
         )
-        .because(
+        .evidence(
             Evidence::number("copying, share of the VM's CPU", share, Unit::Ratio)
                 .against_scale(COST.of(period))
                 .with_text(format!(
@@ -126,8 +126,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             slices.map(|cores| Evidence::number("long time slices of the parent", cores, Unit::Cores)),
         )
         .because_some((!maker.is_empty()).then(|| Evidence::text("started by", maker)))
-        .because(Evidence::text("initial call", kind));
-    Ok(Judgement::found(draft.fix(remedy::of(
+        .evidence(Evidence::text("initial call", kind));
+    Ok(Judgement::found(draft.remedy(remedy::of(
         period,
         "code.small_closures",
         "take what the new process needs out of the state before the closure (host = state.host), pass an id, or keep shared data in ETS or persistent_term",
@@ -138,7 +138,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 
 /// Returns the time in long time slices of this process, in cores, if it has the most of these events.
 fn slices_of(period: &Period, maker: &str) -> Option<f64> {
-    let slices = events::told(period, "long_schedule").ok()?;
+    let slices = events::of_kind(period, "long_schedule").ok()?;
     let culprit = slices.culprit.as_ref()?;
     let is_maker = !maker.is_empty() && Subject::process(culprit.subject).names().contains(&maker);
     let share = culprit.count as f64 / culprit.of.max(1) as f64;

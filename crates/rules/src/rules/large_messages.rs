@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 
 use beamtune_model::rows::CHILD_OF;
 use beamtune_model::{
-    Account, Code, Confidence, Cost, Evidence, Group, Missing, Period, ProcessUse, Scale, Signal, Subject,
-    Threshold, Unit, Weighed, metrics,
+    Account, Code, Confidence, Cost, Evidence, Group, Missing, Period, ProcessActivity, Scale, Signal, Subject,
+    Threshold, Unit, MessageSum, metrics,
 };
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, MINOR, Rule};
-use crate::signals::blocking::{self, Hold};
+use crate::signals::blocking::{self, BlockingProcess};
 use crate::signals::kinds::Kind;
 use crate::signals::known_processes;
 use crate::signals::memory::{self, WORD_BYTES};
@@ -77,13 +77,13 @@ const MAX_RECEIVERS: usize = 3;
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let longest = period.stat(&metrics::SCAN_LONGEST_QUEUE, "")?;
     let reclaimed = period.rate(&metrics::GC_WORDS_RECLAIMED, "")? * WORD_BYTES;
-    let seen = period.messages.of_at_least(0.0);
+    let seen = period.messages.sum_from(0.0);
     let is_recorded =
-        |process: &ProcessUse| process.row.as_ref().is_some_and(|row| row.fragment_bytes.is_some());
+        |process: &ProcessActivity| process.row.as_ref().is_some_and(|row| row.fragment_bytes.is_some());
     if seen.messages == 0 && longest.max > 0 && !period.processes.iter().any(is_recorded) {
         return Err(period.missing_group(Group::Processes, "heap fragments"));
     }
-    let came = period.messages.of_at_least(LARGE_BYTES);
+    let came = period.messages.sum_from(LARGE_BYTES);
     let waiting = waiting(period);
     let large = large(period, came, &waiting);
     let sender = Sender::of(period);
@@ -125,7 +125,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             "messages of {each} to {who}: copying takes {cores:.3} cores at most"
         )));
     };
-    let holds = blocking::holds(period).unwrap_or_default();
+    let holds = blocking::blocking_processes(period).unwrap_or_default();
     let server = asked(&holds, &large).filter(|_| sender.is_none());
     let holder = holder(period, &large).filter(|_| sender.is_none() && server.is_none());
     let is_unsent = sender.is_none() && server.is_none() && holder.is_none();
@@ -163,7 +163,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .signals(server.map(|hold| Signal::WorkOf(hold.subject())))
         .signals(memory::is_segment_rate(period, reclaimed * share / first.each).then_some(Signal::Allocates))
         .because_some(sender.as_ref().map(Sender::evidence));
-    let draft = large.iter().take(MAX_RECEIVERS).fold(draft, |draft, got| draft.because(got.evidence()));
+    let draft = large.iter().take(MAX_RECEIVERS).fold(draft, |draft, got| draft.evidence(got.evidence()));
     let text = match &sender {
         Some(_) => format!("of {all:.2} cores, by samples of the sender"),
         None => format!(
@@ -174,7 +174,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     };
     let draft = draft
         .costs(if by_memory > by_cpu { Cost::MemoryBytes(held) } else { Cost::CpuCores(cores) })
-        .because(
+        .evidence(
             Evidence::number("copying and GC, at most", used, Unit::Ratio)
                 .against_scale(COST.of(period))
                 .with_text(text),
@@ -185,15 +185,15 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 "{} of {} that arrived in {:.0} ms; those taken at once are not counted",
                 came.messages,
                 seen.messages,
-                period.messages.us as f64 / 1e3
+                period.messages.observed_us as f64 / 1e3
             ))
         }))
-        .because(Evidence::number("garbage of the node per second", reclaimed, Unit::Bytes))
-        .because(Evidence::number("large messages in queues", held, Unit::Bytes).against_scale(HELD.of(period)))
+        .evidence(Evidence::number("garbage of the node per second", reclaimed, Unit::Bytes))
+        .evidence(Evidence::number("large messages in queues", held, Unit::Bytes).against_scale(HELD.of(period)))
         .because_some(
             first
                 .process
-                .and_then(|process| stack::told(process.row.as_ref()?))
+                .and_then(|process| stack::current_function(process.row.as_ref()?))
                 .map(|at| Evidence::text("current function of the receiver", at)),
         )
         .because_some(holder.map(|holder| Evidence::text("likely sender", at_work(holder))))
@@ -207,7 +207,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             sender.is_none(),
             "the share of messages in the garbage is not recorded: if most is something else, they cost less",
         )
-        .fix(remedy::of(
+        .remedy(remedy::of(
             period,
             "code.smaller_messages",
             match (&sender, server) {
@@ -217,7 +217,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             "a message is copied whole, for each receiver, however little of it is read",
             "words reclaimed per second and CPU per request under the same load",
         ))
-        .fix(remedy::of(
+        .remedy(remedy::of(
             period,
             "code.shared_terms",
             "put shared data into persistent_term (if it hardly changes) or ETS and send the key; keep large texts as binaries",
@@ -249,26 +249,26 @@ const MOST_WORK: f64 = 0.8;
 
 /// Returns the likely sender. A message is copied from the sender's heap, so that heap has room for it. Of all such processes, receivers
 /// excepted, the sender does nearly all the work.
-fn holder<'p>(period: &'p Period, large: &[Received<'_>]) -> Option<&'p ProcessUse> {
+fn holder<'p>(period: &'p Period, large: &[Received<'_>]) -> Option<&'p ProcessActivity> {
     let each = large.first()?.each;
-    let receivers: Vec<&ProcessUse> = large.iter().filter_map(|got| got.process).collect();
+    let receivers: Vec<&ProcessActivity> = large.iter().filter_map(|got| got.process).collect();
     let kinds: Vec<String> = receivers.iter().filter_map(|process| Some(Kind::of(process)?.name)).collect();
-    let may_send = |process: &&ProcessUse| {
+    let may_send = |process: &&ProcessActivity| {
         let has_room = process.row.as_ref().and_then(|row| row.total_heap_words);
         has_room.is_some_and(|words| words as f64 * WORD_BYTES >= each)
             && !receivers.iter().any(|other| other.pid == process.pid)
             && Kind::of(process).is_none_or(|kind| !kinds.contains(&kind.name))
             && !known_processes::knows(process)
     };
-    let all: Vec<&ProcessUse> = period.processes.iter().filter(may_send).collect();
+    let all: Vec<&ProcessActivity> = period.processes.iter().filter(may_send).collect();
     // Reductions since they started: on a busy node, most of them are not among the busiest in every second.
-    let work = |process: &ProcessUse| process.row.as_ref().map_or(0.0, |row| row.reductions as f64);
+    let work = |process: &ProcessActivity| process.row.as_ref().map_or(0.0, |row| row.reductions as f64);
     let sum: f64 = all.iter().map(|process| work(process)).sum();
     all.iter().copied().find(|process| sum > 0.0 && work(process) >= MOST_WORK * sum)
 }
 
 /// Formats a process with its function: `board (<0.9.0>), in shop_board:publish/2`.
-fn at_work(process: &ProcessUse) -> String {
+fn at_work(process: &ProcessActivity) -> String {
     let title = process.title();
     let article = if title.starts_with(CHILD_OF) { "a " } else { "" };
     let at = stack::most_of_program(process).map_or(String::new(), |at| format!(", in {at}"));
@@ -276,10 +276,10 @@ fn at_work(process: &ProcessUse) -> String {
 }
 
 /// Returns the server whose replies most of the receivers (of known kinds) wait for.
-fn asked<'h, 'a>(holds: &'h [Hold<'a>], large: &[Received<'_>]) -> Option<&'h Hold<'a>> {
+fn asked<'h, 'a>(holds: &'h [BlockingProcess<'a>], large: &[Received<'_>]) -> Option<&'h BlockingProcess<'a>> {
     let known: Vec<_> = large.iter().filter_map(|got| got.process).collect();
     let servers = known.iter().filter_map(|process| blocking::answers_to(holds, process));
-    let servers: Vec<&Hold<'_>> = servers.collect();
+    let servers: Vec<&BlockingProcess<'_>> = servers.collect();
     let first = *servers.first()?;
     let same = servers.iter().filter(|hold| hold.title == first.title).count();
     (2 * same > known.len()).then_some(first)
@@ -287,7 +287,7 @@ fn asked<'h, 'a>(holds: &'h [Hold<'a>], large: &[Received<'_>]) -> Option<&'h Ho
 
 /// A server that is mostly sending replies in its running samples. Sending a small reply takes only a microsecond.
 struct Sender<'p> {
-    process: &'p ProcessUse,
+    process: &'p ProcessActivity,
     /// Number of `running` samples that are in a send.
     sends: i64,
     running: i64,
@@ -299,10 +299,10 @@ struct Sender<'p> {
 impl<'p> Sender<'p> {
     /// Returns the server whose sends take the most CPU.
     fn of(period: &'p Period) -> Option<Self> {
-        let sends = |process: &'p ProcessUse| {
+        let sends = |process: &'p ProcessActivity| {
             let (sends, running) = stack::sends_answers(process)?;
             let share = sends as f64 / running as f64;
-            let cores = share * stack::wanted_to_run(process)?;
+            let cores = share * stack::runnable_share(process)?;
             Some(Sender { process, sends, running, share, cores })
                 .filter(|sender| sender.share >= MIN_SENDING)
         };
@@ -323,10 +323,10 @@ impl<'p> Sender<'p> {
                 .signals([Signal::Drives(subject)])
                 .confidence(Confidence::Inferred)
                 .costs(Cost::CpuCores(self.cores))
-                .because(self.evidence())
-                .because(Evidence::number("copying", used, Unit::Ratio).against_scale(COST.of(period)))
-                .but("the size of its answers was not measured")
-                .fix(remedy::of(
+                .evidence(self.evidence())
+                .evidence(Evidence::number("copying", used, Unit::Ratio).against_scale(COST.of(period)))
+                .counter_evidence("the size of its answers was not measured")
+                .remedy(remedy::of(
                     period,
                     "code.smaller_messages",
                     SMALLER_ANSWERS,
@@ -347,7 +347,7 @@ impl<'p> Sender<'p> {
 struct Received<'p> {
     title: String,
     /// `None` if the process has no row.
-    process: Option<&'p ProcessUse>,
+    process: Option<&'p ProcessActivity>,
     is_on_heap: bool,
     /// Size of a message in bytes, a lower bound.
     each: f64,
@@ -368,7 +368,7 @@ impl Received<'_> {
 /// Returns the receivers of large messages, those with most bytes queued first.
 fn large<'p>(
     period: &'p Period,
-    came: Weighed,
+    came: MessageSum,
     waiting: &BTreeMap<&'p str, Received<'p>>,
 ) -> Vec<Received<'p>> {
     let mut large: BTreeMap<&str, Received<'p>> = waiting
@@ -376,7 +376,7 @@ fn large<'p>(
         .filter(|(_, got)| got.each >= LARGE_BYTES)
         .map(|(&pid, got)| (pid, got.clone()))
         .collect();
-    let to = period.messages.to.iter().filter(|(_, weighed)| weighed.each() >= LARGE_BYTES);
+    let to = period.messages.receivers.iter().filter(|(_, weighed)| weighed.mean_bytes() >= LARGE_BYTES);
     for (pid, weighed) in to.filter(|_| came.messages >= MIN_MESSAGES) {
         let how = format!("{} arrived while it was idle", weighed.messages);
         let got = large.entry(pid).or_insert_with(|| Received {
@@ -387,8 +387,8 @@ fn large<'p>(
             waiting: 0.0,
             how: String::new(),
         });
-        if got.each < weighed.each() {
-            (got.each, got.how) = (weighed.each(), how);
+        if got.each < weighed.mean_bytes() {
+            (got.each, got.how) = (weighed.mean_bytes(), how);
         }
     }
     let mut large: Vec<Received<'p>> = large.into_values().collect();
@@ -406,9 +406,9 @@ fn waiting(period: &Period) -> BTreeMap<&str, Received<'_>> {
         .collect()
 }
 
-fn waiting_for(process: &ProcessUse, links: Option<f64>) -> Option<Received<'_>> {
-    let mail = process.mail.as_ref()?;
-    let bytes = mail.least_bytes() as f64;
+fn waiting_for(process: &ProcessActivity, links: Option<f64>) -> Option<Received<'_>> {
+    let mail = process.queued_messages.as_ref()?;
+    let bytes = mail.min_bytes() as f64;
     let (bytes, place) = if mail.is_on_heap {
         (bytes, "in heap fragments")
     } else {

@@ -1,8 +1,8 @@
 //! BT068: lookups copy large objects out of ETS tables.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Signal, TableRow, Threshold, Unit,
-    Use, metrics,
+    Account, Code, Cost, Evidence, Missing, Period, ProcessActivity, Scale, Signal, TableRow, Threshold, Unit,
+    CpuUse, metrics,
 };
 
 use crate::remedy;
@@ -73,7 +73,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             holding * 100.0
         ));
     }
-    let collecting = view::collecting(period, &[kind::SCHEDULER, kind::DIRTY_CPU])?.gc;
+    let collecting = view::gc(period, &[kind::SCHEDULER, kind::DIRTY_CPU])?.gc;
     let cost = collecting + garbage / COPIED_BYTES_PER_CORE_S;
     let share = cost / used.max(cost).max(f64::MIN_POSITIVE);
     let Some(severity) = COST.of(period).severity(share) else {
@@ -98,28 +98,28 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     // With more candidate tables, it may be any of them.
     .guess_if(suspects.len() > MAX_SUSPECTS)
     .costs(Cost::CpuCores(cost))
-    .part(Use::Collections)
-    .because(
+    .part(CpuUse::GarbageCollection)
+    .evidence(
         Evidence::number("mean object size", each, Unit::Bytes)
             .against(LARGE_OBJECT_BYTES, "as of messages (BT055)"),
     )
-    .because(
+    .evidence(
         Evidence::number("objects", table.objects as f64, Unit::Count)
             .with_text(format!("owner {}", owner(period, table))),
     )
-    .because(Evidence::number("garbage per second", garbage, Unit::Bytes))
-    .because(Evidence::number("lookups that would explain it, at most", garbage / each, Unit::PerSecond))
-    .because(Evidence::number("GC time", collecting, Unit::Cores))
-    .because(Evidence::number("GC share of the VM's CPU", share, Unit::Ratio).against_scale(COST.of(period)))
-    .because(Evidence::number("sampled work by processes with such heaps", holding, Unit::Ratio))
-    .but("processes that build equally large terms look the same: check their current functions");
+    .evidence(Evidence::number("garbage per second", garbage, Unit::Bytes))
+    .evidence(Evidence::number("lookups that would explain it, at most", garbage / each, Unit::PerSecond))
+    .evidence(Evidence::number("GC time", collecting, Unit::Cores))
+    .evidence(Evidence::number("GC share of the VM's CPU", share, Unit::Ratio).against_scale(COST.of(period)))
+    .evidence(Evidence::number("sampled work by processes with such heaps", holding, Unit::Ratio))
+    .counter_evidence("processes that build equally large terms look the same: check their current functions");
     let draft = suspects.iter().filter(|(other, _)| other.id != table.id).take(MAX_SUSPECTS).fold(
         draft,
         |draft, (other, each)| {
-            draft.because(Evidence::number(format!("mean object size of {}", other.name), *each, Unit::Bytes))
+            draft.evidence(Evidence::number(format!("mean object size of {}", other.name), *each, Unit::Bytes))
         },
     );
-    Ok(Judgement::found(draft.fix(remedy::of(
+    Ok(Judgement::found(draft.remedy(remedy::of(
         period,
         "code.shared_term",
         "use persistent_term for a term that rarely changes; otherwise store one object per part that is looked up, or a binary",
@@ -149,12 +149,12 @@ fn readers(period: &Period, table: &TableRow, each: f64) -> String {
     if !callers.is_empty() {
         return format!("read in {}", text::names(&callers, MAX_READERS));
     }
-    let is_reader = |process: &&ProcessUse| {
+    let is_reader = |process: &&ProcessActivity| {
         process.reductions > 0
             && process.pid != table.owner
             && heap_bytes(process).is_some_and(|heap| heap >= each)
     };
-    let mut readers: Vec<&ProcessUse> = period.processes.iter().filter(is_reader).collect();
+    let mut readers: Vec<&ProcessActivity> = period.processes.iter().filter(is_reader).collect();
     readers.sort_by(|a, b| b.reductions.cmp(&a.reductions).then_with(|| a.pid.cmp(&b.pid)));
     let names: Vec<String> = readers.iter().map(|process| text::name(&process.subject())).collect();
     match names.is_empty() {
@@ -164,7 +164,7 @@ fn readers(period: &Period, table: &TableRow, each: f64) -> String {
 }
 
 /// Returns the processes that mostly copy objects of this table, by their samples.
-fn copiers<'p>(period: &'p Period, table: &'p TableRow) -> impl Iterator<Item = &'p ProcessUse> {
+fn copiers<'p>(period: &'p Period, table: &'p TableRow) -> impl Iterator<Item = &'p ProcessActivity> {
     period.processes.iter().filter(move |process| {
         lock_suspects::copied_by(period, process).is_some_and(|(copied, _, _)| copied.name == table.name)
     })
@@ -186,6 +186,6 @@ fn share_with_such_heaps(period: &Period, bytes: f64) -> f64 {
     if all > 0.0 { work(true) / all } else { 0.0 }
 }
 
-fn heap_bytes(process: &ProcessUse) -> Option<f64> {
+fn heap_bytes(process: &ProcessActivity) -> Option<f64> {
     Some(process.row.as_ref()?.total_heap_words? as f64 * WORD_BYTES)
 }

@@ -6,7 +6,7 @@
 
 use beamtune_model::units::{Nanos, SECOND_NS};
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, SeriesStat, Threshold, Unit, metrics,
+    Account, Code, Cost, Evidence, Missing, Period, ProcessActivity, Scale, SeriesStat, Threshold, Unit, metrics,
 };
 
 use crate::remedy;
@@ -149,7 +149,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .detail(if many.is_some() { "" } else { "the number of processes does not grow" })
         .about(subject)
         .costs(Cost::MemoryBytes(kinds.as_ref().map_or(count * side, Kinds::bytes)))
-        .because(
+        .evidence(
             Evidence::number("links, monitors and timers", count, Unit::Count)
                 .against_scale(COUNT.of(period))
                 .with_text(match kinds {
@@ -159,22 +159,22 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                     }
                 }),
         )
-        .because(Evidence::number("per process", each, Unit::Count).against(USUAL_PER_PROCESS, "judgement"));
+        .evidence(Evidence::number("per process", each, Unit::Count).against(USUAL_PER_PROCESS, "judgement"));
     let draft = holders.iter().fold(draft, |draft, (process, own)| {
         let what = format!("links and monitors of {}", process.title());
-        draft.because(
+        draft.evidence(
             Evidence::number(what, *own, Unit::Count)
                 .with_text(format!("{} beside its heap, {side:.0} bytes each", text::bytes(own * side))),
         )
     });
     let draft = kinds.iter().flat_map(Kinds::parts).fold(draft, |draft, (kind, bytes)| {
-        draft.because(Evidence::number(format!("memory of {kind}"), bytes, Unit::Bytes))
+        draft.evidence(Evidence::number(format!("memory of {kind}"), bytes, Unit::Bytes))
     });
     let draft = draft
         .because_some(
             kinds.is_none().then(|| Evidence::number("memory, at least", count * MONITOR_BYTES, Unit::Bytes)),
         )
-        .because(
+        .evidence(
             Evidence::number("growth", growth, Unit::PerSecond)
                 .with_text(format!("over {:.0} s", blocks.seconds())),
         )
@@ -204,7 +204,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         });
     let draft = match otps {
         Some(process) if known_processes::knows(process) => known_processes::explain(draft, period, process),
-        Some(process) => draft.fix(remedy::of(
+        Some(process) => draft.remedy(remedy::of(
             period,
             "code.around_the_server",
             &format!("call {} less often: one request for many", process.title()),
@@ -231,7 +231,7 @@ fn capitalized(words: &str) -> String {
 }
 
 /// Returns the process that does most of the work, with its share of all reductions.
-fn main_worker(period: &Period) -> Option<(&ProcessUse, f64)> {
+fn main_worker(period: &Period) -> Option<(&ProcessActivity, f64)> {
     let busiest = period.processes.first()?;
     Some((busiest, view::reductions_share(period, &[busiest])?))
         .filter(|(_, share)| *share >= MIN_STARTER_SHARE)
@@ -355,9 +355,9 @@ impl Queued {
 }
 
 /// Returns the sampled processes with a large share of `all`, with their numbers, largest first.
-fn holders(period: &Period, all: f64) -> Vec<(&ProcessUse, f64)> {
+fn holders(period: &Period, all: f64) -> Vec<(&ProcessActivity, f64)> {
     let side = process_memory::side_bytes(period);
-    let own = |process: &ProcessUse| Some(process_memory::links_bytes(process.row.as_ref()?)? / side);
+    let own = |process: &ProcessActivity| Some(process_memory::links_bytes(process.row.as_ref()?)? / side);
     let each = period.processes.iter().filter_map(|process| Some((process, own(process)?)));
     let mut many: Vec<_> = each.filter(|(_, own)| *own >= MIN_HOLDER_SHARE * all).collect();
     many.sort_by(|a, b| b.1.total_cmp(&a.1));

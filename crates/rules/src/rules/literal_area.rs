@@ -55,19 +55,19 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .detail(if grown > 0.0 { format!("+{} in this period", text::bytes(grown)) } else { String::new() })
         .about(Subject::allocator("literal_alloc"))
         .costs(time_left(period, used, (total - now).max(0.0)))
-        .because(Evidence::number("used", now, Unit::Bytes))
-        .because(Evidence::number("size", total, Unit::Bytes))
-        .because(Evidence::number("used share", share, Unit::Ratio).against_scale(FULL.of(period)))
+        .evidence(Evidence::number("used", now, Unit::Bytes))
+        .evidence(Evidence::number("size", total, Unit::Bytes))
+        .evidence(Evidence::number("used share", share, Unit::Ratio).against_scale(FULL.of(period)))
         .because_some((grown > 0.0).then(|| Evidence::number("growth in this period", grown, Unit::Bytes)))
-        .but("old code and erased persistent terms stay until no process refers to them: part of it may be freed")
-        .fix(remedy::of(
+        .counter_evidence("old code and erased persistent terms stay until no process refers to them: part of it may be freed")
+        .remedy(remedy::of(
             period,
             "+MIscs",
             &format!("+MIscs {wanted_mb:.0}"),
             "the area is address space, and takes memory only where it is used",
             "used share of the literal area in beamtune memory after a restart",
         ))
-        .fix(remedy::of(
+        .remedy(remedy::of(
             period,
             "code.less_persistent",
             "keep large or changing data in ETS, not in persistent_term",

@@ -6,7 +6,7 @@
 //! were raised so far that they never apply.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Remedy, Scale, Signal, Threshold, Unit,
+    Account, Code, Cost, Evidence, Missing, Period, ProcessActivity, Remedy, Scale, Signal, Threshold, Unit,
     facts, metrics,
 };
 
@@ -78,7 +78,7 @@ const MIN_OFF_SYNC: i64 = 100_000;
 
 impl Settings {
     /// Returns the settings recorded for the handler with the name of this process.
-    fn of(period: &Period, process: &ProcessUse) -> Option<Self> {
+    fn of(period: &Period, process: &ProcessActivity) -> Option<Self> {
         let name = process.row.as_ref()?.name.as_deref()?;
         let handlers = period.facts.object(facts::LOG_HANDLERS)?;
         let mut words = handlers.get(name)?.splitn(6, ' ');
@@ -206,11 +206,11 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     Ok(Judgement::found_or_healthy(drafts, format!("longest queue of a log handler: {longest}")))
 }
 
-fn is_unprotected(process: &ProcessUse) -> bool {
+fn is_unprotected(process: &ProcessActivity) -> bool {
     process.row.as_ref().and_then(|row| row.name.as_deref()) == Some(UNPROTECTED)
 }
 
-fn handler(process: &ProcessUse) -> Option<&'static Handler> {
+fn handler(process: &ProcessActivity) -> Option<&'static Handler> {
     let row = process.row.as_ref()?;
     let name = row.name.as_deref()?;
     // Handlers of other applications, such as RabbitMQ's, have other names but the same initial call.
@@ -225,7 +225,7 @@ fn handler(process: &ProcessUse) -> Option<&'static Handler> {
 }
 
 /// Returns the share of the samples in which a process was recorded, because it was among the busiest or had one of the longest queues.
-fn recorded_share(process: &ProcessUse, samples: f64) -> f64 {
+fn recorded_share(process: &ProcessActivity, samples: f64) -> f64 {
     (f64::from(process.ticks) / samples).min(1.0)
 }
 
@@ -242,7 +242,7 @@ struct Load {
 }
 
 impl Load {
-    fn of(process: &ProcessUse, handler: &Handler, settings: Option<&Settings>, samples: f64) -> Load {
+    fn of(process: &ProcessActivity, handler: &Handler, settings: Option<&Settings>, samples: f64) -> Load {
         let lengths: Vec<i64> = process.queue.points().iter().map(|point| point.1).collect();
         let points = lengths.len().max(1) as f64;
         // In samples without a record, the handler was not behind.
@@ -260,7 +260,7 @@ impl Load {
 
 fn describe(
     period: &Period,
-    process: &ProcessUse,
+    process: &ProcessActivity,
     handler: &Handler,
     settings: Option<&Settings>,
     load: &Load,
@@ -285,23 +285,23 @@ fn describe(
     .about(subject)
     .signals(ending.map(|_| Signal::LogsEnds))
     .costs(Cost::Waiting(load.mean))
-    .because(
+    .evidence(
         Evidence::number("samples with callers waiting", load.waits, Unit::Ratio)
             .against_scale(SYNC.of(period))
             .with_text(format!("{} or more messages queued", load.limits.0)),
     )
-    .because(
+    .evidence(
         Evidence::number("samples with events dropped", load.drops, Unit::Ratio)
             .against_scale(DROP.of(period))
             .with_text(format!("{} or more messages queued", load.limits.1)),
     )
-    .because(Evidence::number("longest queue", process.queue_max as f64, Unit::Count))
+    .evidence(Evidence::number("longest queue", process.queue_max as f64, Unit::Count))
     .because_some(settings.and_then(raised_settings))
-    .because_some(stack::wanted_to_run(process).map(|share| {
+    .because_some(stack::runnable_share(process).map(|share| {
         let text = if share > 0.5 { "writes as fast as it can" } else { "waits for its device" };
         Evidence::number("samples running or runnable", share, Unit::Ratio).with_text(text)
     }))
-    .because_some(stack::of(process).map(|place| Evidence::text("current function", place)))
+    .because_some(stack::current_function_of(process).map(|place| Evidence::text("current function", place)))
     .because_some(
         ending.map(|share| Evidence::number("callers that log the end of a process", share, Unit::Ratio)),
     )
@@ -309,7 +309,7 @@ fn describe(
         settings.is_none(),
         format!("judged by the defaults of {}: the settings of this node are not recorded", handler.settings),
     )
-    .fix(match ending {
+    .remedy(match ending {
         None => remedy::of(
             period,
             "kernel.logger_level",
@@ -336,7 +336,7 @@ fn describe(
             "p99 of requests that log, and the logger's reports of dropped events",
         )
     })
-    .fix(remedy::of(
+    .remedy(remedy::of(
         period,
         "code.faster_log",
         "check its device: a terminal or pipe that is read slowly, a full or shared disk, a synced file; give frequent events a \
@@ -355,7 +355,7 @@ fn raised_settings(settings: &Settings) -> Option<Evidence> {
 /// Drafts the finding about settings that neither make callers wait nor drop events before the queue is long.
 fn without_protection(
     period: &Period,
-    process: &ProcessUse,
+    process: &ProcessActivity,
     settings: &Settings,
     mean: f64,
     severity: f64,
@@ -382,10 +382,10 @@ fn without_protection(
     .about(process.subject())
     .signals(ending.map(|_| Signal::LogsEnds))
     .costs(Cost::Waiting(mean))
-    .because(
+    .evidence(
         Evidence::number("mean queue length", mean, Unit::Count).against_scale(QUEUE.of(period)),
     )
-    .because(Evidence::number("longest queue", process.queue_max as f64, Unit::Count))
+    .evidence(Evidence::number("longest queue", process.queue_max as f64, Unit::Count))
     .because_some(raised_settings(settings))
     .because_some(is_slow.then(|| {
         Evidence::text(
@@ -393,15 +393,15 @@ fn without_protection(
             "proportional to the queue length up to OTP 25 (logger_olp:check_load/1, erlang/otp#7417)",
         )
     }))
-    .because_some(stack::of(process).map(|place| Evidence::text("current function", place)))
-    .fix(remedy::of(
+    .because_some(stack::current_function_of(process).map(|place| Evidence::text("current function", place)))
+    .remedy(remedy::of(
         period,
         "logger.drop_mode_qlen",
         &reset,
         "with these settings the queue grows; with the defaults callers wait, and then events are dropped and counted",
         "queue length of the handler, and the logger's reports of dropped events",
     ))
-    .fix(log_less(period))
+    .remedy(log_less(period))
 }
 
 /// Formats an atom in Erlang syntax.
@@ -422,14 +422,14 @@ fn log_less(period: &Period) -> Option<Remedy> {
 }
 
 /// Returns the share of its waiting callers that log the end of a process; `None` if few were sampled.
-fn end_share(period: &Period, process: &ProcessUse) -> Option<f64> {
-    let holds = blocking::holds(period).ok()?;
+fn end_share(period: &Period, process: &ProcessActivity) -> Option<f64> {
+    let holds = blocking::blocking_processes(period).ok()?;
     let its = holds.iter().find(|hold| hold.process.is_some_and(|one| std::ptr::eq(one, process)))?;
     Some(its.ending)
 }
 
 /// Drafts the finding about `error_logger`.
-fn unprotected(period: &Period, process: &ProcessUse, mean: f64, severity: f64) -> Draft {
+fn unprotected(period: &Period, process: &ProcessActivity, mean: f64, severity: f64) -> Draft {
     let subject = process.subject();
     Draft::new(
         severity,
@@ -444,10 +444,10 @@ fn unprotected(period: &Period, process: &ProcessUse, mean: f64, severity: f64) 
     .detail("callers do not wait, and nothing is dropped")
     .about(subject)
     .costs(Cost::Waiting(mean))
-    .because(Evidence::number("mean queue length", mean, Unit::Count).against_scale(QUEUE.of(period)))
-    .because(Evidence::number("longest queue", process.queue_max as f64, Unit::Count))
-    .because_some(stack::of(process).map(|place| Evidence::text("current function", place)))
-    .fix(remedy::of(
+    .evidence(Evidence::number("mean queue length", mean, Unit::Count).against_scale(QUEUE.of(period)))
+    .evidence(Evidence::number("longest queue", process.queue_max as f64, Unit::Count))
+    .because_some(stack::current_function_of(process).map(|place| Evidence::text("current function", place)))
+    .remedy(remedy::of(
         period,
         "code.faster_log",
         "replace the handlers of error_logger (error_logger:which_report_handlers/0), which a library or an old configuration adds, by \
@@ -455,5 +455,5 @@ fn unprotected(period: &Period, process: &ProcessUse, mean: f64, severity: f64) 
         "handlers of logger are protected: callers wait for them, and then events are dropped",
         "its queue length; without such handlers the process does not exist",
     ))
-    .fix(log_less(period))
+    .remedy(log_less(period))
 }

@@ -1,13 +1,13 @@
 //! BT017: a process is stopped by a long GC, or has a heap that will cause one.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Remedy, Scale, Signal, Subject, Threshold,
+    Account, Code, Cost, Evidence, Missing, Period, ProcessActivity, Remedy, Scale, Signal, Subject, Threshold,
     Unit, metrics,
 };
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Role, Rule};
-use crate::signals::events::{self, Told};
+use crate::signals::events::{self, Events};
 use crate::signals::memory;
 use crate::signals::process_memory::{has_long_queue_on_heap, off_heap};
 use crate::text;
@@ -49,7 +49,7 @@ const LARGE_BYTES: f64 = 500e6;
 const LARGE_HEAP: f64 = 10.0;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
-    let long = events::told(period, "long_gc")?;
+    let long = events::of_kind(period, "long_gc")?;
     let stopped = LONGEST.of(period).severity(long.longest).map(|severity| stopped(period, &long, severity));
     let is_reported = |pid: &str| {
         let culprit = long.culprit.as_ref().filter(|_| stopped.is_some());
@@ -74,12 +74,12 @@ fn less_garbage(period: &Period) -> Option<Remedy> {
 /// Drafts the finding about the busy process with the largest heap, if that is large; otherwise about the process of `large_heap` events.
 /// Processes for which `is_reported` is true are left out.
 fn large_heap(period: &Period, is_reported: impl Fn(&str) -> bool) -> Option<Draft> {
-    let bytes = |process: &ProcessUse| Some(8.0 * process.row.as_ref()?.total_heap_words? as f64);
+    let bytes = |process: &ProcessActivity| Some(8.0 * process.row.as_ref()?.total_heap_words? as f64);
     // Idle processes are judged by idle-heaps.
     let works = period.processes.iter().filter(|process| !memory::is_idle(period, process));
     let heaps = works.filter_map(|process| Some((process, bytes(process)?)));
     let largest = heaps.filter(|(_, bytes)| *bytes >= LARGE_BYTES).max_by(|a, b| a.1.total_cmp(&b.1));
-    let events = events::told(period, "large_heap").ok();
+    let events = events::of_kind(period, "large_heap").ok();
     let event = events.as_ref().and_then(|events| events.culprit.as_ref());
     let (process, heap, queue) = match (largest, event) {
         (Some((process, bytes)), _) => (process.title(), text::bytes(bytes), process.queue_max),
@@ -102,22 +102,22 @@ fn large_heap(period: &Period, is_reported: impl Fn(&str) -> bool) -> Option<Dra
     .detail("a fullsweep copies its live data, and needs as much memory again meanwhile")
     .about(subject)
     .signals([Signal::HeapSize])
-    .because(Evidence::text("heap", heap))
+    .evidence(Evidence::text("heap", heap))
     .because_some(events.filter(|events| events.count > 0).map(|events| {
         Evidence::number("GCs that left a heap of 128 MB or more", events.count as f64, Unit::Count)
     }))
-    .but("a large state may be on purpose")
+    .counter_evidence("a large state may be on purpose")
     .but_if(queue > 1_000, "its queued messages are part of its heap");
-    Some(draft.fix(less_garbage(period)))
+    Some(draft.remedy(less_garbage(period)))
 }
 
 /// Drafts the finding about GCs of 100 ms or more.
-fn stopped(period: &Period, long: &Told<'_>, severity: f64) -> Draft {
+fn stopped(period: &Period, long: &Events<'_>, severity: f64) -> Draft {
     let share = long.culprit.as_ref().map_or(0.0, |culprit| {
         long.seconds / period.seconds().max(1.0) * culprit.count as f64 / culprit.of.max(1) as f64
     });
     let severity = STOPPED.of(period).severity(share).map_or(severity, |of_share| of_share.max(severity));
-    let may_be_host = long.may_be_the_hosts(period);
+    let may_be_host = long.may_be_host(period);
     let process = long.culprit.as_ref().and_then(|culprit| {
         period.processes.iter().find(|process| culprit.subject.contains(process.pid.as_str()))
     });
@@ -141,12 +141,12 @@ fn stopped(period: &Period, long: &Told<'_>, severity: f64) -> Draft {
     .signals(may_be_host.then_some(Signal::MayBeHost))
     .costs(Cost::DelaySeconds(long.longest))
     .share(share)
-    .because(Evidence::number("longest GC", long.longest, Unit::Seconds).against_scale(LONGEST.of(period)))
-    .because(Evidence::number("GCs of 100 ms or more", long.rate, Unit::PerSecond))
-    .because(Evidence::number("share of time stopped", share, Unit::Ratio).against_scale(STOPPED.of(period)))
+    .evidence(Evidence::number("longest GC", long.longest, Unit::Seconds).against_scale(LONGEST.of(period)))
+    .evidence(Evidence::number("GCs of 100 ms or more", long.rate, Unit::PerSecond))
+    .evidence(Evidence::number("share of time stopped", share, Unit::Ratio).against_scale(STOPPED.of(period)))
     .because_some((queue > 0).then(|| Evidence::number("queue length", queue as f64, Unit::Count)))
     .but_if(may_be_host, "schedulers waited for a CPU about as long: with free CPUs the GC may be short");
-    long.blame(draft).fix(less_garbage(period)).fix_if(process.is_some_and(has_long_queue_on_heap), || {
+    long.name_culprit(draft).remedy(less_garbage(period)).fix_if(process.is_some_and(has_long_queue_on_heap), || {
         off_heap(
             period,
             "each fullsweep copies a long on-heap queue",

@@ -9,7 +9,7 @@ use beamtune_model::{
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Role, Rule};
-use crate::signals::events::{self, Told};
+use crate::signals::events::{self, Events};
 use crate::text;
 
 pub const RULE: Rule = Rule {
@@ -40,7 +40,7 @@ const LONGEST: Threshold = Threshold::new(
 const MAX_CHANCE: i64 = 1;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
-    let long = events::told(period, "long_schedule")?;
+    let long = events::of_kind(period, "long_schedule")?;
     let Some(severity) = LONGEST.of(period).severity(long.longest) else {
         return Ok(Judgement::Healthy("no time slice of 50 ms or more".to_owned()));
     };
@@ -48,7 +48,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let is_native = runs_native_code(period, &long);
     // Without NIFs outside OTP it is a BIF, most likely one that copies.
     let is_bif = is_native && period.facts.list(facts::NIFS).is_some_and(|nifs| nifs.is_empty());
-    let may_be_host = long.may_be_the_hosts(period);
+    let may_be_host = long.may_be_host(period);
     let subject = long.culprit.as_ref().map(|culprit| Subject::process(culprit.subject));
     let longest = text::pause(long.longest);
     let slices = text::counted(long.count as f64, "time slice", "time slices");
@@ -79,11 +79,11 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     .signals(may_be_host.then_some(Signal::MayBeHost))
     .costs(Cost::DelaySeconds(long.longest))
     .share(long.seconds / period.seconds().max(1.0))
-    .because(
+    .evidence(
         Evidence::number("longest time slice", long.longest, Unit::Seconds).against_scale(LONGEST.of(period)),
     )
-    .because(Evidence::number("time slices of 50 ms or more", long.rate, Unit::PerSecond))
-    .because(Evidence::number("time in them", long.seconds / period.seconds(), Unit::Cores))
+    .evidence(Evidence::number("time slices of 50 ms or more", long.rate, Unit::PerSecond))
+    .evidence(Evidence::number("time in them", long.seconds / period.seconds(), Unit::Cores))
     .because_some(native_modules(period).map(|functions| Evidence::text("NIFs outside OTP", functions)))
     .but_if(
         may_be_host,
@@ -94,7 +94,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         "a single slice: on a host short of CPU the operating system takes the CPU away for as long",
     );
     Ok(Judgement::found(
-        long.blame(draft)
+        long.name_culprit(draft)
         .fix_if(is_bif, || {
             remedy::of(
                 period,
@@ -104,7 +104,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 "long_schedule events and p99 of requests under the same load",
             )
         })
-        .fix(remedy::of(
+        .remedy(remedy::of(
             period,
             "code.yielding_work",
             "see the functions in which the slice began and ended: give the call less work at a time, or make the NIF dirty",
@@ -119,7 +119,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 const MIN_ERLANG_REDUCTIONS_PER_S: f64 = 400_000.0;
 
 /// Whether the process with most of the slices did almost no reductions in them. Native code does not count its work.
-fn runs_native_code(period: &Period, long: &Told<'_>) -> bool {
+fn runs_native_code(period: &Period, long: &Events<'_>) -> bool {
     let Some(culprit) = &long.culprit else { return false };
     let process = Subject::process(culprit.subject).pid().and_then(|pid| period.process(pid));
     let seconds = long.seconds * culprit.count as f64 / culprit.of.max(1) as f64;

@@ -8,7 +8,7 @@ use beamtune_stats::{Trend, trend};
 
 use crate::remedy;
 use crate::rule::{Draft, FAR_SECONDS, Judgement, Role, Rule, SOON_SECONDS, SOON_SOURCE, Topic};
-use crate::signals::limits::{self, MEMORY_REACH, SHORT_SECONDS, goes_on, growth, pace};
+use crate::signals::limits::{self, MAX_MEMORY_EXTRAPOLATION, MIN_LEAK_SECONDS, is_continuing, growth, expected_growth};
 use crate::signals::memory::{self, End, Room};
 use crate::signals::port_queues;
 use crate::signals::table_binaries::TableBinaries;
@@ -88,7 +88,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 kind,
                 now: stat.last.value as f64,
                 trend,
-                pace: pace(&points, trend.slope),
+                pace: expected_growth(&points, trend.slope),
             });
         }
     }
@@ -101,7 +101,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         && found.iter().all(|growing| growing.trend.slope < trend.slope)
         && !fills_carriers(period, trend.slope)
     {
-        found.push(Growing { kind: "outside", now, trend, pace: pace(&outside, trend.slope) });
+        found.push(Growing { kind: "outside", now, trend, pace: expected_growth(&outside, trend.slope) });
     }
     // Memory that was swapped out in the period counts as resident.
     let swapped =
@@ -120,7 +120,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         let Some(severity) = severity else { continue };
         let draft = draft(period, severity, growing, room);
         drafts.push(match fills {
-            true => draft.confidence(Confidence::Guess).but(
+            true => draft.confidence(Confidence::Guess).counter_evidence(
                 "resident memory does not rise with it: it fills carriers that the VM has already, as after a peak",
             ),
             false => draft,
@@ -150,16 +150,16 @@ fn resident_alone(period: &Period, room: Option<Room>) -> Result<Judgement, Miss
                 .detail("with each sample")
                 .detail(format!("{} now", text::bytes(resident.last.value as f64)))
                 .confidence(Confidence::Guess)
-                .because(Evidence::number("resident memory", resident.last.value as f64, Unit::Bytes))
-                .because(Evidence::number("growth per second", rise / seconds.max(1.0), Unit::Bytes))
-                .but("too few samples for a trend: record for longer (--for 30s)")
-                .but("only the VM knows which kind grows");
+                .evidence(Evidence::number("resident memory", resident.last.value as f64, Unit::Bytes))
+                .evidence(Evidence::number("growth per second", rise / seconds.max(1.0), Unit::Bytes))
+                .counter_evidence("too few samples for a trend: record for longer (--for 30s)")
+                .counter_evidence("only the VM knows which kind grows");
         return Ok(Judgement::found(draft));
     };
     let growing =
-        Growing { kind: RESIDENT, now: resident.last.value as f64, trend, pace: pace(&points, trend.slope) };
+        Growing { kind: RESIDENT, now: resident.last.value as f64, trend, pace: expected_growth(&points, trend.slope) };
     let draft = draft(period, 0.0, &growing, room);
-    Ok(Judgement::found(draft.but("only the VM knows which kind grows")))
+    Ok(Judgement::found(draft.counter_evidence("only the VM knows which kind grows")))
 }
 
 /// Returns the rise in bytes, if memory rose in each step: used if there are too few points for a trend.
@@ -172,7 +172,7 @@ fn climb(points: &[(f64, f64)]) -> Option<f64> {
 /// Whether most of this growth is in carriers, in a short period: they have free space for later use. A leak outside the VM is in no
 /// carrier.
 fn fills_carriers(period: &Period, per_second: f64) -> bool {
-    if period.seconds() >= SHORT_SECONDS {
+    if period.seconds() >= MIN_LEAK_SECONDS {
         return false;
     }
     let of = |metric: &Metric| -> f64 {
@@ -190,8 +190,8 @@ fn steady(points: &[(f64, f64)]) -> Option<Trend> {
     let trend = growth(points, f64::INFINITY)?;
     let (first, last) = (points.first()?, points.last()?);
     let length = last.0 - first.0;
-    let min_growth = if length < SHORT_SECONDS { MIN_GROWTH_SHORT_BYTES } else { MIN_GROWTH_BYTES };
-    (trend.slope * length >= min_growth && goes_on(points, first.0 + length / 2.0)).then_some(trend)
+    let min_growth = if length < MIN_LEAK_SECONDS { MIN_GROWTH_SHORT_BYTES } else { MIN_GROWTH_BYTES };
+    (trend.slope * length >= min_growth && is_continuing(points, first.0 + length / 2.0)).then_some(trend)
 }
 
 /// Adds to each point (in seconds) the last value of a trace at or before it. Returns the points unchanged if the trace is empty.
@@ -294,7 +294,7 @@ fn draft(period: &Period, severity: f64, growing: &Growing, room: Option<Room>) 
         RESIDENT => ("Resident memory", "grows"),
         _ => ("Memory outside the VM", "grows"),
     };
-    let short = period.seconds() < SHORT_SECONDS;
+    let short = period.seconds() < MIN_LEAK_SECONDS;
     let left = room.map(|room| room.bytes / pace.max(1e-9));
     let is_farther = |times: f64| left.is_some_and(|left| left > times * period.seconds());
     let is_far = left.is_none() || is_farther(FAR_PERIODS);
@@ -302,7 +302,7 @@ fn draft(period: &Period, severity: f64, growing: &Growing, room: Option<Room>) 
     let used_share = room.map_or(0.0, |room| resident / (resident + room.bytes).max(1.0));
     let confidence = match left {
         _ if short && is_far && matches!(*kind, "outside" | RESIDENT) => Confidence::Guess,
-        Some(left) => limits::confidence_of_end(left, period.seconds(), used_share, MEMORY_REACH),
+        Some(left) => limits::confidence_of_end(left, period.seconds(), used_share, MAX_MEMORY_EXTRAPOLATION),
         None if short => Confidence::Inferred,
         None => Confidence::Measured,
     };
@@ -322,8 +322,8 @@ fn draft(period: &Period, severity: f64, growing: &Growing, room: Option<Room>) 
         .about(owner.as_ref().map(|(subject, _)| subject.clone()))
         .signals((*kind != RESIDENT).then(|| Signal::Grows(memory_kind(kind))))
         .costs(left.map(Cost::EndSeconds))
-        .because(Evidence::number("size now", *now, Unit::Bytes))
-        .because(Evidence::number("growth per second", trend.slope, Unit::Bytes).with_text(format!(
+        .evidence(Evidence::number("size now", *now, Unit::Bytes))
+        .evidence(Evidence::number("growth per second", trend.slope, Unit::Bytes).with_text(format!(
             "[{}, {}] in {}",
             text::bytes(trend.low),
             text::bytes(trend.high),
@@ -342,20 +342,20 @@ fn draft(period: &Period, severity: f64, growing: &Growing, room: Option<Room>) 
         .because_some(owner.map(|(_, evidence)| evidence))
         .but_if(short, "a peak that builds up looks the same in so short a time (beamtune record --keep 6h)");
     let draft = match room.map(|room| room.end) {
-        Some(End::Watermark { unsure: Some(but) }) => draft.confidence(Confidence::Inferred).but(but),
+        Some(End::Watermark { unsure: Some(but) }) => draft.confidence(Confidence::Inferred).counter_evidence(but),
         _ => draft,
     };
     let prove = "beamtune memory --for 10m: the growth ends under the same load";
     match *kind {
         // Operators cannot change the code of RabbitMQ.
-        "processes" | "binary" if watermark::version(period).is_some() => draft.fix(remedy::of(
+        "processes" | "binary" if watermark::version(period).is_some() => draft.remedy(remedy::of(
             period,
             "code.back_pressure",
             "add consumers or a larger prefetch; limit the queues that grow: max-length with overflow reject-publish, or message-ttl",
             "messages that are published and not consumed stay in queues: see rabbitmqctl list_queues name messages consumers",
             prove,
         )),
-        "ets" if watermark::version(period).is_some() => draft.fix(remedy::of(
+        "ets" if watermark::version(period).is_some() => draft.remedy(remedy::of(
             period,
             "code.back_pressure",
             "see what grows: rabbitmqctl list_queues, list_connections, list_channels, list_bindings; delete unused ones (expires, \
@@ -365,43 +365,43 @@ fn draft(period: &Period, severity: f64, growing: &Growing, room: Option<Room>) 
         )),
         "code" if watermark::version(period).is_some() => draft,
         "ets" => draft
-            .fix(remedy::of(
+            .remedy(remedy::of(
                 period,
                 "code.bounded_table",
                 "delete old objects: by a time stamp and ets:select_delete/2, or with a new table for each period of time",
                 "a table keeps its objects until they are deleted",
                 prove,
             ))
-            .fix(remedy::of(
+            .remedy(remedy::of(
                 period,
                 "ets.compressed",
                 "ets:new(…, [compressed]), if its objects are large and seldom read",
                 "objects then take about half, which only slows the growth",
                 prove,
             )),
-        "binary" if port_queues::most_binaries(period).is_some() => draft.fix(port_queues::slow_peers(period, prove)),
-        "binary" if is_held_whole(period) => draft.fix(remedy::of(
+        "binary" if port_queues::most_binaries(period).is_some() => draft.remedy(port_queues::slow_peers(period, prove)),
+        "binary" if is_held_whole(period) => draft.remedy(remedy::of(
             period,
             "code.bounded_table",
             "delete old objects: by a time stamp and ets:select_delete/2, or with a new table for each period of time",
             "a table keeps its objects until they are deleted; its binaries are whole, so copies save nothing",
             prove,
         )),
-        "binary" => draft.fix(remedy::of(
+        "binary" => draft.remedy(remedy::of(
             period,
             "code.binary_copy",
             "binary:copy/1 what is kept of larger binaries; hibernate idle holders",
             "a sub-binary keeps the whole binary alive, and so does a process without GC",
             prove,
         )),
-        "processes" => draft.fix(remedy::of(
+        "processes" => draft.remedy(remedy::of(
             period,
             "code.back_pressure",
             "limit the state of processes, their message queues (BT006) and their number (BT007)",
             "a heap grows with its live data",
             prove,
         )),
-        "code" => draft.fix(remedy::of(
+        "code" => draft.remedy(remedy::of(
             period,
             "code.no_code_at_run_time",
             "do not compile or load modules while the node works",
@@ -409,7 +409,7 @@ fn draft(period: &Period, severity: f64, growing: &Growing, room: Option<Room>) 
             prove,
         )),
         RESIDENT => draft,
-        _ => draft.fix(remedy::of(
+        _ => draft.remedy(remedy::of(
             period,
             "code.native_memory",
             "run beamtune memory as root: the lines that grow show whether it is malloc (NIFs), carriers or cached segments",
@@ -467,7 +467,7 @@ mod tests {
         let paced = |seconds: i32, bytes: fn(f64) -> f64| {
             let points: Vec<_> = (0..=seconds).map(|t| (f64::from(t), bytes(f64::from(t)))).collect();
             let slope = steady(&points).expect("growth").slope;
-            (slope, pace(&points, slope))
+            (slope, expected_growth(&points, slope))
         };
         // Growth slows to half in the middle.
         let slower = |t: f64| 100e6 + if t < 200.0 { 1e6 * t } else { 200e6 + 0.5e6 * (t - 200.0) };

@@ -8,8 +8,8 @@ use beamtune_model::{
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Role, Rule, Topic};
 use crate::signals::limits::time_left;
-use crate::signals::memory::megabytes;
-use crate::signals::watermark::{self, Assumed};
+use crate::signals::memory::bytes;
+use crate::signals::watermark::{self, AssumedWatermark};
 
 pub const RULE: Rule = Rule {
     code: Code("BT037"),
@@ -58,7 +58,7 @@ struct Limit {
 
 impl Limit {
     fn title(&self) -> String {
-        let (size, used) = (megabytes(self.bytes), 100.0 * self.used);
+        let (size, used) = (bytes(self.bytes), 100.0 * self.used);
         match self.is_group {
             true => format!("Memory at {used:.0} % of the control group's limit ({size})"),
             false => format!("Host memory {used:.0} % used ({size})"),
@@ -66,12 +66,12 @@ impl Limit {
     }
 
     fn sentence(&self, resident: f64) -> String {
-        let (size, used) = (megabytes(self.bytes), 100.0 * self.used);
+        let (size, used) = (bytes(self.bytes), 100.0 * self.used);
         match self.is_group {
             true => {
-                format!("{} resident, {used:.0} % of the control group's limit ({size})", megabytes(resident))
+                format!("{} resident, {used:.0} % of the control group's limit ({size})", bytes(resident))
             }
-            false => format!("{} resident, host memory {used:.0} % used ({size})", megabytes(resident)),
+            false => format!("{} resident, host memory {used:.0} % used ({size})", bytes(resident)),
         }
     }
 }
@@ -99,12 +99,12 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         (Some(tightest), _) => tightest.sentence(resident),
         (None, Some(bytes)) => format!("{}; host memory unknown", watermark::sizes(resident, bytes)),
         // An alarm is reported even if the watermark is unknown.
-        (None, None) if rabbitmq.is_some() => format!("{} resident", megabytes(resident)),
+        (None, None) if rabbitmq.is_some() => format!("{} resident", bytes(resident)),
         (None, None) => {
             return Err(Missing {
                 what: "memory limit".to_owned(),
                 why: "neither host memory nor a control group's limit was recorded".to_owned(),
-                next: "record on the node's host".to_owned(),
+                next_step: "record on the node's host".to_owned(),
             });
         }
     };
@@ -120,7 +120,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 fn near(period: &Period, tightest: &Limit, resident: f64, severity: f64) -> Draft {
     // Unless it is configured otherwise, RabbitMQ assumes that it may use all memory of the host. Then the kernel kills it below its
     // watermark.
-    let unreachable = Assumed::of(period)
+    let unreachable = AssumedWatermark::of(period)
         .filter(|mark| mark.bytes > tightest.bytes && watermark::reported(period).is_none());
     let victim = if tightest.is_group { "the VM" } else { "the largest process" };
     // A control group cannot use more than the host has.
@@ -132,27 +132,27 @@ fn near(period: &Period, tightest: &Limit, resident: f64, severity: f64) -> Draf
         false => Subject::host(HostPart::Memory),
     };
     Draft::new(severity, tightest.title())
-        .detail(format!("{} resident", megabytes(resident)))
+        .detail(format!("{} resident", bytes(resident)))
         .detail(format!("at the limit the kernel kills {victim}, without a crash dump"))
         .about(subject)
         .costs(rss.and_then(|stat| time_left(period, stat, tightest.left_bytes.max(0.0))))
-        .because(
+        .evidence(
             Evidence::number("share of the limit", tightest.used, Unit::Ratio).against_scale(USED.of(period)),
         )
-        .because(Evidence::number("maximum resident memory", resident, Unit::Bytes))
-        .because(Evidence::number("limit", tightest.bytes, Unit::Bytes))
+        .evidence(Evidence::number("maximum resident memory", resident, Unit::Bytes))
+        .evidence(Evidence::number("limit", tightest.bytes, Unit::Bytes))
         .because_some(largest_kind(period))
         .but_if(!tightest.is_group, "memory of other processes of the host counts too")
         .fix_if(tightest.is_group && wanted > tightest.bytes, || {
             remedy::of(
                 period,
                 "host.memory_limit",
-                &format!("raise the limit to {} or more (MemoryMax=, docker --memory)", megabytes(wanted)),
+                &format!("raise the limit to {} or more (MemoryMax=, docker --memory)", bytes(wanted)),
                 "a fullsweep of a large heap needs room for a second one",
                 "resident memory at the daily peak stays below the limit",
             )
         })
-        .fix(unreachable.and_then(|mark| {
+        .remedy(unreachable.and_then(|mark| {
             remedy::of(
                 period,
                 "rabbitmq.memory_watermark",
@@ -162,12 +162,12 @@ fn near(period: &Period, tightest: &Limit, resident: f64, severity: f64) -> Draf
                 ),
                 &format!(
                     "RabbitMQ does not know the limit of its control group: its watermark of {} is above it",
-                    megabytes(mark.bytes)
+                    bytes(mark.bytes)
                 ),
                 "rabbitmq-diagnostics status reports a watermark below the limit",
             )
         }))
-        .fix(remedy::of(
+        .remedy(remedy::of(
             period,
             "code.bounded_table",
             "run beamtune memory TARGET: it shows what holds memory, and what returns it",
@@ -216,25 +216,25 @@ fn largest_kind(period: &Period) -> Option<Evidence> {
 
 /// Drafts the finding that RabbitMQ is at or near its assumed watermark.
 fn rabbitmq(period: &Period, resident: f64) -> Option<Draft> {
-    let assumed = Assumed::of(period)?;
-    let Assumed { bytes, seen, is_set, share } = assumed;
+    let assumed = AssumedWatermark::of(period)?;
+    let AssumedWatermark { bytes, seen, is_set, share } = assumed;
     let (severity, title) = watermark::title(resident / bytes, "likely ")?;
     let source = if is_set { "vm_memory_high_watermark as set at start" } else { WATERMARK_SOURCE };
     let default = if is_set { "" } else { "; the default" };
-    let share = share.map(|share| format!(" = {:.0} % of {}", share * 100.0, megabytes(seen)));
+    let share = share.map(|share| format!(" = {:.0} % of {}", share * 100.0, bytes(seen)));
     let sizes = watermark::sizes(resident, bytes);
     Some(
         Draft::new(severity, title)
             .detail(format!("{sizes}{}{default}", share.unwrap_or_default()))
             .confidence(Confidence::Inferred)
             .about(Subject::limit(beamtune_model::Limit::MemoryWatermark))
-            .because(
+            .evidence(
                 Evidence::number("maximum resident memory", resident, Unit::Bytes).against(bytes, source),
             )
-            .because(Evidence::number("memory visible to RabbitMQ", seen, Unit::Bytes))
+            .evidence(Evidence::number("memory visible to RabbitMQ", seen, Unit::Bytes))
             .because_some(largest_kind(period))
-            .but(assumed.but())
-            .fix(watermark::raise(period)),
+            .counter_evidence(assumed.but())
+            .remedy(watermark::raise(period)),
     )
 }
 

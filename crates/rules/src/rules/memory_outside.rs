@@ -1,6 +1,6 @@
 //! BT025: NIFs, drivers and libraries hold much resident memory in malloc, outside the VM's allocators.
 
-use beamtune_model::memory::{Bridge, all_together, allocators, content, mapping, moved_while_looking};
+use beamtune_model::memory::{MemoryBreakdown, allocator_totals, allocators, content, mapping, moved_during_scan};
 use beamtune_model::{
     Account, Code, Confidence, Cost, Evidence, Group, Missing, Period, Scale, Subject, Threshold, Unit,
     facts, metrics,
@@ -8,7 +8,7 @@ use beamtune_model::{
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule, Topic};
-use crate::signals::memory::{self, megabytes};
+use crate::signals::memory::{self, bytes};
 use crate::view;
 
 pub const RULE: Rule = Rule {
@@ -66,7 +66,7 @@ fn largest_fall(period: &Period) -> Result<f64, Missing> {
 
 /// Returns the resident memory of the JIT's machine code, in bytes. The code is mapped twice, writable and executable, and its pages count
 /// as resident twice. If mappings were not read, it is estimated as twice `memory.code`.
-fn machine_code(period: &Period, bridge: &Bridge) -> f64 {
+fn machine_code(period: &Period, bridge: &MemoryBreakdown) -> f64 {
     if !bridge.mappings.is_empty() {
         return bridge.mapping(mapping::JIT).map_or(0.0, |mapped| mapped.resident as f64);
     }
@@ -78,7 +78,7 @@ fn machine_code(period: &Period, bridge: &Bridge) -> f64 {
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let resident = memory::resident(period)?;
     memory::all_carriers(period)?;
-    let bridge = Bridge::of(period);
+    let bridge = MemoryBreakdown::of(period);
     let disabled: Vec<String> = period
         .facts
         .list(facts::ALLOCATORS)
@@ -88,7 +88,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .collect();
     let all = allocators(period);
     let by_allocator: f64 = all.iter().map(|allocator| allocator.all().size as f64).sum();
-    let sum = all_together(period).map_or(0.0, |(carriers, _)| carriers as f64);
+    let sum = allocator_totals(period).map_or(0.0, |(carriers, _)| carriers as f64);
     let carriers = if by_allocator > 0.0 { by_allocator } else { sum };
     if carriers <= 0.0 {
         return Err(period.missing_group(Group::Allocator, "sizes of carriers"));
@@ -121,19 +121,19 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     };
     let share = bytes / resident.max(1.0);
     let healthy = || {
-        Ok(Judgement::Healthy(format!("{label}: {} of {} resident", megabytes(bytes), megabytes(resident))))
+        Ok(Judgement::Healthy(format!("{label}: {} of {} resident", bytes(bytes), bytes(resident))))
     };
     let Some(severity) = SHARE.of(period).severity(share).filter(|_| bytes >= MIN_BYTES) else {
         return healthy();
     };
     // Resident memory and carriers are read one after the other. So they match only if little memory changes in between.
-    let moves = largest_fall(period)?.max(moved_while_looking(period));
+    let moves = largest_fall(period)?.max(moved_during_scan(period));
     if bytes < moves {
         return Ok(Judgement::NotJudged {
             reason: format!(
                 "resident memory moved by {} between readings, and only {} is unexplained",
-                megabytes(moves),
-                megabytes(bytes)
+                bytes(moves),
+                bytes(bytes)
             ),
             next: "run beamtune memory TARGET when the node is less busy".to_owned(),
         });
@@ -154,16 +154,16 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         severity,
         format!(
             "{} outside the VM's allocators, {:.0} % of resident memory",
-            megabytes(bytes),
+            bytes(bytes),
             share * 100.0
         ),
     )
-    .detail(format!("{} resident; {holder}", megabytes(resident)))
+    .detail(format!("{} resident; {holder}", bytes(resident)))
     // Memory that is allocated on purpose looks the same.
     .confidence(Confidence::Inferred)
     .about(Subject::allocator("malloc"))
     .costs(Cost::MemoryBytes(bytes))
-    .because(
+    .evidence(
         Evidence::number(label, bytes, Unit::Bytes)
             .with_text(format!("{:.0} % of resident memory", share * 100.0)),
     )
@@ -185,9 +185,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 list.trim_matches(['[', ']']).replace('"', ""),
             )
         }))
-        .but("a NIF may hold it on purpose: a cache, a database, a machine-learning model")
+        .counter_evidence("a NIF may hold it on purpose: a cache, a database, a machine-learning model")
         .but_if(label == UNRECOGNIZED, "memory that came or went while the pages were read counts too")
-        .but_if(!has_pages, view::not_looked_at(period));
+        .but_if(!has_pages, view::pages_not_read(period));
     Ok(Judgement::found(if disabled.is_empty() {
         draft
             .fix_if(kept || !has_pages, || {
@@ -209,7 +209,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 ).map(|remedy| remedy.saving(bytes))
             })
     } else {
-        draft.fix(remedy::of(
+        draft.remedy(remedy::of(
             period,
             "+M<S>e",
             "remove +M<S>e false (or +Mea min) from the flags",

@@ -2,14 +2,14 @@
 
 use beamtune_model::memory::{Allocator, allocators};
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Subject, Threshold, Unit, metrics,
+    Account, Code, Cost, Evidence, Missing, Period, ProcessActivity, Scale, Subject, Threshold, Unit, metrics,
 };
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Role, Rule, Topic};
 use crate::signals::counts::largest_first;
 use crate::signals::hot_code;
-use crate::signals::memory::{self, PAGE_BYTES, PAGE_SECONDS, Segments, WORD_BYTES, megabytes};
+use crate::signals::memory::{self, PAGE_BYTES, PAGE_SECONDS, Segments, WORD_BYTES, bytes};
 use crate::text;
 use crate::view;
 
@@ -95,23 +95,23 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         "page faults and system CPU per request under the same load; resident memory stays at its peak";
     let by = busiest.map_or(String::new(), |busiest| format!(", most for {}", busiest.name));
     let draft = Draft::new(severity, format!("Page faults take {:.0} % of the VM's CPU{by}", share * 100.0))
-        .detail(format!("{}/s mapped, cleared and unmapped again", megabytes(again * PAGE_BYTES)))
+        .detail(format!("{}/s mapped, cleared and unmapped again", bytes(again * PAGE_BYTES)))
         .detail(format!("{} cores", text::cores(cores)))
         .detail(users(period))
         .minor_if(is_minor)
         .about(busiest.map(|busiest| Subject::allocator(busiest.name.clone())))
         .costs(Cost::CpuCores(cores))
-        .because(Evidence::number("page faults not explained by growth", again, Unit::PerSecond))
-        .because(Evidence::number("CPU of these page faults", cores, Unit::Cores))
-        .because(Evidence::number("share of the VM's CPU", share, Unit::Ratio).against_scale(COST.of(period)))
-        .because(Evidence::number("system CPU", system, Unit::Cores))
-        .because(Evidence::number("segments mapped and unmapped", segments.mapped, Unit::PerSecond))
-        .because(Evidence::number("segment cache hit rate", segments.hits, Unit::Ratio))
+        .evidence(Evidence::number("page faults not explained by growth", again, Unit::PerSecond))
+        .evidence(Evidence::number("CPU of these page faults", cores, Unit::Cores))
+        .evidence(Evidence::number("share of the VM's CPU", share, Unit::Ratio).against_scale(COST.of(period)))
+        .evidence(Evidence::number("system CPU", system, Unit::Cores))
+        .evidence(Evidence::number("segments mapped and unmapped", segments.mapped, Unit::PerSecond))
+        .evidence(Evidence::number("segment cache hit rate", segments.hits, Unit::Ratio))
         .because_some((peak > 0.0).then(|| Evidence::number("peak size of all carriers", peak, Unit::Bytes)))
         .because_some(
             super_carrier.value().map(|size| Evidence::text("super carrier", format!("+MMscs {size}"))),
         )
-        .but("drivers and NIFs that malloc large blocks cause page faults too");
+        .counter_evidence("drivers and NIFs that malloc large blocks cause page faults too");
     Ok(Judgement::found(
         draft
             .fix_if(larger.is_some(), || {
@@ -135,7 +135,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                     prove,
                 )
             })
-            .fix(memory::larger_segment_cache(
+            .remedy(memory::larger_segment_cache(
                 period,
                 "the cache then keeps three times as many segments (default: 10), which may suffice for small waves",
                 prove,
@@ -163,11 +163,11 @@ fn users(period: &Period) -> String {
     {
         return format!("{looks} of {all} running processes sampled were in {function}");
     }
-    let heap = |process: &&ProcessUse| {
+    let heap = |process: &&ProcessActivity| {
         let words = process.row.as_ref().and_then(|row| row.total_heap_words).unwrap_or(0);
         words as f64 * WORD_BYTES
     };
-    let mut large: Vec<&ProcessUse> = period
+    let mut large: Vec<&ProcessActivity> = period
         .processes
         .iter()
         .filter(|process| process.reductions > 0 && heap(process) >= MIN_HEAP_BYTES)
@@ -187,5 +187,5 @@ fn users(period: &Period) -> String {
 fn turnover(allocator: &Allocator) -> f64 {
     let all = allocator.all();
     let mean = all.size as f64 / all.count.max(1) as f64;
-    allocator.segments_asked_per_s.unwrap_or(0.0) * mean
+    allocator.segment_requests_per_s.unwrap_or(0.0) * mean
 }

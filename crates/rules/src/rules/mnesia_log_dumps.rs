@@ -84,11 +84,11 @@ fn describe(period: &Period, severity: f64, writes: f64, threshold: f64) -> Draf
     .detail(format!("{} writes/s", text::number(writes.round())))
     .detail(format!("dump_log_write_threshold {}", text::number(threshold)))
     .about(Subject::Flag { name: "dump_log_write_threshold".to_owned() })
-    .because(
+    .evidence(
         Evidence::number("dumps due", writes / threshold, Unit::PerSecond).against_scale(DUMPS.of(period)),
     )
-    .because(Evidence::number("writes to the log", writes, Unit::PerSecond))
-    .because(
+    .evidence(Evidence::number("writes to the log", writes, Unit::PerSecond))
+    .evidence(
         Evidence::number("dump_log_write_threshold", threshold, Unit::Count)
             .with_text(format!("{DEFAULT_WRITES:.0} by default")),
     )
@@ -98,7 +98,7 @@ fn describe(period: &Period, severity: f64, writes: f64, threshold: f64) -> Draf
         threshold >= DEFAULT_WRITES,
         "the threshold is not low: a burst of writes, such as an import, looks the same",
     )
-    .fix(remedy::of(
+    .remedy(remedy::of(
         period,
         "mnesia.dump_log_write_threshold",
         &change,

@@ -65,14 +65,14 @@ fn describe(period: &Period, apart: &[&str], connected: usize) -> Draft {
     let draft = Draft::new(WARNING, format!("Mnesia is likely partitioned from {first}{others}"))
         .detail(format!("connected, but not a running Mnesia node: {names}"))
         .about(Subject::Node { name: first.to_owned() })
-        .because(
+        .evidence(
             Evidence::number("nodes without common Mnesia", apart.len() as f64, Unit::Count)
                 .with_text(format!("{names}; {connected} of the schema are connected")),
         )
-        .because(Evidence::number("period", period.seconds(), Unit::Seconds))
-        .but("Mnesia that was stopped on that node, or not started yet, looks the same");
+        .evidence(Evidence::number("period", period.seconds(), Unit::Seconds))
+        .counter_evidence("Mnesia that was stopped on that node, or not started yet, looks the same");
     if is_rabbit {
-        return draft.fix(remedy::of(
+        return draft.remedy(remedy::of(
             period,
             "code.mnesia_heal",
             "on the side to give up: rabbitmqctl stop_app, then rabbitmqctl start_app",
@@ -81,14 +81,14 @@ fn describe(period: &Period, apart: &[&str], connected: usize) -> Draft {
         ));
     }
     draft
-        .fix(remedy::of(
+        .remedy(remedy::of(
             period,
             "code.mnesia_heal",
             "decide which side has the right data; on the other: mnesia:set_master_nodes(NodesOfThatSide), then restart",
             "it then loads all tables from the master nodes; its changes since the partition are lost",
             "mnesia:system_info(running_db_nodes) lists all nodes, on each of them",
         ))
-        .fix(remedy::of(
+        .remedy(remedy::of(
             period,
             "code.mnesia_majority",
             "set {majority, true} on tables that must not diverge; mnesia:subscribe(system) and handle {inconsistent_database, _, Node}",

@@ -59,14 +59,14 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             ),
         )
         .detail("each call of poll scans all of them")
-        .because(Evidence::number("poll sets with epoll", 0.0, Unit::Count).with_text(format!("of {sets}")))
-        .because(
+        .evidence(Evidence::number("poll sets with epoll", 0.0, Unit::Count).with_text(format!("of {sets}")))
+        .evidence(
             Evidence::number("file descriptors in poll sets", descriptors, Unit::Count)
                 .against_scale(DESCRIPTORS.of(period)),
         )
         .because_some(check_io.map(|cores| Evidence::number("msacc state check_io", cores, Unit::Cores)))
         .but_if(descriptors < DESCRIPTORS.of(period).warning, "so few descriptors cost little")
-        .fix(remedy::of(
+        .remedy(remedy::of(
             period,
             "build.kernel_poll",
             "use an emulator built with --enable-kernel-poll (default on Linux, and in all Debian packages)",

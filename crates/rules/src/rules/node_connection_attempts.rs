@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 
 use beamtune_model::{
     Account, Code, Confidence, Cost, Evidence, Group, Metric, Missing, Period, Remedy, Scale, SpawnRow,
-    Stand, Subject, Threshold, Unit, metrics, units::SECOND_NS,
+    WaitSample, Subject, Threshold, Unit, metrics, units::SECOND_NS,
 };
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
 use crate::signals::blocking;
 use crate::signals::counts::{largest_first, listed};
-use crate::signals::limits::SHORT_SECONDS;
+use crate::signals::limits::MIN_LEAK_SECONDS;
 use crate::signals::new_processes;
 use crate::signals::stack;
 use crate::text;
@@ -213,13 +213,13 @@ fn unanswered(period: &Period, slow: &[&Attempts<'_>]) -> Option<Draft> {
             .filter(|all| *all >= 1.0)
             .map(Cost::Waiting),
     )
-    .because(
+    .evidence(
         Evidence::number("share of samples with a pending attempt", one.pending, Unit::Ratio)
             .with_text(format!("at least {count}")),
     );
     let draft = with_callers(period, draft, slow)
-        .but("a node whose host was just lost does not answer until it is started again")
-        .fix(remedy::of(
+        .counter_evidence("a node whose host was just lost does not answer until it is started again")
+        .remedy(remedy::of(
             period,
             "code.around_the_server",
             "remove the node from the list of targets, or connect with growing pauses; if it should run, find what drops packets to \
@@ -227,7 +227,7 @@ fn unanswered(period: &Period, slow: &[&Attempts<'_>]) -> Option<Draft> {
             "each send to the node connects again, and callers wait until the attempt fails",
             "beamtune doctor TARGET --for 1m: no pending attempt",
         ))
-        .fix(remedy::of(
+        .remedy(remedy::of(
             period,
             "kernel.net_setuptime",
             "-kernel net_setuptime 2",
@@ -253,7 +253,7 @@ fn failing(period: &Period, outgoing: &[&Attempts<'_>]) -> Option<Draft> {
     .detail(reason(period, outgoing))
     .confidence(Confidence::Measured)
     .about(Subject::Node { name: first.node.to_owned() })
-    .because(
+    .evidence(
         Evidence::number("connection attempts, at least", per_s, Unit::PerSecond)
             .against_scale(ATTEMPTS.of(period))
             .with_text(rates(outgoing)),
@@ -261,11 +261,11 @@ fn failing(period: &Period, outgoing: &[&Attempts<'_>]) -> Option<Draft> {
     Some(
         with_callers(period, draft, outgoing)
             .but_if(
-                period.seconds() < SHORT_SECONDS,
+                period.seconds() < MIN_LEAK_SECONDS,
                 "a node that restarts is gone for a while: record for a minute",
             )
-            .fix(avoid_dead_nodes(period))
-            .fix(no_auto_connect(period)),
+            .remedy(avoid_dead_nodes(period))
+            .remedy(no_auto_connect(period)),
     )
 }
 
@@ -286,13 +286,13 @@ fn rejected(period: &Period, incoming: &[&Attempts<'_>]) -> Option<Draft> {
         .detail("this node rejects them")
         .confidence(Confidence::Measured)
         .about(Subject::Node { name: first.node.to_owned() })
-        .because(
+        .evidence(
             Evidence::number("connection attempts, at least", per_s, Unit::PerSecond)
                 .against_scale(ATTEMPTS.of(period))
                 .with_text(rates(incoming)),
         )
-        .but("the other side claims that name before it has proved that it knows the cookie")
-        .fix(remedy::of(
+        .counter_evidence("the other side claims that name before it has proved that it knows the cookie")
+        .remedy(remedy::of(
             period,
             "code.around_the_server",
             "set the same cookie on both nodes if they belong together; otherwise restrict the other's discovery to its own cluster \
@@ -326,19 +326,19 @@ fn reconnecting(period: &Period) -> Option<Draft> {
         .detail(&each)
         .confidence(Confidence::Measured)
         .about(Subject::Node { name: (*first).to_owned() })
-        .because(
+        .evidence(
             Evidence::number("reconnections per minute", per_minute, Unit::Count)
                 .against_scale(RECONNECTIONS.of(period))
                 .with_text(each),
         )
-        .because(Evidence::number("connected nodes", period.entities(Group::Dist).len() as f64, Unit::Count))
-        .but("the reason is not recorded: this node or the other may disconnect, or the network")
-        .but("a node in a crash loop looks the same; beamtune nodes on its host then shows a short uptime")
+        .evidence(Evidence::number("connected nodes", period.entities(Group::Dist).len() as f64, Unit::Count))
+        .counter_evidence("the reason is not recorded: this node or the other may disconnect, or the network")
+        .counter_evidence("a node in a crash loop looks the same; beamtune nodes on its host then shows a short uptime")
         .confirmed_by(
             "run net_kernel:monitor_nodes(true, [nodedown_reason]): disconnect means erlang:disconnect_node/1; net_tick_timeout or \
              connection_closed the network or the other node",
         )
-        .fix(remedy::of(
+        .remedy(remedy::of(
             period,
             "code.keep_connected",
             "disconnect a node only after it was missing for long: one DNS answer, or another member's list, may lack it; wait for nodedown",
@@ -380,12 +380,12 @@ fn estimated(period: &Period, started: f64) -> Option<Draft> {
         true => draft,
         false => draft
             .detail(format!("known and not connected: {unconnected}"))
-            .because(Evidence::text("known nodes that are not connected", unconnected)),
+            .evidence(Evidence::text("known nodes that are not connected", unconnected)),
     };
     Some(
         draft
             .about(net_kernel.map(|process| process.subject()))
-            .because(
+            .evidence(
                 Evidence::number("connection attempts, estimated", attempts, Unit::PerSecond)
                     .against_scale(ATTEMPTS.of(period))
                     .with_text(format!(
@@ -396,10 +396,10 @@ fn estimated(period: &Period, started: f64) -> Option<Draft> {
             .because_some(
                 work.map(|work| Evidence::number("net_kernel's share of all reductions", work, Unit::Ratio)),
             )
-            .because(Evidence::number("connected nodes", connected as f64, Unit::Count))
-            .but(SENDERS_UNKNOWN)
-            .fix(avoid_dead_nodes(period))
-            .fix(no_auto_connect(period)),
+            .evidence(Evidence::number("connected nodes", connected as f64, Unit::Count))
+            .counter_evidence(SENDERS_UNKNOWN)
+            .remedy(avoid_dead_nodes(period))
+            .remedy(no_auto_connect(period)),
     )
 }
 
@@ -412,7 +412,7 @@ fn with_callers(period: &Period, draft: Draft, nodes: &[&Attempts<'_>]) -> Draft
     let is_meant = |row: &&SpawnRow| nodes.iter().any(|one| one.node == row.kind);
     let of = |what| {
         let rows = rows(period, what).filter(is_meant);
-        largest_first(rows.filter_map(|row| Some((row.maker.clone()?, row.count))))
+        largest_first(rows.filter_map(|row| Some((row.creator.clone()?, row.count))))
     };
     let requesters = of(SpawnRow::ATTEMPT);
     let steps: Vec<_> =
@@ -446,7 +446,7 @@ fn with_callers(period: &Period, draft: Draft, nodes: &[&Attempts<'_>]) -> Draft
 /// Returns the program's functions that were sampled while they waited for an answer of these nodes.
 fn waiters(period: &Period, nodes: &[&Attempts<'_>]) -> Vec<(String, i64)> {
     let waits_for =
-        |place: &&Stand| place.on.iter().any(|wanted| nodes.iter().any(|one| one.node == wanted.who));
+        |place: &&WaitSample| place.targets.iter().any(|wanted| nodes.iter().any(|one| one.node == wanted.name));
     let places = blocking::waiting(period).filter(waits_for);
     largest_first(places.filter_map(|place| {
         let function = stack::of_program(&place.stack)?;
@@ -470,7 +470,7 @@ fn reason(period: &Period, nodes: &[&Attempts<'_>]) -> &'static str {
     let mut steps: BTreeMap<&str, i64> = BTreeMap::new();
     for row in rows(period, SpawnRow::ATTEMPT_STEP).filter(|row| nodes.iter().any(|one| one.node == row.kind))
     {
-        let count = steps.entry(row.maker.as_deref().unwrap_or_default()).or_default();
+        let count = steps.entry(row.creator.as_deref().unwrap_or_default()).or_default();
         *count = count.saturating_add(row.count);
     }
     let all: i64 = steps.values().sum();

@@ -1,14 +1,14 @@
 //! BT038: why the node died, according to its crash dump, and what held the resource that was missing.
 
 use beamtune_model::{
-    Account, Code, Confidence, Evidence, Group, Missing, Period, ProcessRow, ProcessUse, Scale, Subject,
+    Account, Code, Confidence, Evidence, Group, Missing, Period, ProcessRow, ProcessActivity, Scale, Subject,
     Threshold, Unit, facts, metrics,
 };
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
 use crate::signals::known_processes;
-use crate::signals::memory::megabytes;
+use crate::signals::memory::bytes;
 use crate::signals::products;
 use crate::text;
 
@@ -159,21 +159,21 @@ fn died(period: &Period, slogan: &str) -> Draft {
         Death::Boot { reason } => Draft::new(DIED, "Node could not start")
             .detail(shortened(reason, MAX_DETAIL_CHARS))
             .about(Subject::Emulator { name: "start".to_owned() })
-            .but("compare boot file, modules and arguments with those of a node that starts")
-            .fix(restart(period)),
+            .counter_evidence("compare boot file, modules and arguments with those of a node that starts")
+            .remedy(restart(period)),
         Death::Requested { how } => Draft::new(REQUESTED, format!("Node ended {how} to write a crash dump"))
             .about(Subject::Emulator { name: "asked for".to_owned() })
-            .but("the reason is in the other findings, or outside the VM"),
+            .counter_evidence("the reason is in the other findings, or outside the VM"),
         Death::Forker => Draft::new(DIED, "Node died: erl_child_setup terminated")
             .detail("it starts external programs for the VM")
             .about(Subject::OsProcess { name: "erl_child_setup".to_owned(), pid: None })
-            .but("it does not end on its own: usually the kernel kills it when memory is short (see dmesg)"),
+            .counter_evidence("it does not end on its own: usually the kernel kills it when memory is short (see dmesg)"),
         Death::Other => halted(period, slogan),
     };
     let missing = period.facts.get(facts::CRASH_DUMP_MISSING);
     let is_size = missing.is_some_and(|missing| missing.contains("SIZE LIMIT"));
     draft
-        .because(Evidence::text("slogan", shortened(slogan, MAX_EVIDENCE_CHARS)))
+        .evidence(Evidence::text("slogan", shortened(slogan, MAX_EVIDENCE_CHARS)))
         .because_some(
             period.facts.get(facts::CRASH_TIME).map(|time| Evidence::text("time, by the host's clock", time)),
         )
@@ -218,12 +218,12 @@ fn out_of_memory(period: &Period, allocator: &str, bytes: f64, kind: &str) -> Dr
     let total = memory("total");
     let holder = holder(period);
     let held = holder.as_ref().map(|holder| {
-        let of = total.map_or(String::new(), |total| format!(" of {}", megabytes(total)));
-        format!(": {} held {}{of}", holder.name, megabytes(holder.bytes))
+        let of = total.map_or(String::new(), |total| format!(" of {}", bytes(total)));
+        format!(": {} held {}{of}", holder.name, bytes(holder.bytes))
     });
     let kinds: Vec<String> = ["processes", "binary", "ets", "code", "atom"]
         .into_iter()
-        .filter_map(|name| Some(format!("{name} {}", megabytes(memory(name)?))))
+        .filter_map(|name| Some(format!("{name} {}", bytes(memory(name)?))))
         .collect();
     let process = running(period);
     let wrong = total.is_some_and(|total| bytes > WRONG_SIZE_FACTOR * total);
@@ -231,10 +231,10 @@ fn out_of_memory(period: &Period, allocator: &str, bytes: f64, kind: &str) -> Dr
     let is_own = !products::is_of_others(period);
     let queue = process.and_then(|process| Some((process, process.row.as_ref()?.queue)));
     Draft::new(DIED, format!("Node died out of memory{}", held.unwrap_or_default()))
-        .detail(format!("{allocator} could not allocate {} of type \"{kind}\"", megabytes(bytes)))
+        .detail(format!("{allocator} could not allocate {} of type \"{kind}\"", bytes(bytes)))
         .detail(holder.as_ref().map_or("", |holder| text::pid(&holder.subject)))
         .about(holder.as_ref().map(|holder| holder.subject.clone()))
-        .because(Evidence::number("requested allocation", bytes, Unit::Bytes).with_text(allocator.to_owned()))
+        .evidence(Evidence::number("requested allocation", bytes, Unit::Bytes).with_text(allocator.to_owned()))
         .because_some(total.map(|total| Evidence::number("erlang:memory(total)", total, Unit::Bytes)))
         .because_some((!kinds.is_empty()).then(|| Evidence::text("memory by kind", kinds.join(", "))))
         .because_some(holder.map(|holder| holder.evidence))
@@ -357,12 +357,12 @@ fn holder(period: &Period) -> Option<Holder> {
 }
 
 /// Returns the process that ran on the thread that ended the VM.
-fn running(period: &Period) -> Option<&ProcessUse> {
+fn running(period: &Period) -> Option<&ProcessActivity> {
     let pid = period.facts.get(facts::CRASH_PROCESS)?;
     period.process(pid)
 }
 
-fn running_evidence(process: &ProcessUse) -> Evidence {
+fn running_evidence(process: &ProcessActivity) -> Evidence {
     let status = process.row.as_ref().and_then(|row: &ProcessRow| row.status.as_deref());
     let what = if status == Some("garbage_collecting") {
         "process in garbage collection"
@@ -372,7 +372,7 @@ fn running_evidence(process: &ProcessUse) -> Evidence {
     Evidence::text(what, process.title())
 }
 
-fn current_function(process: &ProcessUse) -> Option<Evidence> {
+fn current_function(process: &ProcessActivity) -> Option<Evidence> {
     Some(Evidence::text("current function", process.row.as_ref()?.current_function.clone()?))
 }
 
@@ -388,7 +388,7 @@ fn table_full(period: &Period, table: &str, limit: Option<f64>) -> Draft {
     let larger = limit.map_or(4_194_304.0, |limit| (4.0 * limit).min(2_147_483_647.0));
     Draft::new(DIED, format!("Node died: limit of {number}{name} reached"))
         .detail(process.map_or(String::new(), |process| format!("{} was running", process.title())))
-        .about(process.map(ProcessUse::subject))
+        .about(process.map(ProcessActivity::subject))
         .because_some(limit.map(|limit| Evidence::number("limit", limit, Unit::Count)))
         .because_some(period.stat(&metrics::ATOM_COUNT, "").ok().filter(|_| is_atoms).map(|stat| {
             Evidence::number("atoms, in whole pages of the table", stat.last.value as f64, Unit::Count)
@@ -442,8 +442,8 @@ fn kernel(period: &Period, process: &str, reason: &str) -> Draft {
     Draft::new(DIED, title)
         .detail(shortened(reason, MAX_DETAIL_CHARS))
         .about(Subject::process(subject))
-        .because(Evidence::text("reason", shortened(reason, MAX_EVIDENCE_CHARS)))
-        .but("this is the last failure: the first one is earlier in the log, often of another process")
+        .evidence(Evidence::text("reason", shortened(reason, MAX_EVIDENCE_CHARS)))
+        .counter_evidence("this is the last failure: the first one is earlier in the log, often of another process")
         .fix_if(application.is_some(), || {
             remedy::of(
                 period,
@@ -454,7 +454,7 @@ fn kernel(period: &Period, process: &str, reason: &str) -> Draft {
                 "the same failure is reported, and the node survives",
             )
         })
-        .fix(restart(period))
+        .remedy(restart(period))
 }
 
 fn restart(period: &Period) -> Option<beamtune_model::Remedy> {
@@ -471,15 +471,15 @@ fn halted(period: &Period, slogan: &str) -> Draft {
     let process = running(period);
     Draft::new(DIED, format!("Node died: \"{}\"", shortened(slogan, MAX_TITLE_CHARS)))
         .detail(process.map_or(String::new(), |process| format!("{} was running", process.title())))
-        .about(process.map_or_else(|| Subject::Function { name: "erlang:halt/1".to_owned() }, ProcessUse::subject))
+        .about(process.map_or_else(|| Subject::Function { name: "erlang:halt/1".to_owned() }, ProcessActivity::subject))
         .because_some(process.map(running_evidence))
         .because_some(process.and_then(current_function))
-        .but("not a known slogan of the VM: usually of the program's erlang:halt/1, else of a driver or a fault in the VM")
+        .counter_evidence("not a known slogan of the VM: usually of the program's erlang:halt/1, else of a driver or a fault in the VM")
 }
 
 /// Drafts findings about the longest queues when the node died.
 fn queues(period: &Period) -> Vec<Draft> {
-    let mut long: Vec<(f64, i64, &ProcessUse, &ProcessRow)> = period
+    let mut long: Vec<(f64, i64, &ProcessActivity, &ProcessRow)> = period
         .processes
         .iter()
         .filter_map(|process| {
@@ -492,7 +492,7 @@ fn queues(period: &Period) -> Vec<Draft> {
         })
         .collect();
     long.sort_by_key(|(_, queue, ..)| std::cmp::Reverse(*queue));
-    let draft = |(severity, queue, process, row): (f64, i64, &ProcessUse, &ProcessRow)| {
+    let draft = |(severity, queue, process, row): (f64, i64, &ProcessActivity, &ProcessRow)| {
         let subject = process.subject();
         let at = row.current_function.as_deref().map(|function| format!("in {function}"));
         let draft = Draft::new(
@@ -507,12 +507,12 @@ fn queues(period: &Period) -> Vec<Draft> {
         .detail(at.unwrap_or_default())
         .confidence(Confidence::Inferred)
         .about(subject)
-        .because(Evidence::number("queue length", queue as f64, Unit::Count).against_scale(QUEUE.of(period)))
-        .because(Evidence::number("memory", row.memory_bytes as f64, Unit::Bytes))
+        .evidence(Evidence::number("queue length", queue as f64, Unit::Count).against_scale(QUEUE.of(period)))
+        .evidence(Evidence::number("memory", row.memory_bytes as f64, Unit::Bytes))
         .because_some(current_function(process))
         .because_some(row.initial_call.as_deref().map(|call| Evidence::text("initial call", call)))
-        .but("one moment does not show whether it grew");
-        known_processes::explain(draft, period, process).fix(remedy::of(
+        .counter_evidence("one moment does not show whether it grew");
+        known_processes::explain(draft, period, process).remedy(remedy::of(
             period,
             "code.back_pressure",
             "make senders wait (call instead of cast), limit messages in flight, or drop when the queue is long",

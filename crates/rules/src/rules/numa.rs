@@ -75,12 +75,12 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         Draft::new(severity.min(MAX_SEVERITY), format!("{schedulers} may run on {} NUMA nodes", parts.len()))
             .detail(format!("{} cores used", text::cores(used)))
             .detail(format!("the largest NUMA node has {}", text::counted(largest as f64, "CPU", "CPUs")))
-            .because(Evidence::number("NUMA nodes that the VM may use", parts.len() as f64, Unit::Count))
-            .because(Evidence::number("CPUs of the largest NUMA node", largest as f64, Unit::Count))
-            .because(Evidence::number("CPU use", used, Unit::Cores))
-            .because(Evidence::number("CPU use in NUMA nodes", in_nodes, Unit::Ratio).against(notice, source))
-            .because(Evidence::text("scheduler binding", binding))
-            .but("the cost of remote memory is not measured; with good cache hit rates it is zero")
+            .evidence(Evidence::number("NUMA nodes that the VM may use", parts.len() as f64, Unit::Count))
+            .evidence(Evidence::number("CPUs of the largest NUMA node", largest as f64, Unit::Count))
+            .evidence(Evidence::number("CPU use", used, Unit::Cores))
+            .evidence(Evidence::number("CPU use in NUMA nodes", in_nodes, Unit::Ratio).against(notice, source))
+            .evidence(Evidence::text("scheduler binding", binding))
+            .counter_evidence("the cost of remote memory is not measured; with good cache hit rates it is zero")
             .fix_if(fits, || {
                 remedy::of(
                     period,
@@ -102,7 +102,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                     prove,
                 )
             })
-            .fix(remedy::of(
+            .remedy(remedy::of(
                 period,
                 "+stbt",
                 "+stbt tnnps, if no other VM and no quota shares these CPUs",

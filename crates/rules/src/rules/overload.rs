@@ -14,7 +14,7 @@ use beamtune_stats::Trend;
 use crate::remedy;
 use crate::rule::{Draft, FAR_SECONDS, Judgement, MINOR, Role, Rule, WARNING};
 use crate::signals::limits::growth;
-use crate::signals::memory::megabytes;
+use crate::signals::memory::bytes;
 use crate::signals::new_processes;
 use crate::text;
 use crate::view::{self, kind};
@@ -146,16 +146,16 @@ fn by_run_queue(period: &Period, run_queue: &RunQueue) -> Judgement {
     .detail(format!("{} waiting per scheduler, and each waits before every turn", text::number(each.round())))
     .costs(Cost::Waiting(waiting))
     .signals(rising.map(|_| Signal::Backlog))
-    .because(
+    .evidence(
         Evidence::number("runnable processes per scheduler, median", each, Unit::Count)
             .against_scale(CROWD.of(period)),
     )
-    .because(
+    .evidence(
         Evidence::number("time from runnable to running", delay_seconds, Unit::Seconds)
             .against_scale(DELAY.of(period))
             .with_text("waiting processes / context switches per second"),
     )
-    .because(Evidence::number("scheduler utilization", utilization, Unit::Ratio))
+    .evidence(Evidence::number("scheduler utilization", utilization, Unit::Ratio))
     .because_some(spawn_rate(period, rising))
     .because_some(memory(period))
     .because_some(busiest(period))
@@ -193,7 +193,7 @@ fn by_host(period: &Period, missing: Missing) -> Result<Judgement, Missing> {
     let draft = Draft::new(severity, title)
         .detail(detail)
         .confidence(Confidence::Inferred)
-        .because(
+        .evidence(
             Evidence::number("CPU used or waited for by schedulers", share, Unit::Ratio)
                 .with_text("busy wait alone does not use all of it for long"),
         )
@@ -220,7 +220,7 @@ fn process_limit(period: &Period, trend: Trend) -> Option<String> {
 }
 
 fn bounded(period: &Period, draft: Draft) -> Draft {
-    draft.fix(remedy::of(
+    draft.remedy(remedy::of(
         period,
         "code.bounded_processes",
         "accept no more than the node completes: limit workers and requests in flight, reject the rest early",
@@ -243,7 +243,7 @@ fn spawn_rate(period: &Period, rising: Option<Trend>) -> Option<Evidence> {
 fn memory(period: &Period) -> Option<Evidence> {
     let trend = trend_of(period, &metrics::RSS)?;
     let now = period.stat(&metrics::RSS, "").ok()?.last.value as f64;
-    let growth = format!("+{}/s", megabytes(trend.slope));
+    let growth = format!("+{}/s", bytes(trend.slope));
     Some(Evidence::number("resident memory", now, Unit::Bytes).with_text(growth))
 }
 
@@ -286,8 +286,8 @@ fn newest(period: &Period) -> Option<Evidence> {
         .iter()
         .take(MAX_KINDS)
         .map(|row| {
-            let maker = row.maker.as_ref().map_or(String::new(), |maker| format!(", spawned by {maker}"));
-            format!("{} of {} are {}{maker}", row.count, row.of, row.kind)
+            let maker = row.creator.as_ref().map_or(String::new(), |maker| format!(", spawned by {maker}"));
+            format!("{} of {} are {}{maker}", row.count, row.sample_size, row.kind)
         })
         .collect();
     (!names.is_empty()).then(|| Evidence::text("newest processes", names.join("; ")))

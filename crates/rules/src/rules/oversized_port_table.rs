@@ -6,7 +6,7 @@ use beamtune_model::{
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule, Topic};
-use crate::signals::memory::megabytes;
+use crate::signals::memory::bytes;
 use crate::text;
 use crate::view;
 
@@ -52,7 +52,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         return Ok(Judgement::Healthy(format!(
             "port table: {} entries, {}",
             text::number(limit),
-            megabytes(bytes)
+            bytes(bytes)
         )));
     };
     let by_flag = view::emulator_flag(&period.facts, "+Q").value().map(str::to_owned);
@@ -75,14 +75,14 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 "Port table has {} entries for {}: {}",
                 text::number(limit),
                 text::counted(count, "port", "ports"),
-                megabytes(bytes)
+                bytes(bytes)
             ),
         )
         .detail(format!("size set by {cause}"))
         .costs(Cost::MemoryBytes(bytes))
-        .because(Evidence::number("entries of the port table", limit, Unit::Count))
-        .because(Evidence::number("maximum ports", count, Unit::Count))
-        .because(
+        .evidence(Evidence::number("entries of the port table", limit, Unit::Count))
+        .evidence(Evidence::number("maximum ports", count, Unit::Count))
+        .evidence(
             Evidence::number("memory of the port table", bytes, Unit::Bytes)
                 .against_scale(SIZE.of(period))
                 .with_text(format!("computed, {entry:.0} bytes per entry")),
@@ -100,7 +100,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 .ok()
                 .map(|stat| Evidence::number("resident memory", stat.last.value as f64, Unit::Bytes)),
         )
-        .fix(
+        .remedy(
             remedy::of(
                 period,
                 "+Q",

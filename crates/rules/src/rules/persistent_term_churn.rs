@@ -3,7 +3,7 @@
 //! The VM's literal area collector sends a request to each process for each removed term, so its reductions show the number of scans.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Subject, Threshold, Unit, metrics,
+    Account, Code, Cost, Evidence, Missing, Period, ProcessActivity, Scale, Subject, Threshold, Unit, metrics,
 };
 
 use crate::remedy;
@@ -88,22 +88,22 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .detail(format!("{} cores", text::cores(cores)))
         .about(Subject::table("persistent_term"))
         .costs(Cost::CpuCores(cores))
-        .because(
+        .evidence(
             Evidence::number("scanned processes", scans, Unit::PerSecond)
                 .with_text(format!("reductions of the collector / {per_scan:.0}")),
         )
-        .because(Evidence::number("CPU of these scans", cores, Unit::Cores))
-        .because(Evidence::number("share of the VM's CPU", share, Unit::Ratio).against_scale(COST.of(period)))
-        .because(Evidence::number(
+        .evidence(Evidence::number("CPU of these scans", cores, Unit::Cores))
+        .evidence(Evidence::number("share of the VM's CPU", share, Unit::Ratio).against_scale(COST.of(period)))
+        .evidence(Evidence::number(
             "collector's share of all reductions",
             (reductions / all.max(1.0)).min(1.0),
             Unit::Ratio,
         ))
-        .because(Evidence::number("processes", processes, Unit::Count))
+        .evidence(Evidence::number("processes", processes, Unit::Count))
         .because_some(collections.map(|rate| Evidence::number("garbage collections", rate, Unit::PerSecond)))
         .but_if(purged, "modules were purged too (code-loading): their literals are removed the same way")
-        .but("a process that still refers to the old term does a fullsweep: large heaps cost more than estimated")
-        .fix(remedy::of(
+        .counter_evidence("a process that still refers to the old term does a fullsweep: large heaps cost more than estimated")
+        .remedy(remedy::of(
             period,
             "code.stable_persistent_terms",
             "keep changing data in ETS (read_concurrency), counters or atomics; set persistent terms at start, or \
@@ -114,6 +114,6 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     ))
 }
 
-fn is_collector(process: &ProcessUse) -> bool {
+fn is_collector(process: &ProcessActivity) -> bool {
     process.row.as_ref().and_then(|row| row.initial_call.as_deref()) == Some(COLLECTOR)
 }

@@ -143,13 +143,13 @@ fn describe(period: &Period, polling: &Polling<'_>, severity: f64, utilization: 
     Draft::new(severity, format!("{subject} {:.0} % busy: socket events wait", busy * 100.0))
         .detail(descriptors_text.unwrap_or_default())
         .detail(format!("{} cores", text::cores(cores)))
-        .because(
+        .evidence(
             Evidence::number("busy share of the poll threads", busy, Unit::Ratio)
                 .against_scale(BUSY.of(period)),
         )
-        .because(Evidence::number("CPU of the poll threads", cores, Unit::Cores).with_text(each.join(", ")))
+        .evidence(Evidence::number("CPU of the poll threads", cores, Unit::Cores).with_text(each.join(", ")))
         .because_some(check_io.map(|cores| Evidence::number("msacc state check_io", cores, Unit::Cores)))
-        .because(Evidence::number("poll sets", *sets as f64, Unit::Count).with_text(text::counted(
+        .evidence(Evidence::number("poll sets", *sets as f64, Unit::Count).with_text(text::counted(
             threads.len() as f64,
             "thread",
             "threads",
@@ -166,7 +166,7 @@ fn describe(period: &Period, polling: &Polling<'_>, severity: f64, utilization: 
             descriptors.is_some_and(|count| count < MIN_DESCRIPTORS),
             "with so few descriptors, one may be ready all the time without a reader",
         )
-        .fix(remedy::of(
+        .remedy(remedy::of(
             period,
             "socket.active",
             "use {active, true}, or {active, N} with a large N, instead of {active, once} and recv",

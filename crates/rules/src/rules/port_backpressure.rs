@@ -4,13 +4,13 @@
 //! until the driver has taken all data, without an event. The process is then in `prim_inet`, and a socket that it owns has queued bytes.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, PortRow, ProcessUse, Scale, Signal, Subject, Threshold,
+    Account, Code, Cost, Evidence, Missing, Period, PortRow, ProcessActivity, Scale, Signal, Subject, Threshold,
     Unit, metrics,
 };
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
-use crate::signals::events::{Told, told};
+use crate::signals::events::{Events, of_kind};
 use crate::signals::kinds::Kind;
 use crate::signals::unread::{self, Unread};
 use crate::signals::{blocking, stack};
@@ -71,7 +71,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         remedies(draft, period, is_socket, alike > 1)
     };
     let mut drafts: Vec<Draft> = blocked.into_iter().map(with_remedies).collect();
-    match told(period, "busy_port") {
+    match of_kind(period, "busy_port") {
         Ok(events) => {
             let has_queued_bytes = fullest(period, |_| true).is_some();
             let severity = RATE.of(period).severity(events.rate);
@@ -87,19 +87,19 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 }
 
 /// Drafts the finding about a process that is blocked in a send while it has queued messages, and returns whether it sends to a socket.
-fn blocked_in_send(period: &Period, process: &ProcessUse) -> Option<(Draft, bool)> {
+fn blocked_in_send(period: &Period, process: &ProcessActivity) -> Option<(Draft, bool)> {
     let status = process.row.as_ref()?.status.as_deref();
-    let function = stack::of(process)?;
+    let function = stack::current_function_of(process)?;
     let port = fullest(period, |port| port.connected.as_deref() == Some(process.pid.as_str()));
     // With `!`, a sender to a port and one to another node are suspended in the same function.
     let is_suspended = status == Some("suspended");
     let sends = stack::is_send(function) || (is_suspended && port.is_some());
     // A process that was just woken is blocked, too, if an earlier sample found it waiting there.
     let waited_before =
-        || process.stood.iter().any(|(stack, _)| stack.first().is_some_and(|at| stack::is_send(at)));
+        || process.wait_stacks.iter().any(|(stack, _)| stack.first().is_some_and(|at| stack::is_send(at)));
     let is_blocked = sends
         && (is_suspended || status == Some("waiting") || waited_before())
-        && stack::wanted_to_run(process)? <= MAX_RUNNABLE_SHARE;
+        && stack::runnable_share(process)? <= MAX_RUNNABLE_SHARE;
     let lengths = process.queue.points();
     let min = lengths.iter().map(|point| point.1).min()?;
     let with_messages = lengths.iter().filter(|point| point.1 > 0).count();
@@ -125,12 +125,12 @@ fn blocked_in_send(period: &Period, process: &ProcessUse) -> Option<(Draft, bool
     .signals(peer.as_ref().map(Peer::signal))
     .inferred_if(port.is_none())
     .costs(Cost::Waiting(last))
-    .because(
+    .evidence(
         Evidence::number("queue length", last, Unit::Count)
             .against_scale(QUEUE.of(period))
             .with_text(format!("at least {min} in all samples")),
     )
-    .because(Evidence::text("current function", function))
+    .evidence(Evidence::text("current function", function))
     .because_some(port.map(|port| bytes("unsent bytes of its port", port)))
     .because_some(peer.as_ref().map(|peer| Evidence::text("address of the peer", peer.address)))
     .fix_if(peer.as_ref().is_some_and(|peer| peer.is_in_node()), || {
@@ -143,7 +143,7 @@ fn blocked_in_send(period: &Period, process: &ProcessUse) -> Option<(Draft, bool
         )
     })
     .but_if(port.is_none(), "no port of its own has unsent bytes: the peer may read, but slowly")
-    .but("one sample: a peer that is slow for a moment looks the same; sample again");
+    .counter_evidence("one sample: a peer that is slow for a moment looks the same; sample again");
     Some((draft, port.is_none_or(is_socket)))
 }
 
@@ -152,12 +152,12 @@ struct Peer<'p> {
     address: &'p str,
     /// Its unread bytes, if it belongs to this node.
     unread: Option<Unread<'p>>,
-    reader: Option<&'p ProcessUse>,
+    reader: Option<&'p ProcessActivity>,
 }
 
 impl<'p> Peer<'p> {
     /// Returns `None` if the peer is unknown, or may be one of several.
-    fn of(period: &'p Period, process: &ProcessUse) -> Option<Self> {
+    fn of(period: &'p Period, process: &ProcessActivity) -> Option<Self> {
         if let Some(end) = unread::unread_end(period, process) {
             return Some(Peer { address: end.local(), reader: end.reader(period), unread: Some(end) });
         }
@@ -194,7 +194,7 @@ fn which_peer(port: Option<&PortRow>) -> String {
 }
 
 /// Drafts the finding about processes that busy ports suspend again and again.
-fn suspended(period: &Period, events: &Told<'_>, severity: f64) -> Draft {
+fn suspended(period: &Period, events: &Events<'_>, severity: f64) -> Draft {
     let fullest = fullest(period, |_| true);
     let by = events
         .culprit
@@ -206,13 +206,13 @@ fn suspended(period: &Period, events: &Told<'_>, severity: f64) -> Draft {
     let draft =
         Draft::new(severity, format!("Busy ports suspend senders {} times/s{by}", text::rate(events.rate)))
             .detail(fullest.map_or(String::new(), unsent))
-            .because(
+            .evidence(
                 Evidence::number("suspensions by busy ports", events.rate, Unit::PerSecond)
                     .against_scale(RATE.of(period)),
             )
             .because_some(fullest.map(|port| bytes("unsent bytes of the fullest port", port)))
-            .but("short suspensions are normal flow control: they matter if others wait for the sender");
-    remedies(events.blame(draft), period, fullest.is_none_or(is_socket), false)
+            .counter_evidence("short suspensions are normal flow control: they matter if others wait for the sender");
+    remedies(events.name_culprit(draft), period, fullest.is_none_or(is_socket), false)
 }
 
 /// Formats the unsent bytes of a port: `tcp_inet #Port<0.33> has 8.35 kB unsent`.

@@ -7,8 +7,8 @@ use beamtune_model::{
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
-use crate::signals::limits::{self, FULL, Filling, maker};
-use crate::signals::port_queues::{self, Ended};
+use crate::signals::limits::{self, FULL, LimitUsage, frequent_kind};
+use crate::signals::port_queues::{self, OrphanedSockets};
 use crate::signals::products;
 
 pub const RULE: Rule = Rule {
@@ -33,13 +33,13 @@ const MAY_BE_LOAD: &str = "a node that just got more users grows too: see whethe
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let table = period.fact_number(facts::PORT_LIMIT)? as f64;
-    let ports = Filling::of(period, &metrics::PORT_COUNT, table)?;
+    let ports = LimitUsage::of(period, &metrics::PORT_COUNT, table)?;
     // Files, and sockets of the module `socket`, have descriptors but no ports, so both limits are judged.
     let files = match (period.facts.number(facts::NOFILE_SOFT), period.stat(&metrics::OPEN_FDS, "")) {
-        (Some(limit), Ok(_)) => Some(Filling::of(period, &metrics::OPEN_FDS, limit as f64)?),
+        (Some(limit), Ok(_)) => Some(LimitUsage::of(period, &metrics::OPEN_FDS, limit as f64)?),
         _ => None,
     };
-    let maker = maker(period, "port");
+    let maker = frequent_kind(period, "port");
     // One leak fills both tables: the limit that is reached first is reported.
     let grown = files.as_ref().map(|files| with_growth_of(&ports, files));
     let by_files = grown.as_ref().filter(|files| files.urgency() >= ports.urgency());
@@ -62,19 +62,19 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 
 /// Returns the usage of file descriptors, with the growth of ports if their own is unknown. Before Linux 6.2, open files are counted only
 /// every ten seconds, too rarely for a trend in a short recording. Ports are counted every second, and usually each has a descriptor.
-fn with_growth_of(ports: &Filling, files: &Filling) -> Filling {
-    Filling { growth: files.growth.or(ports.growth), ..*files }
+fn with_growth_of(ports: &LimitUsage, files: &LimitUsage) -> LimitUsage {
+    LimitUsage { growth: files.growth.or(ports.growth), ..*files }
 }
 
 /// Name of open files in both findings.
 const DESCRIPTORS: &str = "file descriptors";
 
-type Maker<'a> = Option<&'a limits::Maker>;
+type Maker<'a> = Option<&'a limits::FrequentKind>;
 
-fn by_table_size(period: &Period, ports: &Filling, severity: f64, maker: Maker<'_>) -> Draft {
+fn by_table_size(period: &Period, ports: &LimitUsage, severity: f64, maker: Maker<'_>) -> Draft {
     let leak = ports.growth.is_some();
     let next = (ports.limit * 4.0).min(134_217_727.0);
-    let ended = Ended::of(period, ports.growth.map(|trend| trend.slope));
+    let ended = OrphanedSockets::of(period, ports.growth.map(|trend| trend.slope));
     let draft = ports
         .draft(severity, "ports")
         .detail(ports.consequence("opening one fails with system_limit"))
@@ -100,8 +100,8 @@ fn by_table_size(period: &Period, ports: &Filling, severity: f64, maker: Maker<'
 
 fn by_descriptors(
     period: &Period,
-    ports: &Filling,
-    files: &Filling,
+    ports: &LimitUsage,
+    files: &LimitUsage,
     severity: f64,
     maker: Maker<'_>,
 ) -> Draft {
@@ -116,7 +116,7 @@ fn by_descriptors(
         .draft(severity, DESCRIPTORS)
         .detail(filling.consequence("opening one fails with emfile"))
         .signals(filling.is_exhausted().then_some(Signal::Exhausted));
-    let ended = Ended::of(period, filling.growth.map(|trend| trend.slope)).filter(|_| of_no_port.is_none());
+    let ended = OrphanedSockets::of(period, filling.growth.map(|trend| trend.slope)).filter(|_| of_no_port.is_none());
     let draft = match (&ended, mostly) {
         (Some(ended), _) => draft.detail(ended.sentence()),
         (None, Some(kind)) => draft.detail(format!("most are {}", kind.what)),
@@ -124,7 +124,7 @@ fn by_descriptors(
     };
     let silent = SilentConnections::of(period).filter(|_| leak && of_no_port.is_none() && ended.is_none());
     let draft = match &silent {
-        Some(silent) => draft.detail(silent.sentence()).fix(silent.remedy(period)),
+        Some(silent) => draft.detail(silent.sentence()).remedy(silent.remedy(period)),
         None => draft,
     };
     let draft = match of_no_port {
@@ -154,7 +154,7 @@ fn by_descriptors(
             .with_text(format!("{}: {} of {} sampled", kind.what, kind.count, kind.sampled))
     });
     draft
-        .because(Evidence::number("ports now", ports.now, Unit::Count))
+        .evidence(Evidence::number("ports now", ports.now, Unit::Count))
         .because_some((files.now > ports.now).then(|| {
             Evidence::number("file descriptors without a port", files.now - ports.now, Unit::Count)
                 .with_text("at least; files, and sockets of the module socket")
@@ -275,7 +275,7 @@ impl FrequentKind {
     }
 }
 
-fn common(period: &Period, draft: Draft, leak: bool, maker: Maker<'_>, ended: Option<&Ended>) -> Draft {
+fn common(period: &Period, draft: Draft, leak: bool, maker: Maker<'_>, ended: Option<&OrphanedSockets>) -> Draft {
     let draft = draft.because_some(maker.map(|maker| maker.evidence.clone()));
     let draft = match (ended, maker) {
         (Some(ended), _) => of_ended(period, draft, ended, maker),
@@ -300,23 +300,23 @@ fn common(period: &Period, draft: Draft, leak: bool, maker: Maker<'_>, ended: Op
 }
 
 /// Adds that sockets whose process has ended are the cause. They also explain growing binaries, if most of these wait in such sockets.
-fn of_ended(period: &Period, draft: Draft, ended: &Ended, maker: Maker<'_>) -> Draft {
+fn of_ended(period: &Period, draft: Draft, ended: &OrphanedSockets, maker: Maker<'_>) -> Draft {
     let is_most = port_queues::most_binaries(period)
         .is_some_and(|waiting| ended.have_unsent() && ended.bytes() >= MIN_QUEUE_SHARE * waiting);
-    let draft = ended.evidence().into_iter().fold(draft, Draft::because);
+    let draft = ended.evidence().into_iter().fold(draft, Draft::evidence);
     let draft = draft
         .because_some(maker.and_then(|maker| exit_rate(period, maker)))
         .signals(is_most.then_some(Signal::Grows(MemoryKind::Binary)))
-        .but("the process that opened those sockets is gone; the opener is inferred from the owners of the others")
+        .counter_evidence("the process that opened those sockets is gone; the opener is inferred from the owners of the others")
         .confirmed_by(port_queues::CHECK);
-    ended.remedies(period).into_iter().fold(draft, |draft, remedy| draft.fix(Some(remedy)))
+    ended.remedies(period).into_iter().fold(draft, |draft, remedy| draft.remedy(Some(remedy)))
 }
 
 /// If such sockets hold this share of the queued bytes of all ports, they explain these (judgement).
 const MIN_QUEUE_SHARE: f64 = 0.5;
 
 /// Returns the exit rate of processes of the same kind as the owners of the other sockets.
-fn exit_rate(period: &Period, maker: &limits::Maker) -> Option<Evidence> {
+fn exit_rate(period: &Period, maker: &limits::FrequentKind) -> Option<Evidence> {
     let by = maker.by.as_deref()?;
     let rows = period.exits.iter().filter(|row| row.call.as_deref() == Some(by));
     let most = rows.clone().max_by_key(|row| row.count)?;

@@ -5,7 +5,7 @@
 //! (`RESCHEDULE_LOW` in erl_process.h). So high and max are meant for processes that mostly wait.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Remedy, Scale, Signal, Threshold, Unit,
+    Account, Code, Cost, Evidence, Missing, Period, ProcessActivity, Remedy, Scale, Signal, Threshold, Unit,
     metrics,
 };
 
@@ -55,7 +55,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let total = view::all_reductions(period)?;
     let waiting = view::run_queue(period, "scheduler")?;
     let active = view::activity(period, kind::SCHEDULER)?;
-    let priority = |process: &ProcessUse| process.row.as_ref().and_then(|row| row.priority.clone());
+    let priority = |process: &ProcessActivity| process.row.as_ref().and_then(|row| row.priority.clone());
     if period.processes.iter().any(|process| process.row.is_some())
         && !period.processes.iter().any(|process| priority(process).is_some())
     {
@@ -69,10 +69,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             .filter(move |process| priority(process).is_some_and(|is| wanted.contains(&is.as_str())))
             .filter(|process| !is_of_otp(process))
     };
-    let runs = |process: &&ProcessUse| {
-        stack::wanted_to_run(process).is_some_and(|share| RUNS.of(period).severity(share).is_some())
+    let runs = |process: &&ProcessActivity| {
+        stack::runnable_share(process).is_some_and(|share| RUNS.of(period).severity(share).is_some())
     };
-    let raised: Vec<&ProcessUse> = of(&["high", "max"]).filter(runs).collect();
+    let raised: Vec<&ProcessActivity> = of(&["high", "max"]).filter(runs).collect();
     let has_all = raised.len() >= active.shares.len();
     let load =
         Load { reductions: total, waiting, online: active.shares.len(), raised: raised.len(), has_all };
@@ -103,7 +103,7 @@ const BURSTS: Threshold = Threshold::new(
 /// Drafts the finding about processes that are not always busy, but together do much of the work while others wait.
 fn bursts(
     period: &Period,
-    mut raised: Vec<&ProcessUse>,
+    mut raised: Vec<&ProcessActivity>,
     active: &view::Activity,
     load: &Load,
 ) -> Option<Draft> {
@@ -135,13 +135,13 @@ fn bursts(
     // Reductions are not time, and which process waits for which is unknown.
     .inferred_if(true)
     .costs(Cost::Waiting(load.waiting))
-    .because(Evidence::number("share of all reductions", of_work, Unit::Ratio))
-    .because(
+    .evidence(Evidence::number("share of all reductions", of_work, Unit::Ratio))
+    .evidence(
         Evidence::number("share of scheduler capacity", share, Unit::Ratio).against_scale(BURSTS.of(period)),
     )
-    .because(Evidence::number("processes in run queues", load.waiting, Unit::Count))
+    .evidence(Evidence::number("processes in run queues", load.waiting, Unit::Count))
     .because_some(stack::evidence(first));
-    Some(draft.fix(normal_priority(period)))
+    Some(draft.remedy(normal_priority(period)))
 }
 
 fn processes(count: f64) -> String {
@@ -180,18 +180,18 @@ struct Load {
     has_all: bool,
 }
 
-fn is_of_otp(process: &ProcessUse) -> bool {
+fn is_of_otp(process: &ProcessActivity) -> bool {
     let name = process.row.as_ref().and_then(|row| row.name.as_deref().or(row.initial_call.as_deref()));
     name.is_some_and(|name| OTP.iter().any(|own| name.starts_with(own))) || known_processes::knows(process)
 }
 
-fn priority_of(process: &ProcessUse) -> &str {
+fn priority_of(process: &ProcessActivity) -> &str {
     process.row.as_ref().and_then(|row| row.priority.as_deref()).unwrap_or_default()
 }
 
 /// Drafts the finding about a process at high or max that is always busy.
-fn always_busy(period: &Period, process: &ProcessUse, load: &Load) -> Draft {
-    let busy = stack::wanted_to_run(process).unwrap_or(0.0);
+fn always_busy(period: &Period, process: &ProcessActivity, load: &Load) -> Draft {
+    let busy = stack::runnable_share(process).unwrap_or(0.0);
     let severity = RUNS.of(period).severity(busy).unwrap_or(MINOR);
     let is_alone = load.waiting < MIN_WAITING;
     let waiting = match is_alone {
@@ -219,16 +219,16 @@ fn always_busy(period: &Period, process: &ProcessUse, load: &Load) -> Draft {
     .at_most_warning_if(!load.has_all)
     .costs((!is_alone).then_some(Cost::Waiting(load.waiting)));
     let draft = with_evidence(draft, period, process, busy, load)
-        .because(Evidence::number("busy processes at high or max", load.raised as f64, Unit::Count))
+        .evidence(Evidence::number("busy processes at high or max", load.raised as f64, Unit::Count))
         .but_if(is_alone, "no process waits for a scheduler, so none is delayed now")
         .but_if(!is_alone && !load.has_all, "other schedulers are left: the others wait longer, but do run");
-    draft.fix(normal_priority(period))
+    draft.remedy(normal_priority(period))
 }
 
 /// Drafts the finding about a process at low that others wait for, while the schedulers are busy.
-fn starved(period: &Period, process: &ProcessUse, load: &Load) -> Option<Draft> {
-    let busy = stack::wanted_to_run(process).filter(|share| *share >= MIN_RUNNABLE_SHARE)?;
-    let holds = blocking::holds(period).unwrap_or_default();
+fn starved(period: &Period, process: &ProcessActivity, load: &Load) -> Option<Draft> {
+    let busy = stack::runnable_share(process).filter(|share| *share >= MIN_RUNNABLE_SHARE)?;
+    let holds = blocking::blocking_processes(period).unwrap_or_default();
     let callers = holds.iter().find(|hold| hold.process.is_some_and(|held| held.pid == process.pid));
     let queue = view::mean_queue(process);
     let waits = callers.map_or(queue, |hold| hold.waiting.max(queue));
@@ -252,8 +252,8 @@ fn starved(period: &Period, process: &ProcessUse, load: &Load) -> Option<Draft> 
     .costs(Cost::Waiting(waits));
     Some(
         with_evidence(draft, period, process, busy, load)
-            .because(Evidence::number("mean queue length", queue, Unit::Count))
-            .fix(remedy::of(
+            .evidence(Evidence::number("mean queue length", queue, Unit::Count))
+            .remedy(remedy::of(
                 period,
                 "code.normal_priority",
                 "leave it at priority normal: low is for work that nothing waits for",
@@ -263,17 +263,17 @@ fn starved(period: &Period, process: &ProcessUse, load: &Load) -> Option<Draft> 
     )
 }
 
-fn with_evidence(draft: Draft, period: &Period, process: &ProcessUse, busy: f64, load: &Load) -> Draft {
+fn with_evidence(draft: Draft, period: &Period, process: &ProcessActivity, busy: f64, load: &Load) -> Draft {
     let share = if load.reductions > 0.0 { process.reductions as f64 / load.reductions } else { 0.0 };
     draft
-        .because(
+        .evidence(
             Evidence::number("samples running or runnable", busy, Unit::Ratio)
                 .against_scale(RUNS.of(period))
-                .with_text(format!("{} of {}", process.runnable, process.judged)),
+                .with_text(format!("{} of {}", process.runnable, process.status_samples)),
         )
-        .because(Evidence::text("priority", priority_of(process)))
-        .because(Evidence::number("processes in run queues", load.waiting, Unit::Count))
-        .because(Evidence::number("schedulers online", load.online as f64, Unit::Count))
-        .because(Evidence::number("share of all reductions", share, Unit::Ratio))
+        .evidence(Evidence::text("priority", priority_of(process)))
+        .evidence(Evidence::number("processes in run queues", load.waiting, Unit::Count))
+        .evidence(Evidence::number("schedulers online", load.online as f64, Unit::Count))
+        .evidence(Evidence::number("share of all reductions", share, Unit::Ratio))
         .because_some(stack::evidence(process))
 }

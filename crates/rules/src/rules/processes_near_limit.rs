@@ -1,14 +1,14 @@
 //! BT007: the process table is nearly full, or fills up.
 
 use beamtune_model::{
-    Account, Code, Evidence, Limit, MemoryKind, Missing, Period, Remedy, Signal, Stand, Subject, Unit, facts,
+    Account, Code, Evidence, Limit, MemoryKind, Missing, Period, Remedy, Signal, WaitSample, Subject, Unit, facts,
     metrics,
 };
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule, WARNING};
-use crate::signals::limits::{FULL, Filling, Maker, grows_by_new_ones, maker};
-use crate::signals::staying::Staying;
+use crate::signals::limits::{FULL, LimitUsage, FrequentKind, grows_by_new_ones, frequent_kind};
+use crate::signals::staying::KindGrowth;
 use crate::signals::{products, stack};
 use crate::text;
 use crate::view;
@@ -30,11 +30,11 @@ pub const RULE: Rule = Rule {
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let limit = period.fact_number(facts::PROCESS_LIMIT)? as f64;
-    let filling = Filling::of(period, &metrics::PROCESS_COUNT, limit)?;
-    let maker = maker(period, "process");
+    let filling = LimitUsage::of(period, &metrics::PROCESS_COUNT, limit)?;
+    let maker = frequent_kind(period, "process");
     let staying =
-        filling.growth.as_ref().zip(maker.as_ref()).map(|(growth, maker)| Staying::of(period, maker, growth));
-    let is_leak = staying.as_ref().is_some_and(Staying::are_left);
+        filling.growth.as_ref().zip(maker.as_ref()).map(|(growth, maker)| KindGrowth::of(period, maker, growth));
+    let is_leak = staying.as_ref().is_some_and(KindGrowth::is_leak);
     let of_leak = is_leak.then_some(WARNING);
     let Some(severity) = filling.severity().into_iter().chain(of_leak).reduce(f64::max) else {
         return Ok(Judgement::Healthy(filling.sentence("processes")));
@@ -64,7 +64,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         None => draft,
     };
     let end = staying.as_ref().filter(|_| known.is_none()).and_then(|staying| an_end(period, staying));
-    let is_started_anew = staying.as_ref().is_some_and(Staying::are_started_anew);
+    let is_started_anew = staying.as_ref().is_some_and(KindGrowth::are_restarted);
     Ok(Judgement::found(
         draft
             .about(maker.map_or(Subject::limit(Limit::Processes), |maker| Subject::ProcessKind {
@@ -94,7 +94,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                     "the process count stops growing under the same load",
                 )
             })
-            .fix(end)
+            .remedy(end)
             .fix_if(filling.needs_room(), || {
                 remedy::of(
                     period,
@@ -120,7 +120,7 @@ fn kind_text(kind: &str) -> String {
 }
 
 /// Returns the title; for a leak, it names the kind that grows, if known.
-fn title(filling: &Filling, severity: f64, kind: Option<&str>, is_leak: bool) -> String {
+fn title(filling: &LimitUsage, severity: f64, kind: Option<&str>, is_leak: bool) -> String {
     match kind.zip(filling.growth).filter(|_| is_leak) {
         Some((kind, trend)) => {
             let left = filling.near_end_seconds();
@@ -132,7 +132,7 @@ fn title(filling: &Filling, severity: f64, kind: Option<&str>, is_leak: bool) ->
 }
 
 /// Adds why the number of processes increases, if that is known.
-fn with_detail(period: &Period, staying: &Staying<'_>, maker: &Maker, draft: Draft) -> Draft {
+fn with_detail(period: &Period, staying: &KindGrowth<'_>, maker: &FrequentKind, draft: Draft) -> Draft {
     let by = match (&maker.by, staying.ended_starters) {
         (Some(by), Some((ended, all))) => {
             format!("spawned by {by}, of which {ended} of {all} ended within seconds")
@@ -147,8 +147,8 @@ fn with_detail(period: &Period, staying: &Staying<'_>, maker: &Maker, draft: Dra
     let draft = draft.detail(by).detail(rates);
     let Some(new) = staying.newcomers else { return draft };
     let ended = match new.ended {
-        0 => format!("none of {} new ones ended within seconds", new.looked_at),
-        some => format!("{some} of {} new ones ended within seconds", new.looked_at),
+        0 => format!("none of {} new ones ended within seconds", new.sampled),
+        some => format!("{some} of {} new ones ended within seconds", new.sampled),
     };
     let waits = staying.waits().map_or(String::new(), |(place, live)| {
         let on = callee(period, place).map_or(String::new(), |callee| format!(" for {callee}"));
@@ -159,42 +159,42 @@ fn with_detail(period: &Period, staying: &Staying<'_>, maker: &Maker, draft: Dra
 }
 
 /// Returns the process that most processes at this place call.
-fn callee(period: &Period, place: &Stand) -> Option<String> {
+fn callee(period: &Period, place: &WaitSample) -> Option<String> {
     let is_call = place.stack.first().is_some_and(|function| stack::is_call(function));
-    let first = place.on.first().filter(|wanted| is_call && 2 * wanted.count > place.count)?;
-    Some(period.title_of(&first.who))
+    let first = place.targets.first().filter(|wanted| is_call && 2 * wanted.count > place.count)?;
+    Some(period.title_of(&first.name))
 }
 
-fn with_evidence(period: &Period, staying: &Staying<'_>, draft: Draft) -> Draft {
+fn with_evidence(period: &Period, staying: &KindGrowth<'_>, draft: Draft) -> Draft {
     let rate = |what: &str, value: f64| Evidence::number(what, value, Unit::PerSecond);
     let draft = draft
         .because_some(staying.started.map(|spawns| rate("spawn rate of this kind, estimated", spawns)))
         .because_some(staying.ends().map(|exits| rate("exit rate of this kind, estimated", exits)))
         .because_some(staying.newcomers.map(|new| {
-            let alive = (new.looked_at - new.ended) as f64;
+            let alive = (new.sampled - new.ended) as f64;
             Evidence::number("new processes alive seconds later", alive, Unit::Count)
-                .with_text(format!("of {} sampled again", new.looked_at))
+                .with_text(format!("of {} sampled again", new.sampled))
         }));
     let draft = draft.because_some(staying.memory_per_s.map(|bytes| {
         Evidence::number("growth of process memory per second", bytes, Unit::Bytes)
             .with_text(format!("{:.1} kB per process", bytes / staying.growth / 1e3))
     }));
-    let places = staying.newcomers.map_or(&[][..], |new| &new.places);
+    let places = staying.newcomers.map_or(&[][..], |new| &new.stacks);
     let draft = places.iter().take(MAX_PLACES).fold(draft, |draft, place| {
         let at = match place.stack.first() {
             Some(at) => stack::with_caller(at, &place.stack),
             None => place.status.clone(),
         };
         let on = callee(period, place).map_or(String::new(), |callee| format!(", for {callee}"));
-        draft.because(Evidence::text("current function of these", format!("{at}{on}: {}", place.count)))
+        draft.evidence(Evidence::text("current function of these", format!("{at}{on}: {}", place.count)))
     });
     // All monitors of processes that only wait are known.
-    let monitors_none = staying.waits().is_some_and(|(place, _)| place.on.is_empty());
+    let monitors_none = staying.waits().is_some_and(|(place, _)| place.targets.is_empty());
     draft
         .because_some(monitors_none.then(|| {
             Evidence::text("monitors", "none: they do not notice when the process that they work for ends")
         }))
-        .because_some(staying.are_started_anew().then(|| {
+        .because_some(staying.are_restarted().then(|| {
             Evidence::text(
                 "exit rate equal to growth",
                 "a supervisor that restarts each one that ends (restart: permanent) causes that",
@@ -209,7 +209,7 @@ fn with_evidence(period: &Period, staying: &Staying<'_>, draft: Draft) -> Draft 
 const MAX_PLACES: usize = 3;
 
 /// Returns how to end processes that wait, by the function in which they wait.
-fn an_end(period: &Period, staying: &Staying<'_>) -> Option<Remedy> {
+fn an_end(period: &Period, staying: &KindGrowth<'_>) -> Option<Remedy> {
     let (place, _) = staying.waits().filter(|_| staying.stay())?;
     let at = place.stack.first()?;
     let own = stack::of_program(&place.stack).unwrap_or(at);

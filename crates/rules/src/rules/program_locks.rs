@@ -24,11 +24,11 @@ pub const RULE: Rule = Rule {
 const MAX_LISTED: usize = 2;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
-    let stands = blocking::looked_at(period)?;
+    let stands = blocking::wait_samples(period)?;
     // If mnesia_locker itself is busy, it is the bottleneck.
     let is_locker_busy = period
         .process_named("mnesia_locker")
-        .and_then(stack::wanted_to_run)
+        .and_then(stack::runnable_share)
         .is_some_and(|share| share >= blocking::BUSY);
     let waits: Vec<LockWaits<'_>> =
         waits(period)?.into_iter().filter(|waits| *waits.kind != MNESIA || !is_locker_busy).collect();
@@ -65,14 +65,14 @@ fn describe(period: &Period, waits: &LockWaits<'_>, severity: f64) -> Draft {
     };
     let pid = text::pid(&subject).to_owned();
     let held_in = whole_table.map(|at| format!("by {at}"));
-    let requested = waits.asked_by.first().map(|at| format!("requested by {at}"));
+    let requested = waits.requested_by.first().map(|at| format!("requested by {at}"));
     let places = waits.held_at.iter().take(MAX_LISTED).filter_map(|(stack, _)| {
         Some(Evidence::text("current function of a lock holder", stack::with_caller(stack.first()?, stack)))
     });
-    let askers = (!waits.asked_by.is_empty()).then(|| {
+    let askers = (!waits.requested_by.is_empty()).then(|| {
         Evidence::text(
             "requested by",
-            waits.asked_by.iter().take(MAX_LISTED).copied().collect::<Vec<_>>().join(", "),
+            waits.requested_by.iter().take(MAX_LISTED).copied().collect::<Vec<_>>().join(", "),
         )
     });
     let draft = Draft::new(severity, title)
@@ -81,14 +81,14 @@ fn describe(period: &Period, waits: &LockWaits<'_>, severity: f64) -> Draft {
         .detail(requested.unwrap_or_default())
         .about(subject)
         .costs(Cost::Waiting(waits.waiting))
-        .because(
+        .evidence(
             Evidence::number("waiting processes, estimated", waits.waiting, Unit::Count)
                 .against_scale(blocking::WAITING.of(period))
                 .with_text(format!("{seen} of {of} sampled")),
         )
         .because_some(askers);
-    let draft = places.fold(draft, Draft::because);
-    let draft = if is_global { draft } else { transactions(period).into_iter().fold(draft, Draft::because) };
+    let draft = places.fold(draft, Draft::evidence);
+    let draft = if is_global { draft } else { transactions(period).into_iter().fold(draft, Draft::evidence) };
     let shorter = if is_global {
         "use one lock per item ({{seat, Train}, self()} instead of one lock for all), or one process per item; no calls or sleeps \
          under the lock, and a timeout for what its holder waits for"
@@ -100,7 +100,7 @@ fn describe(period: &Period, waits: &LockWaits<'_>, severity: f64) -> Draft {
     } else {
         "a transaction that meets the lock of an older one restarts after a random sleep; a whole-table lock blocks every writer"
     };
-    draft.fix(remedy::of(
+    draft.remedy(remedy::of(
         period,
         "code.shorter_hold",
         shorter,

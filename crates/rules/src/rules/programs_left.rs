@@ -6,8 +6,8 @@ use beamtune_model::{
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, MINOR, MINUTES_SECONDS, Rule, Topic};
-use crate::signals::memory::megabytes;
-use crate::signals::programs::{self, Named, held, most_held};
+use crate::signals::memory::bytes;
+use crate::signals::programs::{self, Named, recent_min, recent_max};
 use crate::text;
 use crate::view;
 
@@ -69,10 +69,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let children = period.stat(&metrics::PROGRAMS_CHILDREN, "")?;
     let orphans = period.stat(&metrics::PROGRAMS_ORPHANS, "")?;
     let ports = period.stat(&metrics::PROGRAM_PORTS, "").ok();
-    let zombies = period.stat(&metrics::PROGRAMS_ZOMBIES, "").map_or(0, held);
+    let zombies = period.stat(&metrics::PROGRAMS_ZOMBIES, "").map_or(0, recent_min);
     let names = programs::named(period);
     // Programs and ports are counted at different instants, so the difference must have persisted for a while.
-    let left = ports.filter(|ports| held(children) - most_held(ports) >= LEFT.of(period).notice as i64);
+    let left = ports.filter(|ports| recent_min(children) - recent_max(ports) >= LEFT.of(period).notice as i64);
     let left = left.map(|ports| children.last.value - ports.last.value);
     let drafts: Vec<Draft> = [
         left.and_then(|left| without_port(period, left, alive, &names)),
@@ -103,12 +103,12 @@ fn without_port(period: &Period, left: i64, alive: &SeriesStat, names: &[Named<'
         severity,
         format!("{} external programs outlive their port{}", count_text(left), mostly(most)),
     )
-    .because(
+    .evidence(
         Evidence::number("external programs without a port", left as f64, Unit::Count)
             .against_scale(LEFT.of(period))
             .with_text("children of erl_child_setup minus ports of programs"),
     );
-    Some(with_evidence(period, draft, left, alive, most).fix(remedy::of(
+    Some(with_evidence(period, draft, left, alive, most).remedy(remedy::of(
         period,
         "code.end_programs",
         "start them through a wrapper that ends the program when its standard input closes (MuonTrap, erlexec, the script in the \
@@ -125,12 +125,12 @@ fn orphaned(period: &Period, orphans: i64, alive: &SeriesStat, names: &[Named<'_
     let draft =
         Draft::new(severity, format!("{} orphans of external programs{}", count_text(orphans), mostly(most)))
             .detail("the program that started them has ended")
-            .because(
+            .evidence(
                 Evidence::number("orphans", orphans as f64, Unit::Count)
                     .against_scale(LEFT.of(period))
                     .with_text("a shell ended or was killed, but not the programs that it started"),
             );
-    Some(with_evidence(period, draft, orphans, alive, most).fix(remedy::of(
+    Some(with_evidence(period, draft, orphans, alive, most).remedy(remedy::of(
         period,
         "code.end_programs",
         "avoid & in commands, exec a script's last command, and kill the whole group (kill -- -OS_PID: each program has its own session)",
@@ -151,7 +151,7 @@ fn with_evidence(
     let is_most = 2 * count > alive.last.value;
     let starters = programs::starters(period);
     let named = most.map(|named| Subject::OsProcess { name: named.name.to_owned(), pid: None });
-    let starter = starters.first().map(|starter| starter.said());
+    let starter = starters.first().map(|starter| starter.text());
     draft
         .detail(starter.as_ref().map_or(String::new(), |starter| format!("started by {starter}")))
         .about(named)
@@ -160,7 +160,7 @@ fn with_evidence(
                 Cost::MemoryBytes(bytes * (count as f64 / alive.last.value.max(1) as f64).min(1.0))
             }),
         )
-        .because(Evidence::number("processes of external programs", alive.last.value as f64, Unit::Count))
+        .evidence(Evidence::number("processes of external programs", alive.last.value as f64, Unit::Count))
         .because_some(resident.map(|bytes| {
             Evidence::number("resident memory of external programs", bytes, Unit::Bytes)
                 .with_text("shared pages count for each")
@@ -179,11 +179,11 @@ fn unwaited(period: &Period, zombies: i64) -> Option<Draft> {
         Draft::new(severity, format!("{} zombie processes", count_text(zombies)))
             .detail("ended, but their parent does not wait for them")
             .about(Subject::OsProcess { name: "zombies".to_owned(), pid: None })
-            .because(
+            .evidence(
                 Evidence::number("zombies", zombies as f64, Unit::Count).against_scale(ZOMBIES.of(period)),
             )
-            .but("not programs started by the VM, for which it waits: children of a program, or orphans in its container")
-            .fix(remedy::of(
+            .counter_evidence("not programs started by the VM, for which it waits: children of a program, or orphans in its container")
+            .remedy(remedy::of(
                 period,
                 "host.init_process",
                 "use docker run --init, or tini as the entry point of the container; an external program must \
@@ -196,7 +196,7 @@ fn unwaited(period: &Period, zombies: i64) -> Option<Draft> {
 
 /// Drafts the finding about a growing number of external programs.
 fn growing(period: &Period, alive: &SeriesStat, names: &[Named<'_>]) -> Option<Draft> {
-    let (first, last) = (alive.first.value, held(alive));
+    let (first, last) = (alive.first.value, recent_min(alive));
     let grown = last - first;
     let min = MIN_GROWN.max((MIN_GROWN_SHARE * first as f64) as i64);
     // Programs start, and few of them have ended.
@@ -216,11 +216,11 @@ fn growing(period: &Period, alive: &SeriesStat, names: &[Named<'_>]) -> Option<D
         ),
     )
     .detail(format!("in {}", view::duration_text(period.seconds())))
-    .because(Evidence::number("growth of external programs", grown as f64, Unit::Count))
-    .because(Evidence::number("external programs that ended", ended, Unit::Count))
+    .evidence(Evidence::number("growth of external programs", grown as f64, Unit::Count))
+    .evidence(Evidence::number("external programs that ended", ended, Unit::Count))
     .guess_if(!is_long)
     .but_if(!is_long, "short period: work that just began looks the same");
-    Some(with_evidence(period, draft, grown, alive, most).fix(remedy::of(
+    Some(with_evidence(period, draft, grown, alive, most).remedy(remedy::of(
         period,
         "code.end_programs",
         "find what starts them and when each should end; close its port then, and check that it ends with its standard input",
@@ -251,22 +251,22 @@ fn memory(period: &Period, alive: &SeriesStat, names: &[Named<'_>]) -> Option<Dr
             severity,
             format!("External programs use {:.0} % of the memory limit{}", share * 100.0, mostly(most)),
         )
-        .detail(format!("{} resident", megabytes(resident)))
+        .detail(format!("{} resident", bytes(resident)))
         .detail(text::counted(alive.last.value as f64, "process", "processes"))
         .minor_if(!is_full)
         .about(most.map(|named| Subject::OsProcess { name: named.name.to_owned(), pid: None }))
         .costs(Cost::MemoryBytes(resident))
-        .because(
+        .evidence(
             Evidence::number("share of the control group's limit", share, Unit::Ratio)
                 .against_scale(MEMORY.of(period)),
         )
-        .because(
+        .evidence(
             Evidence::number("resident memory of external programs", resident, Unit::Bytes)
                 .with_text("shared pages count for each"),
         )
-        .because(Evidence::number("processes of external programs", alive.last.value as f64, Unit::Count))
+        .evidence(Evidence::number("processes of external programs", alive.last.value as f64, Unit::Count))
         .but_if(!is_full, "the limit is not nearly reached")
-        .fix(remedy::of(
+        .remedy(remedy::of(
             period,
             "code.end_programs",
             "run fewer at once and end those not needed, or give them their own control group (systemd-run --scope)",

@@ -5,7 +5,7 @@ use beamtune_model::{Account, Code, Evidence, Missing, Period, Unit, metrics};
 use crate::remedy;
 use crate::rule::{BELOW_CRITICAL, Draft, Judgement, Rule};
 use crate::signals::broker;
-use crate::signals::memory::megabytes;
+use crate::signals::memory::bytes;
 use crate::text;
 
 pub const RULE: Rule = Rule {
@@ -40,7 +40,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let blocked = last(&metrics::BROKER_BLOCKED).filter(|count| *count > 0.0);
     let space = free
         .zip(limit)
-        .map(|(free, limit)| format!("{} free, disk_free_limit {}", megabytes(free), megabytes(limit)));
+        .map(|(free, limit)| format!("{} free, disk_free_limit {}", bytes(free), bytes(limit)));
     let connections = blocked.map(|count| text::counted(count, "blocked connection", "blocked connections"));
     let draft = Draft::new(BLOCKS, "RabbitMQ blocks all publishers: disk alarm")
         .detail(space.unwrap_or_default())
@@ -49,7 +49,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .because_some(free.map(|bytes| Evidence::number("free disk space", bytes, Unit::Bytes)))
         .because_some(limit.map(|bytes| Evidence::number("disk_free_limit", bytes, Unit::Bytes)))
         .because_some(blocked.map(|count| Evidence::number("blocked connections", count, Unit::Count)));
-    Ok(Judgement::found(draft.fix(remedy::of(
+    Ok(Judgement::found(draft.remedy(remedy::of(
         period,
         "rabbitmq.disk_free_limit",
         "free disk space where RabbitMQ keeps its data (rabbitmq-diagnostics status shows the folder): consume or purge long queues, \

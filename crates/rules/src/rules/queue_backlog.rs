@@ -64,9 +64,9 @@ fn backlog(period: &Period, queue: &Queue<'_>) -> Option<(f64, Draft)> {
     let evidence = |draft: Draft| {
         draft
             .about(queue.subject())
-            .because(Evidence::number("messages ready", ready, Unit::Count))
-            .because(Evidence::number("growth of messages ready", growth, Unit::PerSecond))
-            .because(Evidence::number("unacknowledged messages", unacked, Unit::Count))
+            .evidence(Evidence::number("messages ready", ready, Unit::Count))
+            .evidence(Evidence::number("growth of messages ready", growth, Unit::PerSecond))
+            .evidence(Evidence::number("unacknowledged messages", unacked, Unit::Count))
             .because_some(consumers.map(|count| Evidence::number("consumers", count, Unit::Count)))
             .because_some(acked.map(|rate| Evidence::number("acknowledgements", rate, Unit::PerSecond)))
     };
@@ -115,8 +115,8 @@ fn unconsumed(period: &Period, queue: &Queue<'_>, ready: f64, growth: f64) -> Dr
     Draft::new(severity, format!("Queue {name} grows by {growth}/s without consumer"))
         .detail(format!("{ready_text} messages ready"))
         .costs(Cost::Waiting(ready))
-        .but("its consumer may be away for a while, or fetch with basic.get")
-        .fix(remedy::of(
+        .counter_evidence("its consumer may be away for a while, or fetch with basic.get")
+        .remedy(remedy::of(
             period,
             "rabbitmq.queue_limits",
             "start its consumer, delete the queue or its binding, or limit it: rabbitmqctl set_policy limit \
@@ -143,8 +143,8 @@ fn stuck(period: &Period, queue: &Queue<'_>, unacked: f64, grows: bool, holder: 
             .last(period, &metrics::QUEUE_PREFETCH)
             .map(|prefetch| Evidence::number("sum of prefetch counts", prefetch, Unit::Count)),
     )
-    .but("a consumer that needs longer than the period for a message looks the same")
-    .fix(remedy::of(
+    .counter_evidence("a consumer that needs longer than the period for a message looks the same")
+    .remedy(remedy::of(
         period,
         "rabbitmq.prefetch",
         "inspect that consumer: it waits for something, or forgets basic.ack; rabbitmqctl close_connection gives its messages to others, \
@@ -163,7 +163,7 @@ fn unlimited(period: &Period, queue: &Queue<'_>, unacked: f64, holder: Option<Cl
     Draft::new(MINOR, format!("Queue {name}: no prefetch limit, {held} messages held"))
         .detail(held_by(holder))
         .costs(Cost::Waiting(unacked))
-        .fix(remedy::of(
+        .remedy(remedy::of(
             period,
             "rabbitmq.prefetch",
             "set a prefetch count in the consumer: basic.qos with 20 to 300; other consumers then get a share",
@@ -184,8 +184,8 @@ fn slow(period: &Period, queue: &Queue<'_>, ready: f64, growth: f64, acked: Opti
     .detail(rate)
     .confidence(Confidence::Inferred)
     .costs(Cost::Waiting(ready))
-    .but("a wave of messages looks the same while it arrives")
-    .fix(remedy::of(
+    .counter_evidence("a wave of messages looks the same while it arrives")
+    .remedy(remedy::of(
         period,
         "rabbitmq.prefetch",
         "add or speed up consumers; set a prefetch count that covers the round trip (30 or more for fast consumers); set a length limit \

@@ -63,11 +63,11 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         let closed = broker::total(period, &metrics::BROKER_CHANNELS_CLOSED).unwrap_or(0.0);
         let is_closing = closed >= MIN_CLOSED_PER_REDELIVERY_OF_NODE * redelivered;
         let draft =
-            Draft::new(severity, title).minor_if(is_closing).because(rate(period, redelivered, delivered));
+            Draft::new(severity, title).minor_if(is_closing).evidence(rate(period, redelivered, delivered));
         let draft = advise(period, draft.but_if(is_closing, CLOSING));
         let unknown = "queue unknown: statistics are off (enable rabbitmq_management_agent), more than 20,000 pairs of channels and queues, \
                        or consumers that end at once";
-        found.push((redelivered, draft.but(unknown)));
+        found.push((redelivered, draft.counter_evidence(unknown)));
     }
     found.extend(dead_letters::round_trip(period, &RATE));
     found.sort_by(|a, b| b.0.total_cmp(&a.0));
@@ -115,8 +115,8 @@ fn loop_of(period: &Period, queue: &Queue<'_>) -> Option<(f64, Draft)> {
         .about(queue.subject())
         .costs(broker::cores(period, &busy).map(Cost::CpuCores))
         .signals(broker::drives(period, &busy))
-        .because(rate(period, redelivered, delivered))
-        .because(Evidence::number("acknowledgements", acked, Unit::PerSecond))
+        .evidence(rate(period, redelivered, delivered))
+        .evidence(Evidence::number("acknowledgements", acked, Unit::PerSecond))
         .because_some(ready.map(|ready| Evidence::number("messages ready", ready, Unit::Count)))
         .because_some(
             clients
@@ -125,12 +125,12 @@ fn loop_of(period: &Period, queue: &Queue<'_>) -> Option<(f64, Draft)> {
         )
         .minor_if(is_closing)
         .but_if(is_closing, CLOSING)
-        .but("a consumer may requeue on purpose to wait for something else; a delay would spare the broker");
+        .counter_evidence("a consumer may requeue on purpose to wait for something else; a delay would spare the broker");
     Some((redelivered, advise(period, draft)))
 }
 
 fn advise(period: &Period, draft: Draft) -> Draft {
-    draft.fix(remedy::of(
+    draft.remedy(remedy::of(
         period,
         "rabbitmq.dead_letter",
         "reject with requeue=false in the consumer, and give the queue a dead letter exchange: rabbitmqctl set_policy dlx '^QUEUE$' \

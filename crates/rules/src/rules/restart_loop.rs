@@ -50,8 +50,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     if period.is_imported() {
         return Err(period.missing_group(Group::Vm, "other starts of the VM"));
     }
-    let starts: Vec<f64> = period.seen.iter().map(|seen| seen.begin as f64 / SECOND_NS as f64).collect();
-    let (Some(first), Some(last)) = (starts.first(), period.seen.last()) else {
+    let starts: Vec<f64> = period.incarnation_spans.iter().map(|seen| seen.begin as f64 / SECOND_NS as f64).collect();
+    let (Some(first), Some(last)) = (starts.first(), period.incarnation_spans.last()) else {
         return Ok(Judgement::NotJudged {
             reason: "no samples".to_owned(),
             next: "record while the node runs".to_owned(),
@@ -97,7 +97,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             .detail(apart)
             .minor_if(is_over)
             .inferred_if(restarts < MIN_RESTARTS)
-            .because(Evidence::number("restarts", restarts as f64, Unit::Count))
+            .evidence(Evidence::number("restarts", restarts as f64, Unit::Count))
             .because_some((!whole.is_empty()).then(|| {
                 Evidence::number("time between starts, recent median", median, Unit::Seconds)
                     .against_scale(BETWEEN_STARTS.of(period))
@@ -123,14 +123,14 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                     "oom_kill stays the same",
                 )
             })
-            .fix(remedy::of(
+            .remedy(remedy::of(
                 period,
                 "ERL_CRASH_DUMP",
                 "read the slogan at the head of erl_crash.dump (in the VM's working directory, or where ERL_CRASH_DUMP says)",
                 "it says why the VM ended; keep the file, since the next crash overwrites it",
                 "no file after the next end means a clean stop, or a kill from outside (exit status 137 is SIGKILL)",
             ))
-            .fix(remedy::of(
+            .remedy(remedy::of(
                 period,
                 "host.restart",
                 "wait longer between starts, and give up after some (systemd: RestartSec=, StartLimitBurst=)",

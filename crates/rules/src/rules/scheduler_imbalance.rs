@@ -112,16 +112,16 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .detail("likely bound with {scheduler, N}, so that the VM does not migrate them")
         .about(Subject::Threads { name: format!("scheduler {numbers}") })
         .costs(Cost::Waiting(waiting))
-        .because(Evidence::number("processes waiting there, mean", waiting, Unit::Count))
-        .because(Evidence::number("idle schedulers, mean", idle, Unit::Count))
-        .because(Evidence::number("share of scheduler time lost", share, Unit::Ratio).against_scale(LOST.of(period)))
-        .because(Evidence::number("schedulers online", online, Unit::Count))
+        .evidence(Evidence::number("processes waiting there, mean", waiting, Unit::Count))
+        .evidence(Evidence::number("idle schedulers, mean", idle, Unit::Count))
+        .evidence(Evidence::number("share of scheduler time lost", share, Unit::Ratio).against_scale(LOST.of(period)))
+        .evidence(Evidence::number("schedulers online", online, Unit::Count))
         .because_some((by_utilization || no_compaction).then(|| {
             let flag = if by_utilization { "+sub true" } else { "+scl false" };
             Evidence::text("compaction of load", format!("switched off ({flag})"))
         }))
-        .but("a NIF call that never yields blocks a run queue only until other schedulers have stolen from it (long-schedule)")
-        .fix(remedy::of(
+        .counter_evidence("a NIF call that never yields blocks a run queue only until other schedulers have stolen from it (long-schedule)")
+        .remedy(remedy::of(
             period,
             "code.unbound_processes",
             "remove {scheduler, N} from spawn_opt and process_flag",

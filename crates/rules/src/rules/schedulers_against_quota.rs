@@ -50,7 +50,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         return Err(Missing {
             what: "the number of CPUs that the VM may use".to_owned(),
             why: "the host reports zero".to_owned(),
-            next: "look at the cpuset of the VM's control group".to_owned(),
+            next_step: "look at the cpuset of the VM's control group".to_owned(),
         });
     }
     // There is at least one scheduler.
@@ -59,7 +59,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let limit_name = if is_quota { "CPU quota" } else { "allowed CPUs" };
     let throttled = view::throttled_cores(period);
     // Wake-up latency does not depend on the number of schedulers. If the counters are missing, every delay counts as a loss.
-    let is_wake_up = view::wait_per_turn_seconds(period).is_ok_and(|seconds| seconds < view::TURN_SECONDS);
+    let is_wake_up = view::mean_run_queue_delay_seconds(period).is_ok_and(|seconds| seconds < view::MAX_WAKE_UP_SECONDS);
     let delayed = view::thread_cores(period, &metrics::THREAD_WAIT, &[view::kind::SCHEDULER])
         .ok()
         .map(|cores| if is_wake_up { 0.0 } else { cores });
@@ -95,18 +95,18 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             })
             .about(is_quota.then_some(Subject::limit(Limit::CpuQuota)))
             .costs(lost.map(Cost::CpuCores))
-            .because(Evidence::number("schedulers online", capacity.online, Unit::Count))
-            .because(Evidence::number("cores that the VM may use", limit, Unit::Cores).with_text(limit_name))
-            .because(
+            .evidence(Evidence::number("schedulers online", capacity.online, Unit::Count))
+            .evidence(Evidence::number("cores that the VM may use", limit, Unit::Cores).with_text(limit_name))
+            .evidence(
                 Evidence::number("schedulers per core", ratio, Unit::Ratio).against_scale(RATIO.of(period)),
             )
-            .because(match cpu_quota {
+            .evidence(match cpu_quota {
                 Some(quota) => Evidence::number("quota as the VM sees it", quota as f64, Unit::Count),
                 None => Evidence::text("quota as the VM sees it", "unknown"),
             })
             .because_some(set.value().map(|value| Evidence::text("flag", format!("+S {value}"))))
             .but_if(is_harmless, "no thread was throttled or delayed: nothing is lost yet")
-            .fix(remedy::of(
+            .remedy(remedy::of(
                 period,
                 "+S",
                 &match set.value() {
@@ -116,7 +116,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 "threads that cannot run at the same time take turns, and each has its own allocators",
                 "throttled periods, context switches and p99 latency under the same load",
             ))
-            .fix(remedy::of(
+            .remedy(remedy::of(
                 period,
                 "system_flag.schedulers_online",
                 &format!("erlang:system_flag(schedulers_online, {fit})"),

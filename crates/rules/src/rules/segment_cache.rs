@@ -53,7 +53,7 @@ const MIN_REQUESTS: i64 = 1_000;
 const MORE_SEGMENTS: &str = "the cache then keeps three times as many segments (10 by default)";
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
-    let Segments { asked: requested, mapped, hits } = match Segments::of(period) {
+    let Segments { requested, mapped, hits } = match Segments::of(period) {
         Ok(segments) => segments,
         Err(missing) => return by_totals(period).ok_or(missing),
     };
@@ -66,9 +66,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     };
     let mut users = allocators(period);
     let size = memory::fitting_super_carrier_mb(period, &users);
-    users.retain(|allocator| allocator.segments_asked_per_s.is_some_and(|rate| rate > 0.0));
+    users.retain(|allocator| allocator.segment_requests_per_s.is_some_and(|rate| rate > 0.0));
     users.sort_by(|a, b| {
-        b.segments_asked_per_s.unwrap_or(0.0).total_cmp(&a.segments_asked_per_s.unwrap_or(0.0))
+        b.segment_requests_per_s.unwrap_or(0.0).total_cmp(&a.segment_requests_per_s.unwrap_or(0.0))
     });
     let main = users.first();
     let letter = main.and_then(|main| beamtune_flags::allocator(&main.name)).map(|known| known.letter);
@@ -88,15 +88,15 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .detail(system.map_or(String::new(), |cores| format!("{} cores of system CPU time", text::cores(cores))))
         .minor_if(system.is_some_and(|cores| cores < MIN_SYSTEM_CORES))
         .about(Subject::allocator(main.map_or("mseg_alloc", |main| main.name.as_str())))
-        .because(Evidence::number("segments mapped and unmapped", mapped, Unit::PerSecond).against_scale(MAPPED.of(period)))
-        .because(Evidence::number("segments requested", requested, Unit::PerSecond))
-        .because(Evidence::number("cache hits", hits, Unit::Ratio).against(Segments::GOOD_HITS, "threshold of recon"))
+        .evidence(Evidence::number("segments mapped and unmapped", mapped, Unit::PerSecond).against_scale(MAPPED.of(period)))
+        .evidence(Evidence::number("segments requested", requested, Unit::PerSecond))
+        .evidence(Evidence::number("cache hits", hits, Unit::Ratio).against(Segments::GOOD_HITS, "threshold of recon"))
         .because_some(main.and_then(|main| {
-            Some(Evidence::number(format!("requested by {}", main.name), main.segments_asked_per_s?, Unit::PerSecond))
+            Some(Evidence::number(format!("requested by {}", main.name), main.segment_requests_per_s?, Unit::PerSecond))
         }))
         .because_some(faults.map(|rate| Evidence::number("page faults", rate, Unit::PerSecond)))
         .because_some(system.map(|cores| Evidence::number("system CPU time", cores, Unit::Cores)))
-        .fix(memory::larger_segment_cache(period, MORE_SEGMENTS, prove))
+        .remedy(memory::larger_segment_cache(period, MORE_SEGMENTS, prove))
         .fix_if(!fits_loosely, || {
             remedy::of(
                 period,
@@ -118,7 +118,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 prove,
             )
         })
-        .fix(raises.and_then(|letter| {
+        .remedy(raises.and_then(|letter| {
             remedy::of(
                 period,
                 "+M<S>sbct",
@@ -152,14 +152,14 @@ fn by_totals(period: &Period) -> Option<Judgement> {
         Draft::new(MINOR, format!("Segment cache serves only {percent:.0} % of requests"))
             .detail(requested)
             .about(Subject::allocator("mseg_alloc"))
-            .because(Evidence::number("segments requested", requests as f64, Unit::Count))
-            .because(
+            .evidence(Evidence::number("segments requested", requests as f64, Unit::Count))
+            .evidence(
                 Evidence::number("cache hits", hits, Unit::Ratio)
                     .against(Segments::GOOD_HITS, "threshold of recon"),
             )
-            .but("the request rate is unknown: if requests are rare, this costs nothing")
-            .but("no cache serves high memory peaks")
-            .fix(memory::larger_segment_cache(
+            .counter_evidence("the request rate is unknown: if requests are rare, this costs nothing")
+            .counter_evidence("no cache serves high memory peaks")
+            .remedy(memory::larger_segment_cache(
                 period,
                 MORE_SEGMENTS,
                 "recon_alloc:cache_hit_rates() after the same uptime; page faults and system CPU time per request",

@@ -4,7 +4,7 @@
 //! for one kind of message gets slower as its queue grows, and the queue never empties.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Threshold, Unit, metrics,
+    Account, Code, Cost, Evidence, Missing, Period, ProcessActivity, Scale, Threshold, Unit, metrics,
 };
 
 use crate::remedy;
@@ -87,8 +87,8 @@ struct Search {
 }
 
 impl Search {
-    fn of(period: &Period, process: &ProcessUse) -> Option<Search> {
-        let runnable = stack::wanted_to_run(process).filter(|share| *share >= MIN_RUNNABLE)?;
+    fn of(period: &Period, process: &ProcessActivity) -> Option<Search> {
+        let runnable = stack::runnable_share(process).filter(|share| *share >= MIN_RUNNABLE)?;
         let length = process.queue.points().iter().map(|point| point.1).min()? as f64;
         // The process had no more CPU time than all schedulers together, and never more than one of them.
         let cpu = view::thread_cores(period, &metrics::THREAD_CPU, &[kind::SCHEDULER])
@@ -96,7 +96,7 @@ impl Search {
         let recorded = f64::from(process.ticks) / f64::from(period.vm_ticks.max(1));
         let seconds = period.seconds() * recorded * cpu;
         let reductions_per_s = if seconds > 0.0 { process.reductions as f64 / seconds } else { 0.0 };
-        let function = stack::of(process)?;
+        let function = stack::current_function_of(process)?;
         let is_call = stack::is_receive_of_call(function);
         // The driver sends in another function. In this function the process only searches, however slow the host is.
         let is_send = period.facts.otp_release().is_some_and(|release| release < SENDS_BY_REFERENCE)
@@ -110,19 +110,19 @@ impl Search {
 }
 
 /// Whether nearly all samples of the running process show the same function; true if there are too few samples.
-fn runs_one_function(process: &ProcessUse) -> bool {
-    let functions = largest_first(process.ran.iter().map(|(stack, looks)| (stack.first(), *looks)));
+fn runs_one_function(process: &ProcessActivity) -> bool {
+    let functions = largest_first(process.run_stacks.iter().map(|(stack, looks)| (stack.first(), *looks)));
     let all = samples_running(process);
     let most = functions.first().map_or(0, |(_, looks)| *looks);
     all < MIN_SAMPLES || most as f64 >= MIN_SAME_FUNCTION * all as f64
 }
 
-fn samples_running(process: &ProcessUse) -> i64 {
-    process.ran.iter().fold(0, |sum: i64, (_, looks)| sum.saturating_add(*looks))
+fn samples_running(process: &ProcessActivity) -> i64 {
+    process.run_stacks.iter().fold(0, |sum: i64, (_, looks)| sum.saturating_add(*looks))
 }
 
-fn describe(period: &Period, process: &ProcessUse, severity: f64, search: &Search) -> Draft {
-    let function = stack::of(process).unwrap_or_default();
+fn describe(period: &Period, process: &ProcessActivity, severity: f64, search: &Search) -> Draft {
+    let function = stack::current_function_of(process).unwrap_or_default();
     let subject = process.subject();
     let likely = if search.is_call { "" } else { "likely " };
     Draft::new(
@@ -138,11 +138,11 @@ fn describe(period: &Period, process: &ProcessUse, severity: f64, search: &Searc
     .detail(format!("running or runnable in {:.0} % of samples", search.runnable * 100.0))
     .about(subject)
     .costs(Cost::Waiting(search.length))
-    .because(
+    .evidence(
         Evidence::number("minimum queue length", search.length, Unit::Count)
             .against_scale(LENGTH.of(period)),
     )
-    .because(match search.is_send {
+    .evidence(match search.is_send {
         true => Evidence::text(
             "what it searches for",
             "the driver's answer to each send: before OTP 26 that receive scans the whole queue (erlang/otp#6455)",
@@ -154,8 +154,8 @@ fn describe(period: &Period, process: &ProcessUse, severity: f64, search: &Searc
             )
             .with_text("million per second of CPU time, at least"),
     })
-    .because(Evidence::number("samples running or runnable", search.runnable, Unit::Ratio))
-    .because(Evidence::text("current function", function))
+    .evidence(Evidence::number("samples running or runnable", search.runnable, Unit::Ratio))
+    .evidence(Evidence::text("current function", function))
     .but_if(
         !search.is_call,
         "a tight loop has as many reductions: see whether that function has a receive in it",
@@ -199,7 +199,7 @@ fn describe(period: &Period, process: &ProcessUse, severity: f64, search: &Searc
             "messages handled per second with a long queue",
         )
     })
-    .fix(remedy::of(
+    .remedy(remedy::of(
         period,
         "code.back_pressure",
         "limit its message queue",

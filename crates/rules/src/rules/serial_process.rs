@@ -4,14 +4,14 @@
 //! mostly idle, more cores change nothing. The process has to be split.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Signal, Threshold, Unit, metrics,
+    Account, Code, Cost, Evidence, Missing, Period, ProcessActivity, Scale, Signal, Threshold, Unit, metrics,
 };
 use beamtune_stats::trend;
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, MINOR, Role, Rule};
-use crate::signals::blocking::{self, Askers, Hold};
-use crate::signals::chains::{self, Last};
+use crate::signals::blocking::{self, InfoCallers, BlockingProcess};
+use crate::signals::chains::{self, ChainEnd};
 use crate::signals::hot_code;
 use crate::signals::stack;
 use crate::signals::{known_processes, lock_suspects};
@@ -80,7 +80,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     if online < 2.0 {
         return Ok(Judgement::Healthy("only 1 scheduler online".to_owned()));
     }
-    let holds = blocking::holds(period).unwrap_or_default();
+    let holds = blocking::blocking_processes(period).unwrap_or_default();
     let (always, often): (Vec<_>, Vec<_>) = period
         .processes
         .iter()
@@ -102,32 +102,32 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 
 /// A process that is runnable in most samples, or that many processes wait for.
 struct Server<'a> {
-    process: &'a ProcessUse,
+    process: &'a ProcessActivity,
     severity: f64,
     /// Share of samples in which it was running or runnable.
     busy: f64,
     /// The processes that wait for its reply, if there are many.
-    callers: Option<&'a Hold<'a>>,
+    callers: Option<&'a BlockingProcess<'a>>,
     /// A process that many processes wait for, and that waits for this one.
-    blocked: Option<&'a Hold<'a>>,
+    blocked: Option<&'a BlockingProcess<'a>>,
 }
 
 impl<'a> Server<'a> {
     fn new(
         period: &Period,
-        process: &'a ProcessUse,
+        process: &'a ProcessActivity,
         total: f64,
         active: &view::Activity,
-        holds: &'a [Hold<'a>],
+        holds: &'a [BlockingProcess<'a>],
     ) -> Option<Self> {
-        let is_it = |hold: &&Hold<'_>| hold.process.is_some_and(|held| held.pid == process.pid);
+        let is_it = |hold: &&BlockingProcess<'_>| hold.process.is_some_and(|held| held.pid == process.pid);
         let callers = holds.iter().find(is_it);
-        let is_behind = callers.is_some_and(Hold::is_behind);
+        let is_behind = callers.is_some_and(BlockingProcess::is_behind);
         let carries = process.reductions as f64 >= MIN_REDUCTIONS_SHARE * total;
-        if process.judged < MIN_SAMPLES || total <= 0.0 || !(carries || is_behind) {
+        if process.status_samples < MIN_SAMPLES || total <= 0.0 || !(carries || is_behind) {
             return None;
         }
-        let busy = f64::from(process.runnable) / f64::from(process.judged);
+        let busy = f64::from(process.runnable) / f64::from(process.status_samples);
         let idle = active.shares.len() as f64 - active.cores();
         // If all schedulers are busy, the node is short of CPU, not of parallelism. If none is busy, the process "runs" on a dirty
         // scheduler and waits for a disk, which matters only if callers wait for it. A busy process alone may be a single job: it is a
@@ -142,7 +142,7 @@ impl<'a> Server<'a> {
             None if is_bottleneck && is_behind => MINOR,
             None => return None,
         };
-        let waits_for_it = |hold: &&Hold<'_>| {
+        let waits_for_it = |hold: &&BlockingProcess<'_>| {
             let first = hold.process.filter(|first| first.pid != process.pid);
             first.is_some_and(|first| chains::of(period, first).iter().any(|next| next.pid == process.pid))
         };
@@ -176,8 +176,8 @@ fn describe(period: &Period, server: &Server<'_>, total: f64, active: &view::Act
         )
     });
     // The VM reports a process as running while it waits for the disk.
-    let on_disk = Last::of(period, process).filter(Last::is_on_disk);
-    let disk = on_disk.as_ref().map_or(String::new(), Last::does);
+    let on_disk = ChainEnd::of(period, process).filter(ChainEnd::is_on_disk);
+    let disk = on_disk.as_ref().map_or(String::new(), ChainEnd::text);
     let copies =
         lock_suspects::copied_by(period, process).map_or(String::new(), |(table, each, (copies, all))| {
             format!(
@@ -189,7 +189,7 @@ fn describe(period: &Period, server: &Server<'_>, total: f64, active: &view::Act
     // A bag, a disk or a table is more informative than the function.
     let says_more = !(in_bag.is_empty() && disk.is_empty() && copies.is_empty());
     let does = stack::mostly_in(process).filter(|_| !says_more);
-    let scans = stack::goes_through_all(process).filter(|share| *share >= MIN_SCAN_SHARE);
+    let scans = stack::iteration_share(process).filter(|share| *share >= MIN_SCAN_SHARE);
     let subject = process.subject();
     let draft = Draft::new(
         severity,
@@ -204,23 +204,23 @@ fn describe(period: &Period, server: &Server<'_>, total: f64, active: &view::Act
     .detail(copies)
     .about(subject)
     .costs(Cost::Waiting(callers.map_or(queue, |hold| hold.waiting.max(queue))))
-    .because(
+    .evidence(
         Evidence::number("samples running or runnable", busy, Unit::Ratio)
             .against_scale(BUSY.of(period))
-            .with_text(format!("{} of {}", process.runnable, process.judged)),
+            .with_text(format!("{} of {}", process.runnable, process.status_samples)),
     )
-    .because(Evidence::number(
+    .evidence(Evidence::number(
         "share of reductions",
         (process.reductions as f64 / total).min(1.0),
         Unit::Ratio,
     ))
-    .because(Evidence::number("queue length, mean", queue, Unit::Count))
-    .because(Evidence::number("queue length, maximum", process.queue_max as f64, Unit::Count))
+    .evidence(Evidence::number("queue length, mean", queue, Unit::Count))
+    .evidence(Evidence::number("queue length, maximum", process.queue_max as f64, Unit::Count))
     .because_some(callers.map(|hold| {
         Evidence::number("processes waiting for its answer", hold.waiting, Unit::Count)
-            .with_text(format!("{} of {} sampled", hold.seen.0, hold.seen.1))
+            .with_text(format!("{} of {} sampled", hold.sampled.0, hold.sampled.1))
     }))
-    .because(
+    .evidence(
         Evidence::number("active schedulers", active.cores(), Unit::Cores)
             .with_text(format!("of {online:.0} online")),
     )
@@ -253,17 +253,17 @@ fn describe(period: &Period, server: &Server<'_>, total: f64, active: &view::Act
         idle < MIN_IDLE,
         "the other schedulers are busy too: without more CPU, splitting it gains little",
     );
-    let askers = Askers::of(period).filter(|_| queue >= SLOW_MEMORY_INFO_MESSAGES);
+    let askers = InfoCallers::of(period).filter(|_| queue >= SLOW_MEMORY_INFO_MESSAGES);
     let draft = match &askers {
         Some(askers) => draft
-            .because(
+            .evidence(
                 Evidence::number("processes waiting in process_info/2", askers.count, Unit::Count)
                     .with_text(askers.from.as_deref().map_or(String::new(), |from| format!("most of them in {from}"))),
             )
-            .but("which process they ask is unknown; a process that is asked for its memory scans its own queue"),
+            .counter_evidence("which process they ask is unknown; a process that is asked for its memory scans its own queue"),
         None => draft,
     };
-    let draft = draft.fix(askers.and_then(|_| {
+    let draft = draft.remedy(askers.and_then(|_| {
         remedy::of(
             period,
             "code.ask_from_outside",
@@ -277,8 +277,8 @@ fn describe(period: &Period, server: &Server<'_>, total: f64, active: &view::Act
     let is_own = !known_processes::knows(process);
     known_processes::explain(draft, period, process)
     .but_if(bag.is_some(), "a bag with few objects per key is as fast as a set")
-    .fix(bag.and_then(|bag| lock_suspects::keyed(period, bag)))
-    .fix(on_disk.as_ref().and_then(Last::advice).and_then(|(entry, change, why)| {
+    .remedy(bag.and_then(|bag| lock_suspects::keyed(period, bag)))
+    .remedy(on_disk.as_ref().and_then(ChainEnd::advice).and_then(|(entry, change, why)| {
         let prove = "throughput under the same load, and its queue length";
         remedy::of(period, entry, &change, why, prove)
     }))
@@ -306,7 +306,7 @@ fn describe(period: &Period, server: &Server<'_>, total: f64, active: &view::Act
 }
 
 /// Formats whether the queue grows, by its 95 % interval. Empty if the process has no queue, or too few samples.
-fn queue_trend(process: &ProcessUse) -> String {
+fn queue_trend(process: &ProcessActivity) -> String {
     let points = view::trend_points(&process.queue);
     match trend(&points) {
         _ if view::mean_queue(process) < 1.0 => String::new(),
@@ -319,9 +319,9 @@ fn queue_trend(process: &ProcessUse) -> String {
 }
 
 /// Returns what to change: the known alternative to the OTP function that it mostly runs, or else the function to profile.
-fn advice(process: &ProcessUse) -> String {
+fn advice(process: &ProcessActivity) -> String {
     let instead = stack::most_at(process).and_then(hot_code::instead);
-    let current = stack::of(process).filter(|function| !stack::is_machinery(function));
+    let current = stack::current_function_of(process).filter(|function| !stack::is_machinery(function));
     let own = stack::most_of_program(process).or(current).unwrap_or("its callbacks");
     match instead {
         Some(instead) => format!("in {own}, {instead}"),
@@ -331,6 +331,6 @@ fn advice(process: &ProcessUse) -> String {
 
 /// Returns the garbage collection on dirty CPU schedulers, in cores; `None` if it is negligible.
 fn dirty_gc_cores(period: &Period) -> Option<f64> {
-    let gc = view::collecting(period, &[kind::DIRTY_CPU]).ok()?.gc;
+    let gc = view::gc(period, &[kind::DIRTY_CPU]).ok()?.gc;
     (gc >= MIN_GC_CORES).then_some(gc)
 }

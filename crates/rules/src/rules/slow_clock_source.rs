@@ -61,15 +61,15 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             format!("{slow} clock source {source}: {:.0} % of CPU time in the kernel", share * 100.0),
         )
         .detail(format!("each read of the clock {takes} a system call"))
-        .because(Evidence::text("clock source", source))
-        .because(Evidence::number("system CPU time of the VM", system, Unit::Cores))
-        .because(
+        .evidence(Evidence::text("clock source", source))
+        .evidence(Evidence::number("system CPU time of the VM", system, Unit::Cores))
+        .evidence(
             Evidence::number("share of its CPU time", share, Unit::Ratio)
                 .against(MIN_SYSTEM_SHARE, "judgement: a VM that passes messages stays far below"),
         )
-        .but("the share includes all system calls (sockets, files, memory): perf or strace -c tell them apart")
+        .counter_evidence("the share includes all system calls (sockets, files, memory): perf or strace -c tell them apart")
         .but_if(is_xen, "on Linux 4.16 and later, with a hypervisor whose clock is stable, xen is as cheap as tsc")
-        .fix(remedy::of(
+        .remedy(remedy::of(
             period,
             "host.clock_source",
             "echo tsc > /sys/devices/system/clocksource/clocksource0/current_clocksource, if available_clocksource lists it (guests: \

@@ -83,9 +83,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 .detail(instrumented.effect)
                 .detail(format!("the VM uses {:.0} % of its CPU capacity", share * 100.0))
                 .about(Subject::Emulator { name: kind.to_owned() })
-                .because(Evidence::text("emulator type", kind))
-                .because(used);
-        return Ok(Judgement::found(draft.fix(remedy::of(
+                .evidence(Evidence::text("emulator type", kind))
+                .evidence(used);
+        return Ok(Judgement::found(draft.remedy(remedy::of(
             period,
             "-emu_type",
             "-emu_type opt, or leave it out; if the release contains the emulator, build the release again",
@@ -119,22 +119,22 @@ fn interpreter(period: &Period, share: f64, used: Evidence, architecture: &str, 
     .detail(format!("{architecture} has a JIT since OTP {since}"))
     .detail(if is_requested { "-emu_flavor emu is set" } else { "" })
     .about(Subject::Emulator { name: "interpreter".to_owned() })
-    .because(Evidence::text("flavor", "emu"))
-    .because(
+    .evidence(Evidence::text("flavor", "emu"))
+    .evidence(
         Evidence::text("architecture", architecture)
             .with_text(format!("{architecture}, with a JIT since OTP {since}")),
     )
-    .because(used.against_scale(CPU_SHARE.of(period)))
-    .but("C code of the VM (messages, tables, sockets, large binaries) gets no faster with the JIT");
+    .evidence(used.against_scale(CPU_SHARE.of(period)))
+    .counter_evidence("C code of the VM (messages, tables, sockets, large binaries) gets no faster with the JIT");
     match is_requested {
-        true => draft.fix(remedy::of(
+        true => draft.remedy(remedy::of(
             period,
             "-emu_flavor",
             "leave out -emu_flavor emu",
             "the interpreter was requested by -emu_flavor emu",
             "erlang:system_info(emu_flavor) is jit; CPU per request under the same load",
         )),
-        false => draft.fix(remedy::of(
+        false => draft.remedy(remedy::of(
             period,
             "build.jit",
             "build OTP with configure --enable-jit and a C++17 compiler (g++); Debian's packages and the official images have the JIT",

@@ -1,7 +1,7 @@
 //! BT047: short-lived processes start with the smallest heap. Each time it is full, a GC copies all their data.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, Scale, Subject, Threshold, Unit, Use, facts, metrics,
+    Account, Code, Cost, Evidence, Missing, Period, Scale, Subject, Threshold, Unit, CpuUse, facts, metrics,
 };
 
 use crate::remedy;
@@ -59,7 +59,7 @@ const MAX_WORDS: f64 = 46_422.0;
 const MAX_KINDS: usize = 3;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
-    let collecting = view::collecting(period, &[kind::SCHEDULER])?;
+    let collecting = view::gc(period, &[kind::SCHEDULER])?;
     let gcs_per_s = period.rate(&metrics::GARBAGE_COLLECTIONS, "")?;
     let spawned = view::spawn_rate(period)?;
     let first_words = period.fact_number(facts::MIN_HEAP_WORDS)? as f64;
@@ -94,18 +94,18 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             ))
             .minor_if(is_little)
             .costs(Cost::CpuCores(collecting.gc))
-            .part(Use::Collections)
-            .because(Evidence::number("GCs", gcs_per_s, Unit::PerSecond))
-            .because(Evidence::number("new processes", spawned, Unit::PerSecond))
-            .because(
+            .part(CpuUse::GarbageCollection)
+            .evidence(Evidence::number("GCs", gcs_per_s, Unit::PerSecond))
+            .evidence(Evidence::number("new processes", spawned, Unit::PerSecond))
+            .evidence(
                 Evidence::number("GCs per new process", gcs_each, Unit::Count)
                     .against(*GCS_PER_PROCESS.start(), "judgement"),
             )
-            .because(Evidence::number("GC time of normal schedulers", collecting.gc, Unit::Cores))
-            .because(
+            .evidence(Evidence::number("GC time of normal schedulers", collecting.gc, Unit::Cores))
+            .evidence(
                 Evidence::number("share of their work", share, Unit::Ratio).against_scale(SHARE.of(period)),
             )
-            .because(Evidence::number("heap that they grow to", words * 8.0, Unit::Bytes).with_text(
+            .evidence(Evidence::number("heap that they grow to", words * 8.0, Unit::Bytes).with_text(
                 if is_measured { "largest one sampled" } else { "estimated from the number of GCs" },
             ))
             .because_some((!kinds.is_empty()).then(|| {
@@ -116,7 +116,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                     .collect();
                 Evidence::text("kinds of sampled new processes", text.join(", "))
             }))
-            .but(
+            .counter_evidence(
                 "the VM does not count GCs per process: they may be those of long-lived processes (gc-share)",
             )
             .but_if(
@@ -129,7 +129,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             Some(main) => draft.about(Subject::kind(main.to_owned())),
             None => draft,
         }
-        .fix(remedy::of(
+        .remedy(remedy::of(
             period,
             "process.min_heap_size",
             &format!(
@@ -142,7 +142,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             "the heap is then large enough from the start, and is freed with the process",
             prove,
         ))
-        .fix(remedy::of(
+        .remedy(remedy::of(
             period,
             "+hms",
             &format!(

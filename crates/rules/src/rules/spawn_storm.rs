@@ -76,12 +76,12 @@ fn describe(period: &Period, severity: f64, rate: f64, share: f64, cores: f64) -
         each.map_or(String::new(), |each| format!("at most {} reductions each", text::number(each.round()))),
     )
     .costs(Cost::CpuCores(cores))
-    .because(Evidence::number("processes started", rate, Unit::PerSecond))
-    .because(
+    .evidence(Evidence::number("processes started", rate, Unit::PerSecond))
+    .evidence(
         Evidence::number("share of CPU time, at 2 µs each", share, Unit::Ratio)
             .against_scale(SHARE.of(period)),
     )
-    .because(Evidence::number("CPU time to start and end them", cores, Unit::Cores))
+    .evidence(Evidence::number("CPU time to start and end them", cores, Unit::Cores))
     .because_some(each.map(|each| {
         Evidence::number("reductions of the node per new process", each, Unit::Count)
             .with_text("an upper bound of the mean for one process")
@@ -89,7 +89,7 @@ fn describe(period: &Period, severity: f64, rate: f64, share: f64, cores: f64) -
     .because_some(origin.map(|row| {
         Evidence::text(
             "sampled new processes",
-            format!("{} of {} are {}", row.count, row.of, origin_text(row)),
+            format!("{} of {} are {}", row.count, row.sample_size, origin_text(row)),
         )
     }))
     .because_some(busiest.map(|process| {
@@ -99,8 +99,8 @@ fn describe(period: &Period, severity: f64, rate: f64, share: f64, cores: f64) -
         Evidence::text("busiest process", text)
     }));
     let draft = match origin {
-        Some(row) => draft.about(Subject::ProcessKind { name: row.kind.clone(), starter: row.maker.clone() }),
-        None => draft.but(
+        Some(row) => draft.about(Subject::ProcessKind { name: row.kind.clone(), starter: row.creator.clone() }),
+        None => draft.counter_evidence(
             "hardly any lived long enough to be sampled: the parent is unknown, likely one of the busiest processes",
         ),
     };
@@ -108,7 +108,7 @@ fn describe(period: &Period, severity: f64, rate: f64, share: f64, cores: f64) -
         .but_if(origin.is_some(), "the sample misses the shortest-lived processes, which may have another parent")
         .but_if(is_large, "each of them may do much work: then the cost of starting it is small")
         .but_if(cores < MIN_CORES, "the node does little else, and little of this: no trouble at this rate")
-        .fix(remedy::of(
+        .remedy(remedy::of(
             period,
             "code.fewer_processes",
             "do small pieces in place (lists:map instead of a process per element, Enum.map instead of Task.async_stream), hundreds of \
@@ -119,7 +119,7 @@ fn describe(period: &Period, severity: f64, rate: f64, share: f64, cores: f64) -
 }
 
 fn origin_text(row: &SpawnRow) -> String {
-    match &row.maker {
+    match &row.creator {
         Some(maker) => format!("{}, started by {maker}", row.kind),
         None => row.kind.clone(),
     }

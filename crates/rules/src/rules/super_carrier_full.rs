@@ -85,15 +85,15 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             // It is critical only if the next carrier ends the VM.
             .at_most_warning_if(!ends_vm)
             .about(Subject::allocator("erts_mmap"))
-            .because(Evidence::number("size", total, Unit::Bytes))
-            .because(Evidence::number("used share", share, Unit::Ratio).against_scale(FULL.of(period)))
+            .evidence(Evidence::number("size", total, Unit::Bytes))
+            .evidence(Evidence::number("used share", share, Unit::Ratio).against_scale(FULL.of(period)))
             .because_some(
                 from_malloc.map(|bytes| Evidence::number("carriers from malloc", bytes, Unit::Bytes)),
             )
             .because_some(
                 (outside > 0.0).then(|| Evidence::number("mapped outside it", outside, Unit::Bytes)),
             )
-            .but("the first carriers of each allocator come from malloc on any node")
+            .counter_evidence("the first carriers of each allocator come from malloc on any node")
             .but_if(
                 larger_mb.is_none(),
                 "the memory of the host or of the control group has no room for a larger one",

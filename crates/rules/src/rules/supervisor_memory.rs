@@ -4,7 +4,7 @@
 //! keeps it, with the start arguments, until `supervisor:delete_child/2` (supervisor.erl: `del_child`).
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, ProcessRow, ProcessUse, Scale, Threshold, Unit, metrics,
+    Account, Code, Cost, Evidence, Missing, Period, ProcessRow, ProcessActivity, Scale, Threshold, Unit, metrics,
 };
 
 use crate::remedy;
@@ -50,7 +50,7 @@ const MIN_BYTES_PER_PROCESS: f64 = 10_000.0;
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let resident = memory::resident(period)?;
     let processes = period.stat(&metrics::PROCESS_COUNT, "")?.max.max(1) as f64;
-    let supervisors: Vec<(&ProcessUse, &ProcessRow)> = period
+    let supervisors: Vec<(&ProcessActivity, &ProcessRow)> = period
         .processes
         .iter()
         .filter_map(|process| Some((process, process.row.as_ref()?)))
@@ -71,7 +71,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     Ok(Judgement::found_or_healthy(drafts.collect(), healthy))
 }
 
-fn describe(period: &Period, process: &ProcessUse, row: &ProcessRow, processes: f64, severity: f64) -> Draft {
+fn describe(period: &Period, process: &ProcessActivity, row: &ProcessRow, processes: f64, severity: f64) -> Draft {
     let is_dynamic = supervisors::is_dynamic(row);
     let (ended, started) = (supervisors::ends(period, row), supervisors::starts(period, row));
     let has_churn = ended > 0 || started > 0;
@@ -91,8 +91,8 @@ fn describe(period: &Period, process: &ProcessUse, row: &ProcessRow, processes: 
         .about(subject)
         .minor_if(!has_churn)
         .costs(Cost::MemoryBytes(bytes))
-        .because(Evidence::number("heap of the supervisor", bytes, Unit::Bytes))
-        .because(
+        .evidence(Evidence::number("heap of the supervisor", bytes, Unit::Bytes))
+        .evidence(
             Evidence::number("heap per process of the node", bytes / processes, Unit::Bytes)
                 .with_text(format!("{processes:.0} processes"))
                 .against(MIN_BYTES_PER_PROCESS, "judgement: a specification takes less than 1 kB"),
@@ -113,7 +113,7 @@ fn describe(period: &Period, process: &ProcessUse, row: &ProcessRow, processes: 
                 "supervisor:count_children(Sup): specs stay near active",
             )
         })
-        .fix(remedy::of(
+        .remedy(remedy::of(
             period,
             "code.small_start_arguments",
             "start children with an id or key, and let them read the rest in init",

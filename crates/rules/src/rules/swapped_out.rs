@@ -90,12 +90,12 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     };
     Ok(Judgement::found(
         draft
-            .because(Evidence::number("major page faults", faults, Unit::PerSecond).against_scale(FAULTS.of(period)))
-            .because(Evidence::number("swapped out", swapped, Unit::Bytes))
-            .because(
+            .evidence(Evidence::number("major page faults", faults, Unit::PerSecond).against_scale(FAULTS.of(period)))
+            .evidence(Evidence::number("swapped out", swapped, Unit::Bytes))
+            .evidence(
                 Evidence::number("share of its memory", share, Unit::Ratio).against_scale(SWAPPED.of(period)),
             )
-            .because(Evidence::number("resident memory", resident, Unit::Bytes))
+            .evidence(Evidence::number("resident memory", resident, Unit::Bytes))
             .because_some(host_swap_rate(period))
             .because_some(
                 pressure.map(|cores| Evidence::number("memory pressure (some)", cores, Unit::Ratio)),

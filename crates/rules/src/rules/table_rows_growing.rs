@@ -11,7 +11,7 @@ use beamtune_stats::{Trend, trend};
 
 use crate::remedy;
 use crate::rule::{Draft, FAR_SECONDS, Judgement, Rule, SOON_SECONDS, SOON_SOURCE, Topic};
-use crate::signals::limits::{self, MEMORY_REACH, SHORT_SECONDS, goes_on, growth, pace};
+use crate::signals::limits::{self, MAX_MEMORY_EXTRAPOLATION, MIN_LEAK_SECONDS, is_continuing, growth, expected_growth};
 use crate::signals::lock_suspects;
 use crate::signals::memory;
 use crate::signals::mnesia;
@@ -151,12 +151,12 @@ impl<'p> Growing<'p> {
         };
         let trend = growth(&points, if is_certain { LARGE_OBJECTS } else { f64::INFINITY })?;
         let (first, end) = (points.first()?.0, points.last()?.0);
-        if trend.slope < MIN_OBJECTS_PER_S || !goes_on(&points, first.midpoint(end)) || !still_grows(&points)
+        if trend.slope < MIN_OBJECTS_PER_S || !is_continuing(&points, first.midpoint(end)) || !still_grows(&points)
         {
             return None;
         }
         let byte_points = view::trend_points(&bytes.trace);
-        let table_bytes_per_s = slope_of(&byte_points).map_or(0.0, |slope| pace(&byte_points, slope));
+        let table_bytes_per_s = slope_of(&byte_points).map_or(0.0, |slope| expected_growth(&byte_points, slope));
         let row = period.tables.iter().find(|table| table.id == id);
         let keeps_binaries = memory::binaries_of_table(period).is_some_and(|table| table.id == id);
         let binaries = period.find(Group::Memory, "", "binary").filter(|_| keeps_binaries);
@@ -167,7 +167,7 @@ impl<'p> Growing<'p> {
             objects: objects.last.value as f64,
             bytes: bytes.last.value as f64,
             trend,
-            objects_per_s: pace(&points, trend.slope),
+            objects_per_s: expected_growth(&points, trend.slope),
             bytes_per_s: table_bytes_per_s.max(0.0) + binaries_per_s,
             binaries_per_s,
             sampled,
@@ -262,19 +262,19 @@ fn draft(period: &Period, table: &Growing<'_>) -> Option<Draft> {
     let leak = share.and_then(|share| ENDED.of(period).severity(share));
     // A pid outside the key may only name the process that wrote the object.
     let is_of_ended =
-        leak.is_some() && table.sampled.is_some_and(|sampled| sampled.pid_place != metrics::PID_IN_ROW);
+        leak.is_some() && table.sampled.is_some_and(|sampled| sampled.pid_place != metrics::PID_IN_OBJECT);
     // Growth is a notice unless memory runs out soon.
     let severity = leak.or_else(|| BYTES.of(period).severity(table.bytes_per_s))?;
     let is_unknown = table.whose == Some(Whose::Unknown);
     let severity = if is_of_ended && !is_unknown { severity } else { 0.0 };
     let seconds = period.seconds();
-    let is_short = seconds < SHORT_SECONDS;
+    let is_short = seconds < MIN_LEAK_SECONDS;
     let room = memory::room(period);
     let left = room.map(|room| room.bytes / table.bytes_per_s.max(1e-9));
-    let left = left.filter(|left| *left < FAR_SECONDS.min(MEMORY_REACH * seconds));
+    let left = left.filter(|left| *left < FAR_SECONDS.min(MAX_MEMORY_EXTRAPOLATION * seconds));
     let resident = memory::resident(period).unwrap_or(0.0);
     let used = room.map_or(0.0, |room| resident / (resident + room.bytes).max(1.0));
-    let end = left.map(|left| limits::confidence_of_end(left, seconds, used, MEMORY_REACH));
+    let end = left.map(|left| limits::confidence_of_end(left, seconds, used, MAX_MEMORY_EXTRAPOLATION));
     let new_processes = new_processes_per_s(period, table).filter(|_| leak.is_none());
     let is_of_live = share.is_some() && leak.is_none() && fits_processes(period, table.objects);
     let confidence = match end {
@@ -307,15 +307,15 @@ fn draft(period: &Period, table: &Growing<'_>) -> Option<Draft> {
     .about(table.subject())
     .signals(explained(period, table))
     .costs(left.map(Cost::EndSeconds))
-    .because(Evidence::number("objects now", table.objects, Unit::Count))
-    .because(Evidence::number("growth in objects", table.trend.slope, Unit::PerSecond).with_text(format!(
+    .evidence(Evidence::number("objects now", table.objects, Unit::Count))
+    .evidence(Evidence::number("growth in objects", table.trend.slope, Unit::PerSecond).with_text(format!(
         "[{:.1}, {:.1}], over {}",
         table.trend.low,
         table.trend.high,
         view::duration_text(seconds)
     )))
-    .because(Evidence::number("memory of the table", table.bytes, Unit::Bytes))
-    .because(Evidence::number("growth of its memory per second", table.bytes_per_s, Unit::Bytes))
+    .evidence(Evidence::number("memory of the table", table.bytes, Unit::Bytes))
+    .evidence(Evidence::number("growth of its memory per second", table.bytes_per_s, Unit::Bytes))
     .because_some(
         (table.binaries_per_s > 0.0).then(|| {
             Evidence::number("of it, binaries its objects refer to", table.binaries_per_s, Unit::Bytes)
@@ -336,13 +336,13 @@ fn draft(period: &Period, table: &Growing<'_>) -> Option<Draft> {
     let draft = counter_evidence(draft, table, is_of_ended, is_of_live, is_short, new_processes);
     Some(match (leak.is_some(), is_of_ended) {
         (_, true) => {
-            draft.confirmed_by(CONFIRM_ENDED).fix(delete_at_end(period, table)).fix(limit(period, table))
+            draft.confirmed_by(CONFIRM_ENDED).remedy(delete_at_end(period, table)).remedy(limit(period, table))
         }
         (true, false) => draft
-            .but("the pid in its objects may only name the process that wrote them")
-            .fix(limit(period, table))
-            .fix(delete_at_end(period, table)),
-        (false, false) => draft.fix(limit(period, table)),
+            .counter_evidence("the pid in its objects may only name the process that wrote them")
+            .remedy(limit(period, table))
+            .remedy(delete_at_end(period, table)),
+        (false, false) => draft.remedy(limit(period, table)),
     })
 }
 

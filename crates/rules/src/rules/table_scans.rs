@@ -5,7 +5,7 @@
 //! names the caller. Searches by many processes, none of which does much, show in random samples of running processes.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Group, Missing, Period, ProcessUse, Scale, Signal, Subject, TableRow,
+    Account, Code, Cost, Evidence, Group, Missing, Period, ProcessActivity, Scale, Signal, Subject, TableRow,
     Threshold, Unit, metrics,
 };
 
@@ -78,7 +78,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let cores = (share.min(1.0) * active).min(searches.len() as f64);
     let of_all = Evidence::number("share of scheduler activity, estimated", share.min(1.0), Unit::Ratio);
     let draft = describe(period, severity, &searches, first, cores);
-    Ok(Judgement::found(draft.because(of_all.against_scale(SHARE.of(period)))))
+    Ok(Judgement::found(draft.evidence(of_all.against_scale(SHARE.of(period)))))
 }
 
 /// Drafts the finding about searches by many processes; `None` if they are not worth reporting.
@@ -114,15 +114,15 @@ fn by_many(period: &Period, searches: &Searches<'_>, active: f64) -> Result<Opti
         .about(subject)
         .signals(kinds().map(|kind| Signal::RunBy(Subject::kind(kind))))
         .costs(Cost::CpuCores(cores))
-        .because(
+        .evidence(
             Evidence::number("samples of running processes", searches.share(), Unit::Ratio)
                 .with_text(samples),
         )
-        .because(
+        .evidence(
             Evidence::number("share of scheduler activity, at least", at_least.min(1.0), Unit::Ratio)
                 .against_scale(SHARE.of(period)),
         )
-        .because(Evidence::text("most of them in", searches.function))
+        .evidence(Evidence::text("most of them in", searches.function))
         .because_some(
             (!searches.callers.is_empty())
                 .then(|| Evidence::text("callers, with samples", listed(&searches.callers, MAX_NAMED))),
@@ -140,7 +140,7 @@ fn tables_text(in_mnesia: bool) -> &'static str {
 
 /// A process that searches.
 struct Search<'p> {
-    process: &'p ProcessUse,
+    process: &'p ProcessActivity,
     /// The function of `ets` in most of its samples, and its caller.
     function: &'p str,
     caller: Option<&'p str>,
@@ -152,11 +152,11 @@ struct Search<'p> {
 }
 
 impl<'p> Search<'p> {
-    fn of(process: &'p ProcessUse, total: f64) -> Option<Search<'p>> {
+    fn of(process: &'p ProcessActivity, total: f64) -> Option<Search<'p>> {
         let (mut searching, mut running): (i64, i64) = (0, 0);
         let mut most: Option<((&'p str, Option<&'p str>), i64)> = None;
         let mut in_mnesia: i64 = 0;
-        for (stack, count) in &process.ran {
+        for (stack, count) in &process.run_stacks {
             running = running.saturating_add(*count);
             if let Some(search) = stack::of_search(stack) {
                 searching = searching.saturating_add(*count);
@@ -218,7 +218,7 @@ fn describe(
         .about(subject)
         .signals(run_by.map(|kind| Signal::RunBy(Subject::kind(kind))))
         .costs(Cost::CpuCores(cores));
-    let draft = searches.iter().take(MAX_NAMED).fold(draft, |draft, search| draft.because(search.evidence()));
+    let draft = searches.iter().take(MAX_NAMED).fold(draft, |draft, search| draft.evidence(search.evidence()));
     with_advice(period, draft, &Scanned::of(period, Some(first.process), first.function, in_mnesia))
 }
 
@@ -274,14 +274,14 @@ impl Purpose {
 /// Tables that may be the searched one: first those of the process, then by number of objects.
 struct Scanned<'p> {
     period: &'p Period,
-    process: Option<&'p ProcessUse>,
+    process: Option<&'p ProcessActivity>,
     purpose: Purpose,
     in_mnesia: bool,
     tables: Vec<&'p TableRow>,
 }
 
 impl<'p> Scanned<'p> {
-    fn of(period: &'p Period, process: Option<&'p ProcessUse>, function: &str, in_mnesia: bool) -> Self {
+    fn of(period: &'p Period, process: Option<&'p ProcessActivity>, function: &str, in_mnesia: bool) -> Self {
         let purpose = Purpose::of(function);
         let is_own = |table: &TableRow| process.is_some_and(|process| table.owner == process.pid);
         // A process may read tables of others unless they are private, and may delete from public ones.
@@ -351,7 +351,7 @@ fn with_advice(period: &Period, draft: Draft, scanned: &Scanned<'_>) -> Draft {
         .detail(scanned.detail())
         .signals(table.map(|table| Signal::Member(Subject::table(&table.name))))
         .because_some(scanned.candidates())
-        .but("the table and the number of objects found are not recorded: a search that needs all objects is no waste")
+        .counter_evidence("the table and the number of objects found are not recorded: a search that needs all objects is no waste")
         .fix_if(scanned.in_mnesia, || {
             let table = table.map_or("TABLE", |table| table.name.as_str());
             remedy::of(

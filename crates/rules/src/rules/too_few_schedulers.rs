@@ -21,7 +21,7 @@ pub const RULE: Rule = Rule {
         &metrics::THREAD_CPU,
     ],
     account: Account::CpuUnused,
-    has_the_cpu: true,
+    explains_run_queue: true,
     judge,
     thresholds: &[UNUSED],
     ..Rule::COMMON
@@ -101,20 +101,20 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             .detail(format!("the schedulers are {:.0} % busy", utilization * 100.0))
             .detail(set.value().map_or(String::new(), |value| format!("+S {value} is set")))
             .costs(Cost::Waiting(waiting))
-            .because(Evidence::number("schedulers online", capacity.online, Unit::Count))
+            .evidence(Evidence::number("schedulers online", capacity.online, Unit::Count))
             .because_some(
                 started.map(|count| Evidence::number("schedulers started", count as f64, Unit::Count)),
             )
-            .because(Evidence::number("CPUs that the VM may use", cores, Unit::Count))
-            .because(
+            .evidence(Evidence::number("CPUs that the VM may use", cores, Unit::Count))
+            .evidence(
                 Evidence::number("share of them without a scheduler", unused, Unit::Ratio)
                     .against_scale(UNUSED.of(period)),
             )
-            .because(Evidence::number("scheduler utilization", utilization, Unit::Ratio))
-            .because(Evidence::number("runnable processes waiting, mean", waiting, Unit::Count))
+            .evidence(Evidence::number("scheduler utilization", utilization, Unit::Ratio))
+            .evidence(Evidence::number("runnable processes waiting, mean", waiting, Unit::Count))
             .because_some(set.value().map(|value| Evidence::text("flag", format!("+S {value}"))))
-            .but("it may be intended, if other programs need these CPUs (a database on the same host)")
-            .fix(at_run_time.flatten())
-            .fix(at_start),
+            .counter_evidence("it may be intended, if other programs need these CPUs (a database on the same host)")
+            .remedy(at_run_time.flatten())
+            .remedy(at_start),
     ))
 }

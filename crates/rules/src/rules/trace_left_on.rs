@@ -3,10 +3,10 @@
 //! Each event of a traced process is a message to one process, the tracer. A trace continues after its user has left, and costs CPU in the
 //! traced processes and in the tracer.
 
-use beamtune_model::series::PARTS;
+use beamtune_model::series::PART_SEPARATOR;
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Group, Missing, Period, ProcessUse, Remedy, Scale, SeriesStat, Subject,
-    Threshold, Unit, Use, metrics,
+    Account, Code, Cost, Evidence, Group, Missing, Period, ProcessActivity, Remedy, Scale, SeriesStat, Subject,
+    Threshold, Unit, CpuUse, metrics,
 };
 
 use crate::remedy;
@@ -82,14 +82,14 @@ struct Trace<'a> {
     traced: f64,
     is_new_traced: bool,
     flags: Vec<&'a str>,
-    process: Option<&'a ProcessUse>,
+    process: Option<&'a ProcessActivity>,
     /// Time of its last sample.
     last: i64,
 }
 
 impl<'a> Trace<'a> {
     fn of(period: &'a Period, entity: &'a str) -> Option<Self> {
-        let (tracer, session) = entity.split_once(PARTS)?;
+        let (tracer, session) = entity.split_once(PART_SEPARATOR)?;
         let traced = period.stat(&metrics::TRACED, entity).ok()?;
         let flags = period.family(&metrics::TRACE_FLAGS, entity).map(|(name, _)| name);
         Some(Trace {
@@ -118,7 +118,7 @@ impl<'a> Trace<'a> {
 
     fn describe(&self, period: &Period, processes: f64) -> Draft {
         let profiler = PROFILERS.iter().find(|tool| self.is_of(tool));
-        let runs = self.process.and_then(stack::wanted_to_run);
+        let runs = self.process.and_then(stack::runnable_share);
         let queue = self.process.and_then(|process| view::queue_now(period, process));
         let by_runs = runs.and_then(|share| RUNS.of(period).severity(share));
         let by_queue = queue.and_then(|length| QUEUE.of(period).severity(length));
@@ -160,12 +160,12 @@ impl<'a> Trace<'a> {
             .minor_if(profiler.is_some())
             .about(subject)
             .costs(waiting.or(cores))
-            .part(cores.map(|_| Use::Code))
-            .because(Evidence::text("trace flags", self.flags.join(", ")))
+            .part(cores.map(|_| CpuUse::Code))
+            .evidence(Evidence::text("trace flags", self.flags.join(", ")))
             .because_some(
                 (!self.session.is_empty()).then(|| Evidence::text("trace session", self.session.to_owned())),
             )
-            .because(
+            .evidence(
                 Evidence::number("traced processes", self.traced, Unit::Count)
                     .with_text(format!("of {processes:.0} sampled: the busiest, and some others")),
             )
@@ -177,8 +177,8 @@ impl<'a> Trace<'a> {
                 Evidence::number("message queue of the tracer", length, Unit::Count)
                     .against_scale(QUEUE.of(period))
             }))
-            .but("somebody may be tracing right now, on purpose")
-            .fix(self.end(period, profiler.copied()))
+            .counter_evidence("somebody may be tracing right now, on purpose")
+            .remedy(self.end(period, profiler.copied()))
     }
 
     fn end(&self, period: &Period, profiler: Option<&str>) -> Option<Remedy> {

@@ -73,15 +73,15 @@ fn describe(period: &Period, address: &str, received_per_s: f64) -> Option<Draft
         .detail(owner)
         .detail("its receive buffer is full: the VM reads too slowly")
         .about(Some(Subject::Socket { address: address.to_owned() }))
-        .because(
+        .evidence(
             Evidence::number("datagrams dropped at the socket", dropped_per_s, Unit::PerSecond)
                 .with_text(format!("{} in {:.0} s", drops.delta, period.seconds())),
         )
-        .because(
+        .evidence(
             Evidence::number("datagrams received", received_per_s, Unit::PerSecond)
                 .with_text("by all sockets of the network namespace"),
         )
-        .because(
+        .evidence(
             Evidence::number("share dropped, at least", share, Unit::Ratio).against_scale(LOST.of(period)),
         )
         .because_some(period.stat(&metrics::UDP_QUEUE, address).ok().filter(|queue| queue.max > 0).map(
@@ -94,21 +94,21 @@ fn describe(period: &Period, address: &str, received_per_s: f64) -> Option<Draft
             (owners.len() > 1 && owners.len() <= MAX_OWNERS)
                 .then(|| Evidence::text("owners of UDP sockets", owners.join(", "))),
         )
-        .fix(remedy::of(
+        .remedy(remedy::of(
             period,
             "socket.recbuf",
             "{recbuf, 4194304} in the options of gen_udp:open/2; more than net.core.rmem_max needs that raised first",
             "bursts wait in the buffer until the process has time for them",
             PROVE,
         ))
-        .fix(remedy::of(
+        .remedy(remedy::of(
             period,
             "host.socket_buffers",
             "sysctl -w net.core.rmem_max=4194304",
             "it limits {recbuf, Bytes}; 212992 by default",
             "inet:getopts(Socket, [recbuf]) returns the size that was set",
         ))
-        .fix(remedy::of(
+        .remedy(remedy::of(
             period,
             "code.read_datagrams",
             "use {active, N} or {active, true} instead of {active, once}, and a process that only receives and passes datagrams to workers",

@@ -4,7 +4,7 @@
 //! the queue length would change. It stays constant, or later messages are received while these stay.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Threshold, Unit, metrics,
+    Account, Code, Cost, Evidence, Missing, Period, ProcessActivity, Scale, Threshold, Unit, metrics,
 };
 
 use crate::remedy;
@@ -66,11 +66,11 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 }
 
 /// Returns the number of messages that were in the queue in every sample, for a process that waits for something else.
-fn staying(process: &ProcessUse) -> Option<f64> {
+fn staying(process: &ProcessActivity) -> Option<f64> {
     let row = process.row.as_ref()?;
     let is_waiting =
-        row.status.as_deref() == Some("waiting") && stack::wanted_to_run(process)? <= MAX_RUNNABLE;
-    let is_in_call = stack::of(process).is_none_or(stack::is_call);
+        row.status.as_deref() == Some("waiting") && stack::runnable_share(process)? <= MAX_RUNNABLE;
+    let is_in_call = stack::current_function_of(process).is_none_or(stack::is_call);
     let lengths = process.queue.points();
     if !is_waiting || is_in_call || lengths.len() < MIN_SAMPLES {
         return None;
@@ -82,9 +82,9 @@ fn staying(process: &ProcessUse) -> Option<f64> {
     stays.then_some(min as f64)
 }
 
-fn describe(period: &Period, process: &ProcessUse, severity: f64, staying: f64) -> Draft {
+fn describe(period: &Period, process: &ProcessActivity, severity: f64, staying: f64) -> Draft {
     let row = process.row.as_ref();
-    let function = stack::of(process).unwrap_or_default();
+    let function = stack::current_function_of(process).unwrap_or_default();
     let takes_all = stack::is_loop(function);
     let is_off_heap = row.and_then(|row| row.message_queue_data.as_deref()) == Some("off_heap");
     let has_aliases = period.facts.otp_release().is_none_or(|release| release >= 24);
@@ -100,22 +100,22 @@ fn describe(period: &Period, process: &ProcessUse, severity: f64, staying: f64) 
         ),
     )
     .detail(text::pid(&subject))
-    .detail(format!("waits in {}", row.and_then(stack::told).unwrap_or_else(|| function.to_owned())))
+    .detail(format!("waits in {}", row.and_then(stack::current_function).unwrap_or_else(|| function.to_owned())))
     .detail(if growth >= 1.0 { format!("{} more came in the period", text::number(growth)) } else { String::new() })
     .about(subject)
     .costs(Cost::DelaySeconds(SKIP_SECONDS * staying))
-    .because(
+    .evidence(
         Evidence::number("messages that stay", staying, Unit::Count)
             .against_scale(STAY.of(period))
             .with_text(format!("minimum of {} samples{more}", process.queue.points().len())),
     )
     .because_some(
-        stack::wanted_to_run(process)
+        stack::runnable_share(process)
             .map(|share| Evidence::number("samples running or runnable", share, Unit::Ratio)),
     )
-    .because(Evidence::text("current function", function))
+    .evidence(Evidence::text("current function", function))
     .because_some(row.and_then(|row| row.initial_call.as_deref()).map(|f| Evidence::text("initial call", f)))
-    .because(Evidence::number(
+    .evidence(Evidence::number(
         "time per receive that skips them all",
         SKIP_SECONDS * staying,
         Unit::Seconds,

@@ -112,7 +112,7 @@ fn describe(period: &Period, group: &str, mut connections: Vec<&Unread<'_>>) -> 
             connections.iter().map(|one| Signal::Member(Subject::Socket { address: one.local().to_owned() })),
         )
         .costs(Cost::DelaySeconds(wait))
-        .because(
+        .evidence(
             Evidence::number("time until bytes are read", wait, Unit::Seconds)
                 .against_scale(WAIT.of(period))
                 .with_text(format!(
@@ -125,7 +125,7 @@ fn describe(period: &Period, group: &str, mut connections: Vec<&Unread<'_>>) -> 
                     }
                 )),
         )
-        .because(
+        .evidence(
             Evidence::number("mean receive queue of one", median.mean_bytes, Unit::Bytes).with_text(format!(
                 "local {}, remote {}",
                 median.local(),
@@ -153,13 +153,13 @@ fn describe_slow(period: &Period, group: &str) -> Option<Draft> {
             text::bytes(read)
         ))
         .costs(Cost::DelaySeconds(wait))
-        .because(
+        .evidence(
             Evidence::number("time until bytes are read, at least", wait, Unit::Seconds)
                 .against_scale(WAIT.of(period))
                 .with_text("bytes in receive queues / bytes read per second, all ports"),
         )
-        .because(Evidence::number("bytes in receive queues", waiting.mean(), Unit::Bytes))
-        .because(Evidence::number("bytes read per second, all ports", read, Unit::Bytes));
+        .evidence(Evidence::number("bytes in receive queues", waiting.mean(), Unit::Bytes))
+        .evidence(Evidence::number("bytes read per second, all ports", read, Unit::Bytes));
     Some(common(period, group, draft))
 }
 
@@ -167,7 +167,7 @@ fn describe_slow(period: &Period, group: &str) -> Option<Draft> {
 fn common(period: &Period, group: &str, draft: Draft) -> Draft {
     let utilization = view::activity(period, kind::SCHEDULER).ok().map(|activity| activity.mean());
     let is_busy = utilization.is_some_and(|utilization| utilization >= BUSY_UTILIZATION);
-    let owner = limits::maker(period, "port").filter(|maker| maker.kind == "tcp_inet");
+    let owner = limits::frequent_kind(period, "port").filter(|maker| maker.kind == "tcp_inet");
     let product = products::name(period);
     let draft = draft
         .signals(is_busy.then_some(Signal::ShortOfCpu))
@@ -177,7 +177,7 @@ fn common(period: &Period, group: &str, draft: Draft) -> Draft {
                 .map(|utilization| Evidence::number("scheduler utilization", utilization, Unit::Ratio)),
         )
         .because_some(owner.map(|owner| owner.evidence))
-        .but("a program may delay a peer on purpose: a rate limit, or flow control for a slow backend")
+        .counter_evidence("a program may delay a peer on purpose: a rate limit, or flow control for a slow backend")
         .but_if(
             product == Some("RabbitMQ"),
             "RabbitMQ does not read from publishers in flow control or blocked: rabbitmqctl list_connections name state",

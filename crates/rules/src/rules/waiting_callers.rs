@@ -1,13 +1,13 @@
 //! BT053: processes wait for a process that does not reply: an exhausted pool, or a process that itself waits.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Signal, Subject, Unit, metrics,
+    Account, Code, Cost, Evidence, Missing, Period, ProcessActivity, Signal, Subject, Unit, metrics,
 };
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
-use crate::signals::blocking::{self, Does, Hold, WAITING};
-use crate::signals::chains::{self, Last};
+use crate::signals::blocking::{self, State, BlockingProcess, WAITING};
+use crate::signals::chains::{self, ChainEnd};
 use crate::signals::{known_processes, stack};
 use crate::text;
 
@@ -30,10 +30,10 @@ const DEADLOCK_SEVERITY: f64 = 80.0;
 const MAX_FINDINGS: usize = 2;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
-    let samples = blocking::looked_at(period)?;
+    let samples = blocking::wait_samples(period)?;
     // A process that works is behind, which other rules report.
-    let holds: Vec<Hold<'_>> =
-        blocking::holds(period)?.into_iter().filter(|hold| hold.does != Does::Works).collect();
+    let holds: Vec<BlockingProcess<'_>> =
+        blocking::blocking_processes(period)?.into_iter().filter(|hold| hold.state != State::Works).collect();
     let found = holds.iter().filter_map(|hold| {
         let severity = WAITING.of(period).severity(hold.waiting)?;
         Some(describe(period, hold, severity).guess_if(!hold.is_certain()))
@@ -54,23 +54,23 @@ fn short(title: &str) -> &str {
     title.strip_suffix(">)").and_then(|title| title.rsplit_once(" (<")).map_or(title, |(name, _)| name)
 }
 
-fn describe(period: &Period, hold: &Hold<'_>, severity: f64) -> Draft {
-    let (seen, sampled) = hold.seen;
-    let given_up = hold.given_up();
-    let at = hold.at.as_deref();
-    let is_deadlock = !hold.circle.is_empty();
-    let is_pool = hold.takes.is_some() || hold.given.is_some();
+fn describe(period: &Period, hold: &BlockingProcess<'_>, severity: f64) -> Draft {
+    let (seen, sampled) = hold.sampled;
+    let given_up = hold.abandoned_requests();
+    let at = hold.wait_function.as_deref();
+    let is_deadlock = !hold.deadlock.is_empty();
+    let is_pool = hold.pool_function.is_some() || hold.holders.is_some();
     let chain =
         hold.process.filter(|_| !is_deadlock).map(|process| chains::of(period, process)).unwrap_or_default();
-    let waits_itself = matches!(hold.does, Does::Waits { .. }) && !hold.is_node;
+    let waits_itself = matches!(hold.state, State::Waits { .. }) && !hold.is_node;
     let last = chain.last().copied().or(hold.process).filter(|_| waits_itself && !is_deadlock);
-    let last = last.and_then(|process| Last::of(period, process));
+    let last = last.and_then(|process| ChainEnd::of(period, process));
     let Reason { title, detail } = Reason::of(hold, &chain, last.as_ref());
     let end = chain.last().filter(|_| last.is_none()).map_or(String::new(), |process| {
         let title = process.title();
-        match blocking::does(period, &process.pid) {
-            Does::Waits { at, .. } => format!("{} waits in {at}", short(&title)),
-            Does::Works => format!("{} is at work", short(&title)),
+        match blocking::state(period, &process.pid) {
+            State::Waits { at, .. } => format!("{} waits in {at}", short(&title)),
+            State::Works => format!("{} is at work", short(&title)),
             _ => String::new(),
         }
     });
@@ -80,29 +80,29 @@ fn describe(period: &Period, hold: &Hold<'_>, severity: f64) -> Draft {
         .detail(at.map_or(String::new(), |at| format!("callers wait in {at}")))
         .detail(detail)
         .detail(address.as_ref().map_or(String::new(), |_| answers(period, hold)))
-        .detail(hold.given.as_ref().map_or(String::new(), |(place, _)| format!("holders are in {place}")))
+        .detail(hold.holders.as_ref().map_or(String::new(), |(place, _)| format!("holders are in {place}")))
         .detail(end)
         .about(hold.subject())
         .signals(given_up.map(|_| Signal::GaveUp))
         .signals(hold.waits_for_subject().map(Signal::WaitsFor))
-        .signals(blocking::piles_up(period, hold.waiting).map(|_| Signal::Backlog))
+        .signals(blocking::growth_of_waiters(period, hold.waiting).map(|_| Signal::Backlog))
         .signals(chain.iter().map(|process| Signal::WaitsFor(process.subject())))
         .signals(
             hold.members.iter().filter(|_| !hold.is_one()).map(|process| Signal::Member(process.subject())),
         )
         .costs(Cost::Waiting(hold.waiting))
-        .because(
+        .evidence(
             Evidence::number("processes waiting", hold.waiting, Unit::Count)
                 .against_scale(WAITING.of(period))
                 .with_text(format!("{seen} of {sampled} sampled")),
         )
-        .because_some(hold.takes.as_deref().or(at).map(|place| Evidence::text("they wait in", place)))
-        .because_some(hold.takes.as_deref().and(at).map(|place| Evidence::text("called by", place)))
-        .because_some(hold.given.as_ref().map(|(place, count)| {
+        .because_some(hold.pool_function.as_deref().or(at).map(|place| Evidence::text("they wait in", place)))
+        .because_some(hold.pool_function.as_deref().and(at).map(|place| Evidence::text("called by", place)))
+        .because_some(hold.holders.as_ref().map(|(place, count)| {
             Evidence::number("sampled holders", *count as f64, Unit::Count).with_text(format!("in {place}"))
         }))
-        .because_some(match &hold.does {
-            Does::Waits { at, .. } if !chain.is_empty() => Some(Evidence::text("it waits in", at.as_str())),
+        .because_some(match &hold.state {
+            State::Waits { at, .. } if !chain.is_empty() => Some(Evidence::text("it waits in", at.as_str())),
             _ => None,
         })
         .because_some(hold.peer().map(|peer| Evidence::text("connected to", peer)))
@@ -110,14 +110,14 @@ fn describe(period: &Period, hold: &Hold<'_>, severity: f64) -> Draft {
             Evidence::number("requests without a waiting caller", requests, Unit::Count)
                 .with_text("of callers that have given up, unless they are casts")
         }))
-        .because_some((hold.with_messages > 0.0).then(|| {
-            Evidence::number("waiting processes with queued messages", hold.with_messages, Unit::Ratio)
+        .because_some((hold.share_with_messages > 0.0).then(|| {
+            Evidence::number("waiting processes with queued messages", hold.share_with_messages, Unit::Ratio)
         }))
         .but_if(
             !hold.is_certain(),
             "idle workers that ask it for work look the same: see whether work is left undone",
         )
-        .but("a process may keep a monitor while it waits for something else");
+        .counter_evidence("a process may keep a monitor while it waits for something else");
     let draft = match hold.process {
         Some(process) => known_processes::explain(draft, period, process),
         None => draft,
@@ -125,7 +125,7 @@ fn describe(period: &Period, hold: &Hold<'_>, severity: f64) -> Draft {
     if is_deadlock {
         return draft
             .confirmed_by("call process_info(Pid, current_stacktrace) for each, twice: they are in the same calls")
-            .fix(remedy::of(
+            .remedy(remedy::of(
                 period,
                 "code.no_circular_calls",
                 "break the cycle: a cast, a delayed reply (noreply), or the call in a separate process; keep calls in one direction",
@@ -137,7 +137,7 @@ fn describe(period: &Period, hold: &Hold<'_>, severity: f64) -> Draft {
         Some(process) => known_processes::explain(draft, period, process),
         _ => draft,
     };
-    let advice = last.as_ref().and_then(Last::advice);
+    let advice = last.as_ref().and_then(ChainEnd::advice);
     let draft = match waits_itself {
         true => {
             draft.confirmed_by("time the same call by hand: if it is slow there too, the fault is behind it")
@@ -147,7 +147,7 @@ fn describe(period: &Period, hold: &Hold<'_>, severity: f64) -> Draft {
     // For a process that is not the program's own, the remedies come with its description.
     let is_own = !hold.process.is_some_and(known_processes::knows);
     let is_db_connection =
-        [hold.takes.as_deref(), at].into_iter().flatten().any(|at| at.starts_with(DB_CONNECTION));
+        [hold.pool_function.as_deref(), at].into_iter().flatten().any(|at| at.starts_with(DB_CONNECTION));
     let back_pressure = remedy::of(
         period,
         "code.back_pressure",
@@ -166,7 +166,7 @@ fn describe(period: &Period, hold: &Hold<'_>, severity: f64) -> Draft {
     let is_first = given_up.is_some() && advice.is_none();
     let (first, last) = if is_first { (back_pressure, None) } else { (None, back_pressure) };
     draft
-        .fix(first)
+        .remedy(first)
         .fix_if(is_pool, || {
             remedy::of(
                 period,
@@ -186,7 +186,7 @@ fn describe(period: &Period, hold: &Hold<'_>, severity: f64) -> Draft {
                 "waiting calls, once that node answers",
             )
         })
-        .fix(advice.as_ref().and_then(|(entry, change, why)| {
+        .remedy(advice.as_ref().and_then(|(entry, change, why)| {
             let prove = "throughput, and number of waiting processes, under the same load";
             remedy::of(period, entry, change, why, prove)
         }))
@@ -196,7 +196,7 @@ fn describe(period: &Period, hold: &Hold<'_>, severity: f64) -> Draft {
                 "code.more_in_flight",
                 if is_pool {
                     "make the pool larger, if what is behind it has room: waiting time falls as its size grows"
-                } else if matches!(hold.does, Does::Waits { .. }) {
+                } else if matches!(hold.state, State::Waits { .. }) {
                     "speed up the call it waits for, give it a timeout, or move it to a separate process and reply later (noreply)"
                 } else {
                     "let it reply later without waiting (handle_call with noreply, a process per request), or run several of it"
@@ -205,7 +205,7 @@ fn describe(period: &Period, hold: &Hold<'_>, severity: f64) -> Draft {
                 "throughput, and number of waiting processes, with twice the number",
             )
         })
-        .fix(last)
+        .remedy(last)
 }
 
 /// Prefix of the modules of the pool that Ecto and its drivers use.
@@ -215,7 +215,7 @@ const DB_CONNECTION: &str = "Elixir.DBConnection";
 const MAX_MEMBERS: usize = 2;
 
 /// Formats the pid of a single process, or the names and pids of several.
-fn members(hold: &Hold<'_>) -> String {
+fn members(hold: &BlockingProcess<'_>) -> String {
     match (&hold.members[..], hold.is_one()) {
         ([one], true) if short(&hold.title) != hold.title => one.pid.clone(),
         (_, true) => String::new(),
@@ -227,12 +227,12 @@ fn members(hold: &Hold<'_>) -> String {
 }
 
 /// Whether it waits for the peer of a connection.
-fn waits_for_peer(hold: &Hold<'_>) -> bool {
-    matches!(&hold.does, Does::Waits { at, on: None } if stack::is_for_peer(at))
+fn waits_for_peer(hold: &BlockingProcess<'_>) -> bool {
+    matches!(&hold.state, State::Waits { at, on: None } if stack::is_for_peer(at))
 }
 
 /// Formats whether the peers send anything, by the sampled connections.
-fn answers(period: &Period, hold: &Hold<'_>) -> String {
+fn answers(period: &Period, hold: &BlockingProcess<'_>) -> String {
     let silent = hold.peers.iter().filter_map(|address| {
         Some(period.stat(&metrics::TCP_SILENT, &format!("to {address}")).ok()?.last.value)
     });
@@ -256,7 +256,7 @@ struct Reason {
 }
 
 impl Reason {
-    fn of(hold: &Hold<'_>, chain: &[&ProcessUse], last: Option<&Last<'_>>) -> Reason {
+    fn of(hold: &BlockingProcess<'_>, chain: &[&ProcessActivity], last: Option<&ChainEnd<'_>>) -> Reason {
         let count = text::counted(hold.waiting.round(), "caller", "callers");
         let verb = if hold.waiting.round() == 1.0 { "waits" } else { "wait" };
         let waiting = format!("{count} {verb} for");
@@ -280,12 +280,12 @@ impl Reason {
             let end = short(&end_title);
             return Reason {
                 title: titled(format!(", blocked by {end}")),
-                detail: format!("{it_waits} for {}; {end} {}", titles.join(", that for "), last.does()),
+                detail: format!("{it_waits} for {}; {end} {}", titles.join(", that for "), last.text()),
             };
         }
-        if !hold.circle.is_empty() {
-            let names: Vec<String> = hold.circle.iter().map(text::name).collect();
-            let titles: Vec<String> = hold.circle.iter().map(Subject::to_string).collect();
+        if !hold.deadlock.is_empty() {
+            let names: Vec<String> = hold.deadlock.iter().map(text::name).collect();
+            let titles: Vec<String> = hold.deadlock.iter().map(Subject::to_string).collect();
             let title = match &names[..] {
                 [one, other] => format!("Deadlock: {one} and {other} wait for each other"),
                 names => format!("Deadlock: {} processes wait for each other", names.len()),
@@ -293,7 +293,7 @@ impl Reason {
             let detail = format!("{} wait for each other; {count} {verb} for {name}", titles.join(", "));
             return Reason { title, detail };
         }
-        if let Does::Waits { at, .. } = &hold.does {
+        if let State::Waits { at, .. } = &hold.state {
             return match hold.waits_for() {
                 Some(target) => Reason {
                     title: titled(match waits_for_peer(hold) {
@@ -308,7 +308,7 @@ impl Reason {
                 },
             };
         }
-        if hold.takes.is_some() || hold.given.is_some() {
+        if hold.pool_function.is_some() || hold.holders.is_some() {
             return Reason {
                 title: titled(", an exhausted pool".to_owned()),
                 detail: format!("{it_has} none left to give"),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use beamtune_model::{Evidence, Period, PortRow, ProcessUse, Remedy, Unit, facts};
+use beamtune_model::{Evidence, Period, PortRow, ProcessActivity, Remedy, Unit, facts};
 
 use crate::remedy;
 use crate::rule::Draft;
@@ -45,13 +45,13 @@ pub(crate) fn seen(period: &Period) -> Acceptors {
 
 fn at_limit(period: &Period) -> Option<Evidence> {
     let waits =
-        |process: &&ProcessUse| stack::of(process).is_some_and(|place| place.starts_with(RANCH_WAITS));
+        |process: &&ProcessActivity| stack::current_function_of(process).is_some_and(|place| place.starts_with(RANCH_WAITS));
     let process = period.processes.iter().find(waits)?;
     Some(Evidence::text(format!("stands in {RANCH_WAITS}"), process.title()))
 }
 
 fn behind(period: &Period) -> Option<Evidence> {
-    let starts = |process: &&ProcessUse| {
+    let starts = |process: &&ProcessActivity| {
         let call = process.row.as_ref().and_then(|row| row.initial_call.as_deref());
         call.is_some_and(|call| call.starts_with(RANCH_STARTS))
     };
@@ -68,7 +68,7 @@ fn owners(period: &Period) -> Option<Evidence> {
     let pids: BTreeSet<&str> =
         period.ports.iter().filter(is_unused).filter_map(|port| port.connected.as_deref()).collect();
     let place = |pid: &str| {
-        let place = stack::told(period.process(pid)?.row.as_ref()?)?;
+        let place = stack::current_function(period.process(pid)?.row.as_ref()?)?;
         Some(format!("{} in {place}", period.title_of(pid)))
     };
     let owners: Vec<String> =
@@ -120,7 +120,7 @@ pub(crate) fn advise(draft: Draft, period: &Period, sight: &Sight) -> Draft {
         sight.limit.is_some_and(|limit| KERNEL_LIMITS.contains(&limit)) || backlog > KERNEL_LIMITS[1];
     let draft = match server {
         Some(Listeners { entry, change }) if !sight.is_busy => {
-            draft.fix(remedy::of(period, entry, change, "it is what accepts here, and its limits", PROVE))
+            draft.remedy(remedy::of(period, entry, change, "it is what accepts here, and its limits", PROVE))
         }
         _ => draft,
     };

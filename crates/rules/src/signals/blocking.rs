@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use beamtune_model::{
-    Group as MetricGroup, Missing, Period, ProcessUse, Scale, Stand, Stands, Subject, Threshold, metrics,
+    Group as MetricGroup, Missing, Period, ProcessActivity, Scale, WaitSample, WaitSamples, Subject, Threshold, metrics,
 };
 
 use crate::signals::chains;
@@ -16,7 +16,7 @@ use crate::text;
 use crate::view;
 
 /// With fewer sampled processes, nothing is estimated for all processes.
-pub(crate) const FEWEST: i64 = 3;
+pub(crate) const MIN_SAMPLES: i64 = 3;
 
 /// Mean number of processes that wait for the same process, pool or lock.
 pub(crate) const WAITING: Threshold = Threshold::new(
@@ -45,7 +45,7 @@ const SOME_NODE: &str = "an answer by erpc";
 
 /// State of a process that others wait for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) enum Does {
+pub(crate) enum State {
     /// It runs, is runnable, or has queued messages: it is behind.
     Works,
     /// It waits inside a call, for `on` if known.
@@ -64,36 +64,36 @@ pub(crate) enum Does {
 
 /// A process, several similar processes, or another node, with processes that wait for it.
 #[derive(Debug, Clone)]
-pub(crate) struct Hold<'a> {
+pub(crate) struct BlockingProcess<'a> {
     /// Its title, or the name of the other node.
     pub title: String,
     /// Its recorded activity; `None` for another node.
-    pub process: Option<&'a ProcessUse>,
+    pub process: Option<&'a ProcessActivity>,
     /// Recorded activity of all similar processes, this one included.
-    pub members: Vec<&'a ProcessUse>,
+    pub members: Vec<&'a ProcessActivity>,
     /// Whether it is another node.
     pub is_node: bool,
     /// Number of similar processes; 1 for a single one.
     pub count: usize,
     /// Number of sampled processes that wait for it, and of all sampled processes.
-    pub seen: (i64, i64),
+    pub sampled: (i64, i64),
     /// Estimated mean number of all processes that wait for it.
     pub waiting: f64,
     /// State of this process.
-    pub does: Does,
+    pub state: State,
     /// The program's own function in which most waiters are.
-    pub at: Option<String>,
+    pub wait_function: Option<String>,
     /// Modules of the waiters' outermost functions, if their stacks show them, most frequent first. They show the kinds of the waiters.
     pub callers: Vec<&'a str>,
     /// Function in which the waiters acquire a pool member or another scarce resource.
-    pub takes: Option<String>,
+    pub pool_function: Option<String>,
     /// Most frequent current function of processes that already hold what the others wait for, and the number of these samples.
-    pub given: Option<(String, i64)>,
+    pub holders: Option<(String, i64)>,
     /// A deadlock at the end of the waits: processes that wait for each other in a cycle. It includes this process, or one that this
     /// process waits for.
-    pub circle: Vec<Subject>,
+    pub deadlock: Vec<Subject>,
     /// Share of the waiters that have queued messages themselves.
-    pub with_messages: f64,
+    pub share_with_messages: f64,
     /// Share of the waiters that log the report of an exit.
     pub ending: f64,
     /// Mean length of its message queue; for similar processes, of all their queues together.
@@ -102,7 +102,7 @@ pub(crate) struct Hold<'a> {
     pub peers: Vec<&'a str>,
 }
 
-impl Hold<'_> {
+impl BlockingProcess<'_> {
     /// Whether it is a single process or node, and not several similar processes.
     pub(crate) fn is_one(&self) -> bool {
         self.count == 1
@@ -110,11 +110,11 @@ impl Hold<'_> {
 
     /// Whether it certainly delays the waiters: they need a reply or a resource, and do not just wait for work.
     pub(crate) fn is_certain(&self) -> bool {
-        self.takes.is_some()
-            || self.given.is_some()
-            || !self.circle.is_empty()
-            || matches!(self.does, Does::Waits { .. })
-            || self.with_messages >= 0.5
+        self.pool_function.is_some()
+            || self.holders.is_some()
+            || !self.deadlock.is_empty()
+            || matches!(self.state, State::Waits { .. })
+            || self.share_with_messages >= 0.5
     }
 
     /// Returns the subject for a finding.
@@ -132,42 +132,42 @@ impl Hold<'_> {
 
     /// Whether it certainly delays so many processes that this explains idle schedulers.
     pub(crate) fn leaves_idle(&self) -> bool {
-        self.is_certain() && self.does != Does::Works && self.waiting >= MANY
+        self.is_certain() && self.state != State::Works && self.waiting >= MANY
     }
 
     /// Returns the number of queued requests whose callers have given up: `gen_server:call/2` leaves its request in the queue after a
     /// timeout. `None` if there are few.
-    pub(crate) fn given_up(&self) -> Option<f64> {
+    pub(crate) fn abandoned_requests(&self) -> Option<f64> {
         let more = self.queued - self.waiting;
         (self.queued >= 2.0 * self.waiting && more >= MANY).then_some(more)
     }
 
     /// Formats the number of waiters.
-    pub(crate) fn waited_for(&self) -> String {
+    pub(crate) fn waiting_text(&self) -> String {
         format!("about {:.0} processes wait for {}", self.waiting, self.title)
     }
 
     /// Whether it may let the waiters proceed one at a time: it does no work itself, and waits for no other process.
     pub(crate) fn gives_turns(&self) -> bool {
-        self.is_one() && !self.is_node && self.does == Does::LetsWait && self.waiting >= MANY
+        self.is_one() && !self.is_node && self.state == State::LetsWait && self.waiting >= MANY
     }
 
     /// Returns what this process waits for, if known: a process, a node, or the peer of its connection.
     pub(crate) fn waits_for(&self) -> Option<String> {
-        match &self.does {
-            Does::Waits { on: Some(on), .. } => Some(on.clone()),
-            Does::Waits { at, on: None } if stack::is_for_peer(at) => self.peer(),
+        match &self.state {
+            State::Waits { on: Some(on), .. } => Some(on.clone()),
+            State::Waits { at, on: None } if stack::is_for_peer(at) => self.peer(),
             _ => None,
         }
     }
 
     /// Returns the process or node that this process waits for, as a subject.
     pub(crate) fn waits_for_subject(&self) -> Option<Subject> {
-        match &self.does {
-            Does::Waits { on: Some(on), .. } if on.contains('@') && !on.contains('<') => {
+        match &self.state {
+            State::Waits { on: Some(on), .. } if on.contains('@') && !on.contains('<') => {
                 Some(Subject::Node { name: on.clone() })
             }
-            Does::Waits { on: Some(on), .. } => Some(Subject::process(on)),
+            State::Waits { on: Some(on), .. } => Some(Subject::process(on)),
             _ => None,
         }
     }
@@ -185,15 +185,15 @@ impl Hold<'_> {
     /// queue, L = ρ / (1 - ρ) = 5 at ρ = 0.83. Work that it does not do itself, it hands to another process, one job at a time, as `global`
     /// does.
     pub(crate) fn is_behind(&self) -> bool {
-        self.does == Does::Works && self.is_one() && !self.is_node && self.waiting >= MANY
+        self.state == State::Works && self.is_one() && !self.is_node && self.waiting >= MANY
     }
 }
 
 /// Returns the server that processes of this kind wait for. Some of the present waiters of that server have the same kind.
-pub(crate) fn answers_to<'h, 'a>(holds: &'h [Hold<'a>], process: &ProcessUse) -> Option<&'h Hold<'a>> {
+pub(crate) fn answers_to<'h, 'a>(holds: &'h [BlockingProcess<'a>], process: &ProcessActivity) -> Option<&'h BlockingProcess<'a>> {
     let row = process.row.as_ref();
     let started = row.and_then(|row| row.initial_call.as_deref()).and_then(stack::module);
-    let stacks = process.stood.iter().chain(&process.ran).map(|(stack, _)| &stack[..]);
+    let stacks = process.wait_stacks.iter().chain(&process.run_stacks).map(|(stack, _)| &stack[..]);
     let stacks = stacks.chain(row.map(|row| &row.stack[..]));
     let modules: Vec<&str> = stacks.filter_map(stack::kind_module).chain(started).collect();
     holds.iter().find(|hold| {
@@ -204,43 +204,43 @@ pub(crate) fn answers_to<'h, 'a>(holds: &'h [Hold<'a>], process: &ProcessUse) ->
 
 /// Returns what processes wait for in most samples, most waiters first. Processes with the same initial call and the same state form one
 /// entry.
-pub(crate) fn holds(period: &Period) -> Result<Vec<Hold<'_>>, Missing> {
-    let stands = &period.stands;
+pub(crate) fn blocking_processes(period: &Period) -> Result<Vec<BlockingProcess<'_>>, Missing> {
+    let stands = &period.wait_samples;
     let total = period.stat(&metrics::PROCESS_COUNT, "")?.mean();
     let mut groups: Vec<Group<'_>> = Vec::new();
     let mut kinds: HashMap<&str, Kind<'_>> = HashMap::new();
     let for_processes =
-        |place: &&Stand| !place.stack.first().is_some_and(|function| stack::is_for_no_process(function));
+        |place: &&WaitSample| !place.stack.first().is_some_and(|function| stack::is_for_no_process(function));
     for place in waiting(period).filter(for_processes) {
         // An `erpc` call monitors nothing until its process was started on the other node.
-        if place.on.is_empty() && place.stack.first().is_some_and(|function| stack::is_for_a_node(function)) {
+        if place.targets.is_empty() && place.stack.first().is_some_and(|function| stack::is_for_a_node(function)) {
             let at = group_at(&mut groups, Kind::default(), |group| group.who == [SOME_NODE]);
-            groups[at].add(SOME_NODE, place.looks, (place, place.count));
+            groups[at].add(SOME_NODE, place.samples, (place, place.count));
         }
-        for wanted in &place.on {
-            let kind = kinds.entry(&wanted.who).or_insert_with(|| kind(period, &wanted.who)).clone();
+        for wanted in &place.targets {
+            let kind = kinds.entry(&wanted.name).or_insert_with(|| kind(period, &wanted.name)).clone();
             let is_one = |group: &Group<'_>| match kind.0 {
                 Some(_) => group.kind == kind,
-                None => group.who.contains(&&*wanted.who),
+                None => group.who.contains(&&*wanted.name),
             };
             let at = group_at(&mut groups, kind.clone(), is_one);
-            groups[at].add(&wanted.who, wanted.looks, (place, wanted.count));
+            groups[at].add(&wanted.name, wanted.samples, (place, wanted.count));
         }
     }
-    let mut holds: Vec<Hold<'_>> = groups
+    let mut holds: Vec<BlockingProcess<'_>> = groups
         .into_iter()
         .filter_map(|group| {
             let Group { kind: (_, does), who, looks, mut places } = group;
             let seen = places.iter().fold(0, |sum: i64, (_, count)| sum.saturating_add(*count));
             // Two cases are left out: short-lived waits, in fewer than two thirds of the samples, and pairs, in which each waiter waits for
             // its own process.
-            if seen < FEWEST || seen < 2 * who.len() as i64 * i64::from(looks) || 3 * looks < 2 * stands.looks
+            if seen < MIN_SAMPLES || seen < 2 * who.len() as i64 * i64::from(looks) || 3 * looks < 2 * stands.samples
             {
                 return None;
             }
             places.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
             let stacks = || places.iter().map(|(place, _)| &*place.stack);
-            let most_wait_at = stacks().next().filter(|_| does == Does::LetsWait);
+            let most_wait_at = stacks().next().filter(|_| does == State::LetsWait);
             let queued: f64 = places
                 .iter()
                 .map(|(place, count)| *count as f64 * place.queued as f64 / place.count.max(1) as f64)
@@ -252,16 +252,16 @@ pub(crate) fn holds(period: &Period) -> Result<Vec<Hold<'_>>, Missing> {
                 2 => format!("2 processes ({} and another)", name()),
                 count => format!("{count} processes ({} and others)", name()),
             };
-            Some(Hold {
+            Some(BlockingProcess {
                 title,
                 members: who.iter().filter_map(|pid| period.process(pid)).collect(),
                 is_node: who[0].contains('@') || who[0] == SOME_NODE,
                 count: who.len(),
                 process: period.process(who[0]),
-                does,
-                seen: (seen, stands.sampled),
+                state: does,
+                sampled: (seen, stands.sampled),
                 waiting: of_all(period, total, seen),
-                at: stacks().find_map(stack::of_program).map(str::to_owned),
+                wait_function: stacks().find_map(stack::of_program).map(str::to_owned),
                 callers: largest_first(
                     places
                         .iter()
@@ -270,10 +270,10 @@ pub(crate) fn holds(period: &Period) -> Result<Vec<Hold<'_>>, Missing> {
                 .into_iter()
                 .map(|(module, _)| module)
                 .collect(),
-                takes: stacks().find_map(takes).map(str::to_owned),
-                circle: circle(period, who[0]),
-                given: most_wait_at.and_then(|stack| given(period, &who, stack)),
-                with_messages: queued / seen as f64,
+                pool_function: stacks().find_map(takes).map(str::to_owned),
+                deadlock: circle(period, who[0]),
+                holders: most_wait_at.and_then(|stack| given(period, &who, stack)),
+                share_with_messages: queued / seen as f64,
                 ending: places
                     .iter()
                     .filter(|(place, _)| stack::reports_an_end(&place.stack))
@@ -297,12 +297,12 @@ struct Group<'a> {
     /// Number of samples with waiters; of several processes, the maximum.
     looks: u32,
     /// Samples of the waiters, with the number of waiters in each.
-    places: Vec<(&'a Stand, i64)>,
+    places: Vec<(&'a WaitSample, i64)>,
 }
 
 impl<'a> Group<'a> {
     /// Adds waiters of one process of the group.
-    fn add(&mut self, who: &'a str, looks: u32, place: (&'a Stand, i64)) {
+    fn add(&mut self, who: &'a str, looks: u32, place: (&'a WaitSample, i64)) {
         if !self.who.contains(&who) {
             self.who.push(who);
         }
@@ -320,39 +320,39 @@ fn group_at<'a>(groups: &mut Vec<Group<'a>>, kind: Kind<'a>, is_meant: impl Fn(&
 }
 
 /// Initial call and state of a process.
-type Kind<'a> = (Option<&'a str>, Does);
+type Kind<'a> = (Option<&'a str>, State);
 
 fn kind<'a>(period: &'a Period, who: &str) -> Kind<'a> {
     let row = period.process(who).and_then(|process| process.row.as_ref());
-    (row.and_then(|row| row.initial_call.as_deref()), does(period, who))
+    (row.and_then(|row| row.initial_call.as_deref()), state(period, who))
 }
 
 /// Returns the samples of waiting processes; an error if none were recorded.
-pub(crate) fn looked_at(period: &Period) -> Result<&Stands, Missing> {
-    if period.stands.looks > 0 {
-        return Ok(&period.stands);
+pub(crate) fn wait_samples(period: &Period) -> Result<&WaitSamples, Missing> {
+    if period.wait_samples.samples > 0 {
+        return Ok(&period.wait_samples);
     }
     let missing = period.missing_group(MetricGroup::Processes, "where processes stand");
     Err(match period.is_imported() {
         true => missing,
         false => Missing {
             why: "it was not recorded".to_owned(),
-            next: "record the node with this version of beamtune: beamtune record TARGET".to_owned(),
+            next_step: "record the node with this version of beamtune: beamtune record TARGET".to_owned(),
             ..missing
         },
     })
 }
 
 /// Returns the samples, by stack, of processes that wait inside a call.
-pub(crate) fn waiting(period: &Period) -> impl Iterator<Item = &Stand> {
-    period.stands.places.iter().filter(|place| place.pid.is_none() && stack::is_in_midst(&place.stack))
+pub(crate) fn waiting(period: &Period) -> impl Iterator<Item = &WaitSample> {
+    period.wait_samples.stacks.iter().filter(|place| place.pid.is_none() && stack::is_in_midst(&place.stack))
 }
 
 /// Estimates the mean number of processes that wait inside a call; `None` without samples.
 pub(crate) fn waiting_processes(period: &Period) -> Option<f64> {
     let seen = waiting(period).fold(0, |sum: i64, place| sum.saturating_add(place.count));
     let total = period.stat(&metrics::PROCESS_COUNT, "").ok()?.mean();
-    (period.stands.sampled > 0).then(|| of_all(period, total, seen))
+    (period.wait_samples.sampled > 0).then(|| of_all(period, total, seen))
 }
 
 /// Minimum share of all processes, or of all ports, from which on the waiters are what grows (judgement). A connection has up to four
@@ -361,7 +361,7 @@ const PILE_OF_PROCESSES: f64 = 0.25;
 const PILE_OF_PORTS: f64 = 0.5;
 
 /// Returns the growth of the process count per second, if these waiters must be most of it.
-pub(crate) fn piles_up(period: &Period, waiting: f64) -> Option<f64> {
+pub(crate) fn growth_of_waiters(period: &Period, waiting: f64) -> Option<f64> {
     let count = period.stat(&metrics::PROCESS_COUNT, "").ok()?;
     let growth = limits::growth(&view::trend_points(&count.trace), f64::INFINITY)?;
     let ports = period.stat(&metrics::PORT_COUNT, "").map_or(f64::INFINITY, |stat| stat.mean());
@@ -369,42 +369,42 @@ pub(crate) fn piles_up(period: &Period, waiting: f64) -> Option<f64> {
 }
 
 /// Processes that wait in `process_info/2` for information that the other process must supply itself.
-pub(crate) struct Askers {
+pub(crate) struct InfoCallers {
     /// Estimated mean number of such processes.
     pub count: f64,
     /// The program's own function that calls `process_info/2` most often.
     pub from: Option<String>,
 }
 
-impl Askers {
+impl InfoCallers {
     /// Estimates their number; `None` if there are fewer than five. Which process they ask is unknown.
-    pub(crate) fn of(period: &Period) -> Option<Askers> {
+    pub(crate) fn of(period: &Period) -> Option<InfoCallers> {
         let asks =
-            |place: &&Stand| place.stack.first().is_some_and(|function| stack::asks_a_process(function));
-        let places: Vec<&Stand> = waiting(period).filter(asks).collect();
+            |place: &&WaitSample| place.stack.first().is_some_and(|function| stack::asks_a_process(function));
+        let places: Vec<&WaitSample> = waiting(period).filter(asks).collect();
         let seen = places.iter().fold(0, |sum: i64, place| sum.saturating_add(place.count));
         let total = period.stat(&metrics::PROCESS_COUNT, "").ok()?.mean();
         let count = of_all(period, total, seen);
         let most = places.iter().max_by_key(|place| place.count)?;
         let from = stack::of_program(&most.stack).map(str::to_owned);
-        (seen >= FEWEST && count >= MANY).then_some(Askers { count, from })
+        (seen >= MIN_SAMPLES && count >= MANY).then_some(InfoCallers { count, from })
     }
 }
 
 /// Estimates how many of all `total` processes do what `seen` sampled ones did.
 pub(crate) fn of_all(period: &Period, total: f64, seen: i64) -> f64 {
-    total * seen as f64 / period.stands.sampled.max(1) as f64
+    total * seen as f64 / period.wait_samples.sampled.max(1) as f64
 }
 
 /// Follows the waits of a process and returns the cycle that they end in; empty if they end in none.
 fn circle(period: &Period, from: &str) -> Vec<Subject> {
     let waits_for = |pid: &str| {
-        let own = period.stands.places.iter().filter(|place| place.pid.as_deref() == Some(pid));
+        let own = period.wait_samples.stacks.iter().filter(|place| place.pid.as_deref() == Some(pid));
         let most = own.max_by_key(|place| place.count)?;
         let calls = most.stack.first().is_some_and(|function| stack::is_call(function));
         // It must wait for the same single process in each of its samples: a process that monitors several may wait for any of them.
-        match &most.on[..] {
-            [only] if calls && only.looks == most.looks && most.looks > 1 => Some(only.who.clone()),
+        match &most.targets[..] {
+            [only] if calls && only.samples == most.samples && most.samples > 1 => Some(only.name.clone()),
             _ => None,
         }
     };
@@ -412,7 +412,7 @@ fn circle(period: &Period, from: &str) -> Vec<Subject> {
     while let Some(next) = path.last().and_then(|last| waits_for(last)) {
         if let Some(begin) = path.iter().position(|seen| *seen == next) {
             let subject =
-                |pid: &String| period.process(pid).map_or_else(|| Subject::process(pid), ProcessUse::subject);
+                |pid: &String| period.process(pid).map_or_else(|| Subject::process(pid), ProcessActivity::subject);
             return path.iter().skip(begin).map(subject).collect();
         }
         path.push(next);
@@ -427,48 +427,48 @@ fn given(period: &Period, who: &[&str], waits: &[String]) -> Option<(String, i64
     let way = stack::of_program(waits)?;
     let below = waits.iter().skip_while(|function| *function != way).skip(1);
     let is_within_another = stack::of_program(below.cloned().collect::<Vec<_>>().as_slice()).is_some();
-    let is_past = |place: &&Stand| {
+    let is_past = |place: &&WaitSample| {
         place.pid.is_none()
             && place.stack.iter().skip(1).any(|function| function == way)
             && stack::of_program(&place.stack) != Some(way)
-            && !place.on.iter().any(|wanted| who.contains(&&*wanted.who))
+            && !place.targets.iter().any(|wanted| who.contains(&&*wanted.name))
     };
-    let past = period.stands.places.iter().filter(is_past);
+    let past = period.wait_samples.stacks.iter().filter(is_past);
     let past =
         past.filter_map(|place| Some((stack::with_caller(place.stack.first()?, &place.stack), place.count)));
     let most = largest_first(past).into_iter().next();
-    most.filter(|(_, count)| is_within_another && *count >= FEWEST)
+    most.filter(|(_, count)| is_within_another && *count >= MIN_SAMPLES)
 }
 
 /// Returns the state of a process in most of its samples.
-pub(crate) fn does(period: &Period, who: &str) -> Does {
-    let own: Vec<&Stand> =
-        period.stands.places.iter().filter(|place| place.pid.as_deref() == Some(who)).collect();
-    let Some(most) = own.iter().max_by_key(|place| place.count) else { return Does::Unknown };
-    let ran = period.process(who).and_then(stack::wanted_to_run).unwrap_or(0.0);
+pub(crate) fn state(period: &Period, who: &str) -> State {
+    let own: Vec<&WaitSample> =
+        period.wait_samples.stacks.iter().filter(|place| place.pid.as_deref() == Some(who)).collect();
+    let Some(most) = own.iter().max_by_key(|place| place.count) else { return State::Unknown };
+    let ran = period.process(who).and_then(stack::runnable_share).unwrap_or(0.0);
     match most.stack.first() {
-        _ if ran >= BUSY || most.status != "waiting" => Does::Works,
-        Some(function) if stack::is_call(function) => Does::Waits {
+        _ if ran >= BUSY || most.status != "waiting" => State::Works,
+        Some(function) if stack::is_call(function) => State::Waits {
             at: stack::with_caller(function, &most.stack),
-            on: most.on.iter().find(|wanted| !wanted.is_address()).map(|wanted| period.title_of(&wanted.who)),
+            on: most.targets.iter().find(|wanted| !wanted.is_address()).map(|wanted| period.title_of(&wanted.name)),
         },
         // A receive of the program inside a callback waits for one specific message.
-        Some(function) if !stack::is_loop(function) && stack::is_in_callback(&most.stack) => Does::Waits {
+        Some(function) if !stack::is_loop(function) && stack::is_in_callback(&most.stack) => State::Waits {
             at: stack::with_caller(function, &most.stack),
             on: chains::waits_for(period, who).map(|on| period.title_of(on)),
         },
-        Some(function) if !stack::is_loop(function) => Does::LetsWait,
-        _ if most.queued > 0 || ran >= OFTEN => Does::Works,
-        _ => Does::LetsWait,
+        Some(function) if !stack::is_loop(function) => State::LetsWait,
+        _ if most.queued > 0 || ran >= OFTEN => State::Works,
+        _ => State::LetsWait,
     }
 }
 
 /// Returns the mean number of messages in the queues of these processes together.
 fn queued_by(period: &Period, who: &[&str]) -> f64 {
     let of_one = |who: &&str| {
-        let places = || period.stands.places.iter().filter(|place| place.pid.as_deref() == Some(who));
+        let places = || period.wait_samples.stacks.iter().filter(|place| place.pid.as_deref() == Some(who));
         let queued: f64 = places().map(|place| place.queued as f64).sum();
-        let looks: f64 = places().map(|place| f64::from(place.looks)).sum();
+        let looks: f64 = places().map(|place| f64::from(place.samples)).sum();
         queued / looks.max(1.0)
     };
     who.iter().map(of_one).sum()
@@ -476,9 +476,9 @@ fn queued_by(period: &Period, who: &[&str]) -> f64 {
 
 /// Returns the TCP peers of these processes, most frequent first.
 pub(crate) fn peers<'a>(period: &'a Period, who: &[&str]) -> Vec<&'a str> {
-    let is_one = |place: &&Stand| place.pid.as_deref().is_some_and(|pid| who.contains(&pid));
-    let addresses = period.stands.places.iter().filter(is_one).flat_map(|place| &place.on);
-    let addresses = addresses.filter(|wanted| wanted.is_address()).map(|wanted| (&*wanted.who, wanted.count));
+    let is_one = |place: &&WaitSample| place.pid.as_deref().is_some_and(|pid| who.contains(&pid));
+    let addresses = period.wait_samples.stacks.iter().filter(is_one).flat_map(|place| &place.targets);
+    let addresses = addresses.filter(|wanted| wanted.is_address()).map(|wanted| (&*wanted.name, wanted.count));
     largest_first(addresses).into_iter().map(|(address, _)| address).collect()
 }
 

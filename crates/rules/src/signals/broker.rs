@@ -1,7 +1,7 @@
 //! RabbitMQ's own counters of its queues, clients and connections.
 
-use beamtune_model::series::PARTS;
-use beamtune_model::{Group, Metric, Missing, Period, ProcessUse, Signal, Subject, metrics};
+use beamtune_model::series::PART_SEPARATOR;
+use beamtune_model::{Group, Metric, Missing, Period, ProcessActivity, Signal, Subject, metrics};
 
 use crate::view::{self, kind};
 
@@ -81,7 +81,7 @@ impl<'p> Queue<'p> {
 
     /// Returns its consumers, those with the highest rate or value of `by` first.
     pub(crate) fn clients(&self, period: &'p Period, by: &Metric) -> Vec<(Client<'p>, f64)> {
-        let of_queue = |entity: &&str| entity.split(PARTS).next() == Some(self.label);
+        let of_queue = |entity: &&str| entity.split(PART_SEPARATOR).next() == Some(self.label);
         let value = |entity: &str| {
             let stat = period.stat(by, entity).ok()?;
             Some(stat.rate().unwrap_or(stat.last.value as f64))
@@ -94,12 +94,12 @@ impl<'p> Queue<'p> {
     }
 
     /// Whether this is the queue's own process.
-    pub(crate) fn is_served_by(&self, process: &ProcessUse) -> bool {
+    pub(crate) fn is_served_by(&self, process: &ProcessActivity) -> bool {
         process.row.as_ref().and_then(|row| row.label.as_deref()) == Some(self.label)
     }
 
     /// Returns the processes that serve the queue: its own, and those of these clients.
-    pub(crate) fn processes(&self, period: &'p Period, clients: &[Client<'p>]) -> Vec<&'p ProcessUse> {
+    pub(crate) fn processes(&self, period: &'p Period, clients: &[Client<'p>]) -> Vec<&'p ProcessActivity> {
         serving(period, |label| {
             label == self.label || clients.iter().any(|client| client.is_served_by(label))
         })
@@ -109,7 +109,7 @@ impl<'p> Queue<'p> {
 impl<'p> Client<'p> {
     /// Parses an entity in which part number `from` is the connection and the next part is the user.
     fn of(entity: &'p str, from: usize) -> Option<Client<'p>> {
-        let mut parts = entity.split(PARTS).skip(from);
+        let mut parts = entity.split(PART_SEPARATOR).skip(from);
         let (label, user) = (parts.next()?, parts.next().unwrap_or_default());
         let whole = label.strip_prefix("connection ").unwrap_or(label);
         let name = whole.split_once(" - ").map_or(whole, |(_, given)| given);
@@ -139,8 +139,8 @@ impl<'p> Client<'p> {
     }
 }
 
-fn serving<'p>(period: &'p Period, is_one: impl Fn(&str) -> bool) -> Vec<&'p ProcessUse> {
-    let label = |process: &'p ProcessUse| process.row.as_ref()?.label.as_deref();
+fn serving<'p>(period: &'p Period, is_one: impl Fn(&str) -> bool) -> Vec<&'p ProcessActivity> {
+    let label = |process: &'p ProcessActivity| process.row.as_ref()?.label.as_deref();
     period.processes.iter().filter(|process| label(process).is_some_and(&is_one)).collect()
 }
 
@@ -160,7 +160,7 @@ pub(crate) fn foremost_opener<'p>(period: &'p Period, metric: &Metric) -> Option
 }
 
 /// Estimates the CPU use of processes, in cores, from their share of all reductions. `None` if unknown.
-pub(crate) fn cores(period: &Period, processes: &[&ProcessUse]) -> Option<f64> {
+pub(crate) fn cores(period: &Period, processes: &[&ProcessActivity]) -> Option<f64> {
     let active = view::activity(period, kind::SCHEDULER).ok()?.cores();
     Some(view::reductions_share(period, processes)?.min(1.0) * active)
 }
@@ -169,7 +169,7 @@ pub(crate) fn cores(period: &Period, processes: &[&ProcessUse]) -> Option<f64> {
 const MOST: f64 = 0.5;
 
 /// Returns signals that the finding explains the work of these processes, and whether that is most of the work of the node.
-pub(crate) fn drives(period: &Period, processes: &[&ProcessUse]) -> Vec<Signal> {
+pub(crate) fn drives(period: &Period, processes: &[&ProcessActivity]) -> Vec<Signal> {
     let is_most = view::reductions_share(period, processes).is_some_and(|share| share > MOST);
     let each = processes.iter().map(|process| Signal::Drives(process.subject()));
     each.chain(is_most.then_some(Signal::DrivesMost)).collect()

@@ -1,8 +1,8 @@
 //! The process at the end of a chain of waiting processes. The delay can be removed only there.
 
-use beamtune_model::{Period, ProcessUse, Stand, Wanted};
+use beamtune_model::{Period, ProcessActivity, WaitSample, WaitTarget};
 
-use crate::signals::blocking::{self, BUSY, FEWEST};
+use crate::signals::blocking::{self, BUSY, MIN_SAMPLES};
 use crate::signals::counts::largest_first;
 use crate::signals::hot_code;
 use crate::signals::names::NAMES;
@@ -38,8 +38,8 @@ pub(crate) enum End {
 
 /// The process at the end of a chain, or a single process, and what it does.
 #[derive(Debug, Clone)]
-pub(crate) struct Last<'p> {
-    pub process: &'p ProcessUse,
+pub(crate) struct ChainEnd<'p> {
+    pub process: &'p ProcessActivity,
     pub end: End,
     /// Most frequent function in which it does that, with the program's own function that called it.
     at: Option<String>,
@@ -49,9 +49,9 @@ pub(crate) struct Last<'p> {
     address: Option<&'p str>,
 }
 
-impl<'p> Last<'p> {
+impl<'p> ChainEnd<'p> {
     /// Determines what a process mainly does; `None` if unknown, or if it does no single thing most of the time.
-    pub(crate) fn of(period: &'p Period, process: &'p ProcessUse) -> Option<Self> {
+    pub(crate) fn of(period: &'p Period, process: &'p ProcessActivity) -> Option<Self> {
         let samples = samples(period, process);
         let all = count(samples.iter());
         let of =
@@ -66,7 +66,7 @@ impl<'p> Last<'p> {
             let kinds = samples.iter().filter_map(|(stack, looks)| Some((of_stack(stack)?, *looks)));
             largest_first(kinds).into_iter().next().filter(|(_, seen)| is_most(*seen)).map(|(end, _)| end)
         };
-        let is_busy = || stack::wanted_to_run(process).is_some_and(|share| share >= BUSY);
+        let is_busy = || stack::runnable_share(process).is_some_and(|share| share >= BUSY);
         let end = end.or_else(|| is_busy().then_some(End::Busy))?;
         let fits = |stack: &[String]| match end {
             End::Step(step) if step.is_sync() => is_in_sync(stack),
@@ -86,11 +86,11 @@ impl<'p> Last<'p> {
             [address] => Some(*address),
             _ => None,
         };
-        Some(Last { process, end, at, seen: (seen, all), address })
+        Some(ChainEnd { process, end, at, seen: (seen, all), address })
     }
 
     /// Formats what it does: `sleeps (timer:sleep/1, called by shop:poll/0, in 9 of 10 samples)`.
-    pub(crate) fn does(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let what = match self.end {
             End::Step(step) => format!("waits for {}", step.what),
             End::Files => "is in file operations".to_owned(),
@@ -100,7 +100,7 @@ impl<'p> Last<'p> {
             End::Node => "waits for another node".to_owned(),
         };
         match (&self.at, self.seen) {
-            (Some(at), (seen @ 1.., of)) if of >= FEWEST => {
+            (Some(at), (seen @ 1.., of)) if of >= MIN_SAMPLES => {
                 format!("{what} ({at}, in {seen} of {of} samples)")
             }
             (Some(at), _) => format!("{what} ({at})"),
@@ -156,7 +156,7 @@ impl<'p> Last<'p> {
 }
 
 /// Follows the waits from `first` and returns the chain of processes, without `first` itself.
-pub(crate) fn of<'p>(period: &'p Period, first: &ProcessUse) -> Vec<&'p ProcessUse> {
+pub(crate) fn of<'p>(period: &'p Period, first: &ProcessActivity) -> Vec<&'p ProcessActivity> {
     let mut path = vec![first.pid.clone()];
     let mut chain = Vec::new();
     while let Some(next) = path.last().and_then(|last| waits_for(period, last)) {
@@ -175,18 +175,18 @@ pub(crate) fn of<'p>(period: &'p Period, first: &ProcessUse) -> Vec<&'p ProcessU
 /// Returns the process that this one waits for. It must be the same in every sample in which this one waits, and these must be most of its
 /// samples.
 pub(crate) fn waits_for<'p>(period: &'p Period, pid: &str) -> Option<&'p str> {
-    let own = || period.stands.places.iter().filter(|place| place.pid.as_deref() == Some(pid));
+    let own = || period.wait_samples.stacks.iter().filter(|place| place.pid.as_deref() == Some(pid));
     let all = own().fold(0, |sum: i64, place| sum.saturating_add(place.count));
-    let within: Vec<&Stand> = own().filter(|place| is_for_one(place)).collect();
+    let within: Vec<&WaitSample> = own().filter(|place| is_for_one(place)).collect();
     let seen = within.iter().fold(0, |sum: i64, place| sum.saturating_add(place.count));
-    let mut on = within.iter().flat_map(|place| &place.on).filter(|wanted| !wanted.is_address());
-    let first: &Wanted = on.next()?;
-    let is_same = on.all(|wanted| wanted.who == first.who) && within.iter().all(|place| !place.on.is_empty());
-    (is_same && 2 * seen > all && !first.who.contains('@')).then_some(first.who.as_str())
+    let mut on = within.iter().flat_map(|place| &place.targets).filter(|wanted| !wanted.is_address());
+    let first: &WaitTarget = on.next()?;
+    let is_same = on.all(|wanted| wanted.name == first.name) && within.iter().all(|place| !place.targets.is_empty());
+    (is_same && 2 * seen > all && !first.name.contains('@')).then_some(first.name.as_str())
 }
 
 /// Whether such a process waits for one specific message: in a call, or in a receive within a callback.
-fn is_for_one(place: &Stand) -> bool {
+fn is_for_one(place: &WaitSample) -> bool {
     place.status == "waiting"
         && place.stack.first().is_some_and(|function| {
             stack::is_call(function) && !stack::is_for_no_process(function)
@@ -195,14 +195,14 @@ fn is_for_one(place: &Stand) -> bool {
 }
 
 /// Returns the sampled stacks of a process, running or waiting, except in the loop of its behaviour, where it waits for work.
-fn samples<'p>(period: &'p Period, process: &'p ProcessUse) -> Vec<(&'p [String], i64)> {
+fn samples<'p>(period: &'p Period, process: &'p ProcessActivity) -> Vec<(&'p [String], i64)> {
     let is_told = |stack: &[String]| stack.first().is_some_and(|function| !stack::is_loop(function));
-    let looked = process.ran.iter().chain(&process.stood).map(|(stack, looks)| (&stack[..], *looks));
+    let looked = process.run_stacks.iter().chain(&process.wait_stacks).map(|(stack, looks)| (&stack[..], *looks));
     let looked: Vec<_> = looked.filter(|(stack, _)| is_told(stack)).collect();
-    if count(looked.iter()) >= FEWEST {
+    if count(looked.iter()) >= MIN_SAMPLES {
         return looked;
     }
-    let places = period.stands.places.iter().filter(|place| place.pid.as_deref() == Some(&*process.pid));
+    let places = period.wait_samples.stacks.iter().filter(|place| place.pid.as_deref() == Some(&*process.pid));
     let stood: Vec<_> =
         places.map(|place| (&place.stack[..], place.count)).filter(|(stack, _)| is_told(stack)).collect();
     if stood.is_empty() { looked } else { stood }

@@ -1,6 +1,6 @@
 //! Results of requested garbage collections: measured values, which replace the estimates of rules.
 
-use beamtune_model::{CollectionRow, Period, ProcessUse, facts};
+use beamtune_model::{RequestedGcRow, Period, ProcessActivity, facts};
 
 /// If a smaller share of the memory was freed, there was almost no garbage (judgement).
 const LITTLE: f64 = 0.1;
@@ -22,13 +22,13 @@ impl Measured {
 }
 
 /// Returns the result of a requested collection of this process; `None` if it was not collected.
-pub fn of_process(period: &Period, process: &ProcessUse) -> Option<Measured> {
+pub fn of_process(period: &Period, process: &ProcessActivity) -> Option<Measured> {
     if let Some(row) = period.collected.iter().rev().find(|row| row.pid == process.pid) {
         let before = row.heap_before.saturating_add(row.binary_before) as f64;
         return Some(Measured { before, freed: row.freed().max(0) as f64 });
     }
     // Only processes that shrank have a row of their own.
-    let named = period.collections.iter().rev().find(|row| row.how == "named")?;
+    let named = period.collections.iter().rev().find(|row| row.selection == "named")?;
     let names = period.facts.list(facts::COLLECTED)?;
     let row = process.row.as_ref();
     let name = row.and_then(|row| row.name.as_deref());
@@ -44,29 +44,29 @@ pub fn of_process(period: &Period, process: &ProcessUse) -> Option<Measured> {
 /// Returns the result for the heaps of a sample of all processes, which includes the largest ones. `None` if no sample was collected, or if
 /// large heaps were skipped.
 pub fn of_sampled_heaps(period: &Period) -> Option<Measured> {
-    let row = period.sampled().filter(|row| row.collected > 0 && row.heap_before > 0 && row.large == 0)?;
+    let row = period.last_sampled_collection().filter(|row| row.collected > 0 && row.heap_before > 0 && row.large == 0)?;
     let freed = row.heap_before.saturating_sub(row.heap_after).max(0) as f64;
     Some(Measured { before: row.heap_before as f64, freed })
 }
 
 /// Whether at least nine of ten processes were just collected (judgement). The memory that remains is then what a collection cannot free.
 pub fn of_most(period: &Period) -> bool {
-    period.sampled().is_some_and(|row| {
+    period.last_sampled_collection().is_some_and(|row| {
         row.collected > 0 && row.collected.saturating_mul(10) >= row.processes.saturating_mul(9)
     })
 }
 
-fn before(row: &CollectionRow) -> f64 {
+fn before(row: &RequestedGcRow) -> f64 {
     row.heap_before.saturating_add(row.binary_before) as f64
 }
 
 #[cfg(test)]
 mod tests {
-    use beamtune_model::{CollectRow, PeriodBuilder};
+    use beamtune_model::{CollectedProcessRow, PeriodBuilder};
 
     use super::*;
 
-    fn process(pid: &str) -> ProcessUse {
+    fn process(pid: &str) -> ProcessActivity {
         let mut builder = PeriodBuilder::default();
         builder.process(beamtune_model::ProcessRow { pid: pid.to_owned(), ..Default::default() });
         builder.finish().processes.into_iter().next().expect("a process")
@@ -77,13 +77,13 @@ mod tests {
         let mut period = Period::default();
         let one = process("<0.9.0>");
         assert_eq!(of_process(&period, &one), None);
-        let named = CollectionRow {
-            how: "named".to_owned(),
+        let named = RequestedGcRow {
+            selection: "named".to_owned(),
             chosen: 1,
             collected: 1,
             heap_before: 1_000,
             heap_after: 1_000,
-            ..CollectionRow::default()
+            ..RequestedGcRow::default()
         };
         period.collections = vec![named.clone()];
         assert_eq!(of_process(&period, &one), None, "the named processes are not recorded");
@@ -91,11 +91,11 @@ mod tests {
         assert_eq!(of_process(&period, &one), Some(Measured { before: 1_000.0, freed: 0.0 }));
         assert!(of_process(&period, &one).is_some_and(Measured::is_little));
         assert_eq!(of_process(&period, &process("<0.8.0>")), None);
-        period.collections = vec![CollectionRow { collected: 0, ..named }];
+        period.collections = vec![RequestedGcRow { collected: 0, ..named }];
         assert_eq!(of_process(&period, &one), None, "the process has ended, or did not answer");
         let pid = "<0.9.0>".to_owned();
         period.collected =
-            vec![CollectRow { pid, heap_before: 900, heap_after: 100, ..CollectRow::default() }];
+            vec![CollectedProcessRow { pid, heap_before: 900, heap_after: 100, ..CollectedProcessRow::default() }];
         let measured = of_process(&period, &one).expect("measured");
         assert!(measured.freed == 800.0 && !measured.is_little());
     }
@@ -103,15 +103,15 @@ mod tests {
     #[test]
     fn a_sample_shows_the_share_of_garbage_in_heaps() {
         let mut period = Period::default();
-        let row = CollectionRow {
-            how: "sample".to_owned(),
+        let row = RequestedGcRow {
+            selection: "sample".to_owned(),
             collected: 100,
             heap_before: 1_000,
             heap_after: 990,
-            ..CollectionRow::default()
+            ..RequestedGcRow::default()
         };
         assert_eq!(of_sampled_heaps(&period), None);
-        period.collections = vec![CollectionRow { large: 1, ..row.clone() }];
+        period.collections = vec![RequestedGcRow { large: 1, ..row.clone() }];
         assert_eq!(of_sampled_heaps(&period), None);
         period.collections = vec![row];
         let measured = of_sampled_heaps(&period).expect("measured");

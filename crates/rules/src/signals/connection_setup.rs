@@ -39,7 +39,7 @@ pub(crate) fn of(period: &Period, accepted_per_s: f64) -> Option<Setup<'_>> {
         |one: &WorkSample| one.stack.iter().any(|at| HANDSHAKES.iter().any(|module| at.starts_with(module)));
     let begins = |one: &WorkSample| starts && one.stack.iter().any(|at| at.contains(":init_it/"));
     let count = |of: &dyn Fn(&WorkSample) -> bool| -> i64 {
-        period.work_samples.iter().filter(|one| of(one)).fold(0, |sum, one| sum.saturating_add(one.looks))
+        period.work_samples.iter().filter(|one| of(one)).fold(0, |sum, one| sum.saturating_add(one.samples))
     };
     let is_setup = |one: &WorkSample| shakes(one) || begins(one);
     let (own, all) = (count(&is_setup), count(&|_| true));
@@ -47,7 +47,7 @@ pub(crate) fn of(period: &Period, accepted_per_s: f64) -> Option<Setup<'_>> {
         return None;
     }
     let own_samples = period.work_samples.iter().filter(|one| is_setup(one));
-    let kinds = largest_first(own_samples.filter_map(|one| Some((one.kind.as_deref()?, one.looks))));
+    let kinds = largest_first(own_samples.filter_map(|one| Some((one.kind.as_deref()?, one.samples))));
     let place = if 2 * count(&shakes) >= own { "handshakes" } else { "init of their processes" };
     Some(Setup {
         share: own as f64 / all as f64,

@@ -92,13 +92,13 @@ pub(crate) fn round_trip(period: &Period, rate: &Threshold) -> Option<(f64, Draf
         .about(through.map(Queue::subject))
         .costs(broker::cores(period, &busy).map(Cost::CpuCores))
         .signals(broker::drives(period, &busy))
-        .because(
+        .evidence(
             Evidence::number("rejected and dead-lettered", rejected, Unit::PerSecond)
                 .against_scale(rate.of(period))
                 .with_text(format!("{published:.0} published/s, {acked:.0} acknowledged/s")),
         )
-        .because(Evidence::number("expired and dead-lettered", expired, Unit::PerSecond))
-        .because(
+        .evidence(Evidence::number("expired and dead-lettered", expired, Unit::PerSecond))
+        .evidence(
             Evidence::number("rejections per message published", per_message(rejected), Unit::Count)
                 .against_scale(PER_PUBLISHED.of(period)),
         )
@@ -171,14 +171,14 @@ fn advise(period: &Period, draft: Draft, waits: bool) -> Draft {
     let limit = "or a quorum queue with delivery-limit whose dead letter exchange leads to the parking queue, and consumers that requeue";
     let longer = "a longer message-ttl, or several queues whose TTLs grow from round to round";
     draft
-        .fix(remedy::of(
+        .remedy(remedy::of(
             period,
             "rabbitmq.retry_limit",
             count,
             "a message that can never be handled goes round for ever: RabbitMQ drops only what goes round without a rejection",
             prove,
         ))
-        .fix(remedy::of(
+        .remedy(remedy::of(
             period,
             "rabbitmq.retry_limit",
             limit,

@@ -8,7 +8,7 @@ use crate::rule::Draft;
 use crate::view::{self, kind};
 
 /// The system monitor events of one kind in a period.
-pub struct Told<'p> {
+pub struct Events<'p> {
     /// Number of events.
     pub count: i64,
     /// Number of events per second.
@@ -36,12 +36,12 @@ pub struct Culprit<'p> {
 
 const NS_PER_S: f64 = 1e9;
 
-impl Told<'_> {
+impl Events<'_> {
     /// Whether the schedulers had run-queue delay, or were throttled, for at least half of the duration of these events. The VM measures
     /// wall time, so durations include time without a CPU. A delay as short as a wake-up is not counted.
-    pub fn may_be_the_hosts(&self, period: &Period) -> bool {
-        let waited = match view::wait_per_turn_seconds(period) {
-            Ok(each) if each < view::TURN_SECONDS => 0.0,
+    pub fn may_be_host(&self, period: &Period) -> bool {
+        let waited = match view::mean_run_queue_delay_seconds(period) {
+            Ok(each) if each < view::MAX_WAKE_UP_SECONDS => 0.0,
             _ => view::thread_cores(period, &metrics::THREAD_WAIT, kind::SCHEDULERS).unwrap_or(0.0),
         };
         let throttled = view::throttled_cores(period).unwrap_or(0.0);
@@ -49,17 +49,17 @@ impl Told<'_> {
     }
 
     /// Adds the process with the most events, if known, as evidence and as the subject.
-    pub fn blame(&self, draft: Draft) -> Draft {
+    pub fn name_culprit(&self, draft: Draft) -> Draft {
         let Some(Culprit { subject, count, of, last }) = &self.culprit else { return draft };
         draft
-            .because(Evidence::text("process", format!("{subject}: {count} of {of}")))
-            .because(Evidence::text("its last one", last.detail.clone()))
+            .evidence(Evidence::text("process", format!("{subject}: {count} of {of}")))
+            .evidence(Evidence::text("its last one", last.detail.clone()))
             .about(Subject::process(subject))
     }
 }
 
 /// Returns the events of a kind; an error if the system monitor was not set, or belonged to another process.
-pub fn told<'p>(period: &'p Period, kind: &str) -> Result<Told<'p>, Missing> {
+pub fn of_kind<'p>(period: &'p Period, kind: &str) -> Result<Events<'p>, Missing> {
     let count = period.stat(&metrics::EVENT_COUNT, kind)?;
     let time = period.stat(&metrics::EVENT_TIME, kind).ok();
     let longest = period.stat(&metrics::EVENT_LONGEST, kind).ok();
@@ -73,7 +73,7 @@ pub fn told<'p>(period: &'p Period, kind: &str) -> Result<Told<'p>, Missing> {
             .or_insert((1, event));
     }
     let culprit = subjects.into_iter().max_by_key(|(_, (count, last))| (*count, std::cmp::Reverse(last.t)));
-    Ok(Told {
+    Ok(Events {
         count: count.delta,
         rate: period.rate(&metrics::EVENT_COUNT, kind)?,
         seconds: time.map_or(0.0, |time| time.delta as f64 / NS_PER_S),

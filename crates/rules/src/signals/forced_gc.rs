@@ -1,6 +1,6 @@
 //! Forced GCs: the process that forces them in others (`erlang:garbage_collect/1,2`), and how often each process is collected.
 
-use beamtune_model::{Evidence, Period, ProcessUse, Rank, Remedy, metrics};
+use beamtune_model::{Evidence, Period, ProcessActivity, Rank, Remedy, metrics};
 
 use crate::remedy;
 use crate::signals::stack;
@@ -20,7 +20,7 @@ const GC_CALL: &str = "garbage_collect call";
 
 /// GCs that one process forces without a pause.
 pub(crate) struct Forced<'p> {
-    pub caller: &'p ProcessUse,
+    pub caller: &'p ProcessActivity,
     /// GCs of the node per second.
     pub rate: f64,
     /// Processes of the node.
@@ -49,7 +49,7 @@ pub(crate) fn collect_themselves(period: &Period) -> bool {
 }
 
 /// Whether its last row shows it in a forced GC of another process.
-fn was_collecting(process: &ProcessUse) -> bool {
+fn was_collecting(process: &ProcessActivity) -> bool {
     process.row.as_ref().is_some_and(|row| {
         row.current_function.as_deref().is_some_and(stack::collects_others)
             || row.stack.first().is_some_and(|function| stack::collects_others(function))
@@ -58,7 +58,7 @@ fn was_collecting(process: &ProcessUse) -> bool {
 
 /// Returns the process that was sampled most often in a forced GC, running or waiting; otherwise one whose last row shows it there. Most of
 /// the time it waits for the processes that it collects.
-pub(crate) fn caller(period: &Period) -> Option<&ProcessUse> {
+pub(crate) fn caller(period: &Period) -> Option<&ProcessActivity> {
     let sampled = period.processes.iter().map(|process| (process, count(samples_in_gc_call(process))));
     // If several have as many samples, the busiest one, which comes first.
     let most = sampled.rev().max_by_key(|(_, count)| *count).filter(|(_, count)| *count > 0);
@@ -72,24 +72,24 @@ fn count<'a>(stacks: impl Iterator<Item = &'a (Vec<String>, i64)>) -> i64 {
 }
 
 /// Returns the stacks in which a process forces a GC of others, with the number of samples.
-fn samples_in_gc_call(process: &ProcessUse) -> impl Iterator<Item = &(Vec<String>, i64)> {
+fn samples_in_gc_call(process: &ProcessActivity) -> impl Iterator<Item = &(Vec<String>, i64)> {
     let does = |stack: &[String]| stack.iter().take(2).any(|function| stack::collects_others(function));
-    process.ran.iter().chain(&process.stood).filter(move |(stack, _)| does(stack))
+    process.run_stacks.iter().chain(&process.wait_stacks).filter(move |(stack, _)| does(stack))
 }
 
 /// Returns where a process forces GCs of others, by its samples or by its last row.
-pub(crate) fn evidence(process: &ProcessUse) -> Option<Evidence> {
+pub(crate) fn evidence(process: &ProcessActivity) -> Option<Evidence> {
     let times = count(samples_in_gc_call(process));
     let Some((stack, _)) = samples_in_gc_call(process).max_by_key(|(_, count)| *count) else {
-        return Some(Evidence::text(GC_CALL, stack::told(process.row.as_ref()?)?));
+        return Some(Evidence::text(GC_CALL, stack::current_function(process.row.as_ref()?)?));
     };
-    let of = count(process.ran.iter().chain(&process.stood));
+    let of = count(process.run_stacks.iter().chain(&process.wait_stacks));
     let at = stack.first()?;
     Some(Evidence::text(GC_CALL, format!("{}, in {times} of {of} samples", stack::with_caller(at, stack))))
 }
 
 /// Returns the remedy to stop forcing GCs. It names the function that forces them, if that was sampled.
-pub(crate) fn remedy(period: &Period, caller: Option<&ProcessUse>) -> Option<Remedy> {
+pub(crate) fn remedy(period: &Period, caller: Option<&ProcessActivity>) -> Option<Remedy> {
     let sampled = caller.and_then(|caller| samples_in_gc_call(caller).max_by_key(|(_, count)| *count));
     let own = sampled.and_then(|(stack, _)| stack::of_program(stack)).map(stack::without_fun);
     let change = match own {

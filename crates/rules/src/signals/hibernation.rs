@@ -29,17 +29,17 @@ impl<'a> Hibernation<'a> {
         // A process that was just woken in a loop, a call or a sleep has not run.
         let waits = |at: &String| stack::is_wait(at) || stack::is_sleep(at);
         let is_woken =
-            |one: &&WorkSample| one.is_ready && one.stack.first().is_some_and(waits) && !hibernates(one);
+            |one: &&WorkSample| one.is_runnable && one.stack.first().is_some_and(waits) && !hibernates(one);
         let samples: Vec<&WorkSample> = period.work_samples.iter().filter(|one| !is_woken(one)).collect();
         let sum = |of: &dyn Fn(&WorkSample) -> bool| -> i64 {
-            samples.iter().filter(|one| of(one)).fold(0, |sum, one| sum.saturating_add(one.looks))
+            samples.iter().filter(|one| of(one)).fold(0, |sum, one| sum.saturating_add(one.samples))
         };
         let of_kinds =
-            largest_first(samples.iter().filter_map(|one| Some((one.kind.as_deref()?, one.looks))));
+            largest_first(samples.iter().filter_map(|one| Some((one.kind.as_deref()?, one.samples))));
         let is_meant = |(kind, _): &(&str, i64)| {
             // Samples of GC are left out: GC may have causes other than hibernation.
-            let seen = sum(&|one| one.kind.as_deref() == Some(*kind) && !one.collects);
-            let resting = sum(&|one| one.kind.as_deref() == Some(*kind) && !one.collects && hibernates(one));
+            let seen = sum(&|one| one.kind.as_deref() == Some(*kind) && !one.is_collecting);
+            let resting = sum(&|one| one.kind.as_deref() == Some(*kind) && !one.is_collecting && hibernates(one));
             resting > 0 && resting as f64 >= MOST * seen as f64
         };
         let kinds: Vec<(&str, i64)> = of_kinds.into_iter().filter(is_meant).collect();
@@ -50,7 +50,7 @@ impl<'a> Hibernation<'a> {
         if own < MIN_SAMPLES {
             return None;
         }
-        let collected = (sum(&|one| one.collects && is_own(one)), sum(&|one| one.collects));
+        let collected = (sum(&|one| one.is_collecting && is_own(one)), sum(&|one| one.is_collecting));
         Some(Hibernation {
             samples: (own, all),
             at_rest: sum(&|one| is_own(one) && hibernates(one)),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use beamtune_model::rows::CHILD_OF;
-use beamtune_model::{Missing, Period, ProcessUse, Subject, Use, WorkSample};
+use beamtune_model::{Missing, Period, ProcessActivity, Subject, CpuUse, WorkSample};
 
 use crate::account;
 use crate::signals::counts::{largest_first, share_interval};
@@ -182,7 +182,7 @@ impl HotCode {
 
 /// Whether a process outside of these samples did most of the work. Then the code cannot have used about this share of the CPU.
 fn is_contradicted(period: &Period, own: &[&Sample<'_>], share: f64) -> bool {
-    let is_among = |process: &ProcessUse| {
+    let is_among = |process: &ProcessActivity| {
         let row = process.row.as_ref();
         let names = row.map(|row| [&row.name, &row.initial_call, &row.label]);
         let is_kind =
@@ -303,9 +303,9 @@ impl<'a> Sample<'a> {
 /// Returns the samples of all running processes.
 pub(crate) fn samples(period: &Period) -> Vec<Sample<'_>> {
     // A process that was just woken has not run: its stack shows where it waited.
-    let is_woken = |one: &&WorkSample| one.is_ready && one.stack.first().is_some_and(|at| stack::is_wait(at));
+    let is_woken = |one: &&WorkSample| one.is_runnable && one.stack.first().is_some_and(|at| stack::is_wait(at));
     let samples = period.work_samples.iter().filter(|one| !is_woken(one));
-    let samples = samples.map(|one| Sample::new(&one.stack, one.looks, one.kind.as_deref(), one.collects));
+    let samples = samples.map(|one| Sample::new(&one.stack, one.samples, one.kind.as_deref(), one.is_collecting));
     let mut samples: Vec<Sample<'_>> = samples.collect();
     add_last_callers(&mut samples);
     add_cut(&mut samples);
@@ -425,8 +425,8 @@ fn add_ended(period: &Period, samples: &mut Vec<Sample<'_>>) {
 pub(crate) fn cores(period: &Period) -> Result<f64, Missing> {
     match account::account(period) {
         Ok(account) => {
-            let of = |share: &&beamtune_model::Share| {
-                matches!(share.what, Use::Code | Use::Collections | Use::DirtyCpu)
+            let of = |share: &&beamtune_model::CpuShare| {
+                matches!(share.what, CpuUse::Code | CpuUse::GarbageCollection | CpuUse::DirtyCpu)
             };
             Ok(account.shares.iter().filter(of).map(|share| share.cores).sum())
         }
@@ -652,17 +652,17 @@ fn callers(own: &[&Sample<'_>], what: &What, count: i64) -> Vec<String> {
 /// Describes the processes of a kind whose initial call is uninformative: by the labels of those that do most of the work; otherwise by the
 /// module that they run. `None` if neither is known.
 pub(crate) fn unnamed(period: &Period, kind: &str, hot: &HotCode) -> Option<Unnamed> {
-    let of_kind = |process: &&ProcessUse| {
+    let of_kind = |process: &&ProcessActivity| {
         process
             .row
             .as_ref()
             .is_some_and(|row| row.name.is_none() && row.initial_call.as_deref() == Some(kind))
     };
-    let mut processes: Vec<&ProcessUse> = period.processes.iter().filter(of_kind).collect();
+    let mut processes: Vec<&ProcessActivity> = period.processes.iter().filter(of_kind).collect();
     let all: i64 = processes.iter().map(|process| process.reductions).sum();
     processes.retain(|process| process.reductions as f64 >= PART * all as f64);
     processes.sort_by_key(|process| std::cmp::Reverse(process.reductions));
-    let has_label = |process: &ProcessUse| process.row.as_ref().is_some_and(|row| row.label.is_some());
+    let has_label = |process: &ProcessActivity| process.row.as_ref().is_some_and(|row| row.label.is_some());
     if let Some(first) = processes.iter().find(|process| has_label(process)) {
         let titles = processes.iter().map(|process| match has_label(process) {
             true => process.title(),
@@ -685,8 +685,8 @@ pub(crate) struct Unnamed {
 /// Returns the kind of processes with most of the random samples of garbage collection: a registered name or an initial call. `None` if
 /// there are too few samples, `Some(None)` if no kind has most of them.
 pub(crate) fn collected_kind(period: &Period) -> Option<Option<&str>> {
-    let collected = period.work_samples.iter().filter(|sample| sample.collects);
-    let kinds = largest_first(collected.map(|sample| (sample.kind.as_deref(), sample.looks)));
+    let collected = period.work_samples.iter().filter(|sample| sample.is_collecting);
+    let kinds = largest_first(collected.map(|sample| (sample.kind.as_deref(), sample.samples)));
     let all = kinds.iter().fold(0, |sum: i64, (_, looks)| sum.saturating_add(*looks));
     if all < MIN_COLLECTED {
         // GC was hardly sampled, but a process that takes nearly all CPU time makes most of the garbage.

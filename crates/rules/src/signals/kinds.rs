@@ -1,7 +1,7 @@
 //! Kinds of processes: what they are, and where they wait. Processes of one kind have the same fault and the same remedy.
 
 use beamtune_model::rows::CHILD_OF;
-use beamtune_model::{ProcessUse, Signal};
+use beamtune_model::{ProcessActivity, Signal};
 
 use crate::signals::stack;
 
@@ -22,7 +22,7 @@ pub(crate) struct Kind {
 
 impl Kind {
     /// Returns the kind of a process; `None` if only its pid is known.
-    pub(crate) fn of(process: &ProcessUse) -> Option<Kind> {
+    pub(crate) fn of(process: &ProcessActivity) -> Option<Kind> {
         let row = process.row.as_ref()?;
         let name = match (&row.name, &row.initial_call, &row.label) {
             (Some(name), ..) => family(name),
@@ -36,15 +36,15 @@ impl Kind {
     /// Returns the signal for this kind; `None` for processes that mostly run.
     pub(crate) fn signal(&self) -> Option<Signal> {
         let place = self.place.clone()?;
-        Some(Signal::StandsAt { kind: self.name.clone(), place })
+        Some(Signal::WaitsIn { kind: self.name.clone(), place })
     }
 }
 
-fn place(process: &ProcessUse) -> Option<String> {
-    if stack::wanted_to_run(process).is_some_and(|share| share >= AT_WORK) {
+fn place(process: &ProcessActivity) -> Option<String> {
+    if stack::runnable_share(process).is_some_and(|share| share >= AT_WORK) {
         return None;
     }
-    let (at, stack) = stack::stands(process)?;
+    let (at, stack) = stack::waiting_function(process)?;
     Some(stack::with_caller(if stack::is_send(at) { SEND } else { at }, stack))
 }
 
@@ -82,7 +82,7 @@ fn family(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use beamtune_model::{PeriodBuilder, ProcessRow, RanRow};
+    use beamtune_model::{PeriodBuilder, ProcessRow, RunSampleRow};
 
     use super::*;
 
@@ -107,12 +107,12 @@ mod tests {
                     ..ProcessRow::default()
                 });
                 if !stood.is_empty() {
-                    builder.ran(RanRow {
+                    builder.run_sample(RunSampleRow {
                         pid: pid(),
                         stack: list(stood),
-                        looks: 4,
-                        waits: true,
-                        ..RanRow::default()
+                        samples: 4,
+                        is_waiting: true,
+                        ..RunSampleRow::default()
                     });
                 }
                 let period = builder.finish();

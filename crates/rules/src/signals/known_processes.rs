@@ -4,7 +4,7 @@
 //! without a fixed name are recognized by their initial call.
 
 use beamtune_model::rows::CHILD_OF;
-use beamtune_model::{Evidence, Period, ProcessUse};
+use beamtune_model::{Evidence, Period, ProcessActivity};
 
 use crate::remedy;
 use crate::rule::Draft;
@@ -317,9 +317,9 @@ const KNOWN: &[Known] = &[
 ];
 
 /// Adds what a process is, and what to do instead. Adds nothing for the program's own processes.
-pub(crate) fn explain(draft: Draft, period: &Period, process: &ProcessUse) -> Draft {
+pub(crate) fn explain(draft: Draft, period: &Period, process: &ProcessActivity) -> Draft {
     let Some(known) = of_process(process) else { return draft };
-    draft.because(Evidence::text("what it is", known.what)).fix(remedy::of(
+    draft.evidence(Evidence::text("what it is", known.what)).remedy(remedy::of(
         period,
         known.entry,
         known.change,
@@ -329,7 +329,7 @@ pub(crate) fn explain(draft: Draft, period: &Period, process: &ProcessUse) -> Dr
 }
 
 /// True for a process that is not the program's own: its users cannot change its code.
-pub(crate) fn knows(process: &ProcessUse) -> bool {
+pub(crate) fn knows(process: &ProcessActivity) -> bool {
     of_process(process).is_some()
 }
 
@@ -337,20 +337,20 @@ pub(crate) fn knows(process: &ProcessUse) -> bool {
 const OTP: [&str; 9] = ["kernel", "stdlib", "mnesia", "ssl", "ssh", "inets", "sasl", "snmp", "ftp"];
 
 /// True for a process of OTP.
-pub(crate) fn is_of_otp(process: &ProcessUse) -> bool {
+pub(crate) fn is_of_otp(process: &ProcessActivity) -> bool {
     let application = process.row.as_ref().and_then(|row| row.application.as_deref());
     application.is_some_and(|application| OTP.contains(&application))
 }
 
-fn of_process(process: &ProcessUse) -> Option<&'static Known> {
-    let Some(row) = process.row.as_ref() else { return of(process.name_as_owner.as_deref(), None) };
+fn of_process(process: &ProcessActivity) -> Option<&'static Known> {
+    let Some(row) = process.row.as_ref() else { return of(process.owner_name.as_deref(), None) };
     of(row.name.as_deref(), row.initial_call.as_deref()).or_else(|| {
         // Before OTP 26.2, the initial call of a behaviour's process is not read if its heap is large, as in processes that are behind.
         let is_untold = row
             .initial_call
             .as_deref()
             .is_none_or(|call| call.starts_with(CHILD_OF) || call.starts_with("proc_lib:"));
-        let ran = process.ran.iter().flat_map(|(stack, _)| stack);
+        let ran = process.run_stacks.iter().flat_map(|(stack, _)| stack);
         let mut functions = row.stack.iter().chain(ran).filter(|_| is_untold);
         functions.find_map(|function| KNOWN.iter().find(|known| known.by.is_callback(function)))
     })

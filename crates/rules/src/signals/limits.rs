@@ -34,10 +34,10 @@ const MIN_STEPS_UP_SHARE: f64 = 0.5;
 const REACH: f64 = 360.0;
 
 /// In a period shorter than this, in seconds, a peak that builds up looks like a leak.
-pub const SHORT_SECONDS: f64 = 300.0;
+pub const MIN_LEAK_SECONDS: f64 = 300.0;
 /// Memory growth is extrapolated to at most this multiple of the period: a minute says something about a day, ten seconds do not
 /// (judgement).
-pub const MEMORY_REACH: f64 = 1_440.0;
+pub const MAX_MEMORY_EXTRAPOLATION: f64 = 1_440.0;
 /// Growth has ended if its second half is less than this share of its first half.
 const MIN_SECOND_HALF_SHARE: f64 = 0.4;
 
@@ -69,7 +69,7 @@ pub fn confidence_of_end(
 const EXHAUSTED_SHARE: f64 = 0.98;
 
 /// A count with its limit.
-pub struct Filling {
+pub struct LimitUsage {
     /// The count at the end.
     pub now: f64,
     /// The limit.
@@ -79,16 +79,16 @@ pub struct Filling {
     /// Length of the period.
     pub observed_seconds: f64,
     /// The thresholds of the used share.
-    pub full: Scale,
+    pub thresholds: Scale,
 }
 
-impl Filling {
+impl LimitUsage {
     /// Computes the usage of a limit from a period.
-    pub fn of(period: &Period, count: &Metric, limit: f64) -> Result<Filling, Missing> {
+    pub fn of(period: &Period, count: &Metric, limit: f64) -> Result<LimitUsage, Missing> {
         let stat = period.stat(count, "")?;
         let now = stat.last.value as f64;
         let growth = growth(&view::trend_points(&stat.trace), (limit - now).max(0.0));
-        Ok(Filling { now, limit, growth, observed_seconds: period.seconds(), full: FULL.of(period) })
+        Ok(LimitUsage { now, limit, growth, observed_seconds: period.seconds(), thresholds: FULL.of(period) })
     }
 
     /// Used share of the limit.
@@ -103,7 +103,7 @@ impl Filling {
 
     /// Whether a higher limit would help. A leak fills a higher limit too, some time later.
     pub fn needs_room(&self) -> bool {
-        self.growth.is_none() || self.full.severity(self.share()).is_some()
+        self.growth.is_none() || self.thresholds.severity(self.share()).is_some()
     }
 
     /// Returns the seconds until the limit is reached, if the count grows.
@@ -119,7 +119,7 @@ impl Filling {
     /// Returns the severity of the used share; `None` if neither the share nor the time left matters.
     pub fn severity(&self) -> Option<f64> {
         let ends = self.left_seconds().is_some_and(|left| left < FAR_SECONDS);
-        self.full.severity(self.share()).or(ends.then_some(0.0))
+        self.thresholds.severity(self.share()).or(ends.then_some(0.0))
     }
 
     /// Returns the key by which limits are ordered: the level, then the used share.
@@ -198,9 +198,9 @@ impl Filling {
             .confidence(self.confidence(severity))
             .costs(self.left_seconds().map(Cost::EndSeconds))
             .share(self.share())
-            .because(Evidence::number(format!("{what} now"), self.now, Unit::Count))
-            .because(Evidence::number("limit", self.limit, Unit::Count))
-            .because(Evidence::number("share used", self.share(), Unit::Ratio).against_scale(self.full))
+            .evidence(Evidence::number(format!("{what} now"), self.now, Unit::Count))
+            .evidence(Evidence::number("limit", self.limit, Unit::Count))
+            .evidence(Evidence::number("share used", self.share(), Unit::Ratio).against_scale(self.thresholds))
             .because_some(self.growth.map(|trend| {
                 Evidence::number("growth", trend.slope, Unit::PerSecond)
                     .with_text(format!("95 % interval {:.1} to {:.1}", trend.low, trend.high))
@@ -248,7 +248,7 @@ pub fn grows_by_new_ones(period: &Period, kind: &str, count: f64, new_per_s: f64
 
 /// Whether the second half of the period grows about as much as the first. A node that just got work grows until it has what the work
 /// needs, and then stops.
-pub fn goes_on(points: &[(f64, f64)], middle: f64) -> bool {
+pub fn is_continuing(points: &[(f64, f64)], middle: f64) -> bool {
     let half = points.partition_point(|(t, _)| *t < middle);
     let rise = |from: usize, to: usize| {
         let (first, last) = (points.get(from)?, points.get(to)?);
@@ -262,10 +262,10 @@ pub fn goes_on(points: &[(f64, f64)], middle: f64) -> bool {
 
 /// Returns the expected growth from now on, in bytes per second. In a long recording, it is at most the growth of the last third. A load
 /// that began within the recording may soon have what it needs.
-pub fn pace(points: &[(f64, f64)], slope: f64) -> f64 {
+pub fn expected_growth(points: &[(f64, f64)], slope: f64) -> f64 {
     let (Some(first), Some(last)) = (points.first(), points.last()) else { return slope };
     let length = last.0 - first.0;
-    if length < SHORT_SECONDS {
+    if length < MIN_LEAK_SECONDS {
         return slope;
     }
     let late = points.partition_point(|(t, _)| *t < last.0 - length / 3.0);
@@ -274,7 +274,7 @@ pub fn pace(points: &[(f64, f64)], slope: f64) -> f64 {
 
 /// The most frequent kind of new processes, tables or ports, and what creates it.
 #[derive(Debug, Clone)]
-pub struct Maker {
+pub struct FrequentKind {
     /// Initial call, table name or port driver.
     pub kind: String,
     /// What creates most of them, if known.
@@ -289,10 +289,10 @@ pub const MIN_SAMPLED_AGAIN: i64 = 5;
 /// Estimates how many of `count` new ones of a kind are still alive seconds later, if some were sampled again. A kind that ends is not what
 /// grows.
 fn staying(period: &Period, what: &str, kind: &str, count: i64) -> i64 {
-    let sampled = period.stands.newcomers.iter().filter(|_| what == "process");
-    match sampled.filter(|new| new.looked_at >= MIN_SAMPLED_AGAIN).find(|new| new.kind == kind) {
+    let sampled = period.wait_samples.new_processes.iter().filter(|_| what == "process");
+    match sampled.filter(|new| new.sampled >= MIN_SAMPLED_AGAIN).find(|new| new.kind == kind) {
         Some(new) => {
-            (count as f64 * (new.looked_at - new.ended) as f64 / new.looked_at as f64).round() as i64
+            (count as f64 * (new.sampled - new.ended) as f64 / new.sampled as f64).round() as i64
         }
         None => count,
     }
@@ -300,7 +300,7 @@ fn staying(period: &Period, what: &str, kind: &str, count: i64) -> i64 {
 
 /// Returns the kind of processes, tables or ports (`process`, `ets`, `port`) with the most new ones that stay. Its creator is the most
 /// frequent one among those known.
-pub fn maker(period: &Period, what: &str) -> Option<Maker> {
+pub fn frequent_kind(period: &Period, what: &str) -> Option<FrequentKind> {
     let rows: Vec<&SpawnRow> = period.spawns.iter().filter(|row| row.what == what).collect();
     let mut kinds = HashMap::<&str, i64>::new();
     for row in &rows {
@@ -310,9 +310,9 @@ pub fn maker(period: &Period, what: &str) -> Option<Maker> {
     let all = kinds.values().fold(0_i64, |sum, count| sum.saturating_add(*count));
     let (kind, count) =
         kinds.into_iter().max_by_key(|&(kind, count)| (staying(period, what, kind, count), count, kind))?;
-    let known = rows.iter().filter(|row| row.kind == kind && row.maker.is_some());
+    let known = rows.iter().filter(|row| row.kind == kind && row.creator.is_some());
     let sampled = known.clone().fold(0_i64, |sum, row| sum.saturating_add(row.count));
-    let best = known.max_by_key(|row| row.count).and_then(|row| Some((row.maker.as_ref()?, row.count)));
+    let best = known.max_by_key(|row| row.count).and_then(|row| Some((row.creator.as_ref()?, row.count)));
     // Only new processes are sampled; tables and ports are all counted, and so is everything in a crash dump.
     let label = if what == "process" && !period.is_crash_dump() {
         "most frequent new kind"
@@ -337,7 +337,7 @@ pub fn maker(period: &Period, what: &str) -> Option<Maker> {
         }
         None => format!("{kind}: {} of those sampled", percent(count, all)),
     };
-    Some(Maker { kind: kind.to_owned(), by, evidence: Evidence::text(label, text) })
+    Some(FrequentKind { kind: kind.to_owned(), by, evidence: Evidence::text(label, text) })
 }
 
 #[cfg(test)]
@@ -371,9 +371,9 @@ mod tests {
             for &(what, kind, maker, count) in rows {
                 let (what, kind) = (what.to_owned(), kind.to_owned());
                 let maker = maker.map(str::to_owned);
-                builder.spawn(SpawnRow { t: 0, what, kind, maker, count, of: 100, bytes: None });
+                builder.spawn(SpawnRow { t: 0, what, kind, creator: maker, count, sample_size: 100, bytes: None });
             }
-            let found = maker(&builder.finish(), "port");
+            let found = frequent_kind(&builder.finish(), "port");
             let texts = found.map(|found| {
                 let name = found.by.map_or(found.kind.clone(), |by| format!("{} by {by}", found.kind));
                 (name, found.evidence.text.unwrap_or_default())
@@ -400,7 +400,7 @@ mod tests {
 
     #[test]
     fn titles_have_the_time_left_or_the_used_share() {
-        let title = |filling: Filling, what: &str| filling.title(filling.severity().unwrap_or(0.0), what);
+        let title = |filling: LimitUsage, what: &str| filling.title(filling.severity().unwrap_or(0.0), what);
         let grows = |slope| Some(Trend { slope, low: slope, high: slope, p: 0.001 });
         assert_eq!(
             title(filling(20_000.0, grows(1_000.0), 60.0), "ports"),
@@ -423,14 +423,14 @@ mod tests {
         assert_eq!(grown.sentence("ports"), "912 of 262,144 ports, +7.0/s [7.0, 7.0]");
     }
 
-    fn filling(now: f64, growth: Option<Trend>, observed_seconds: f64) -> Filling {
-        Filling { now, limit: 262_144.0, growth, observed_seconds, full: FULL.usual() }
+    fn filling(now: f64, growth: Option<Trend>, observed_seconds: f64) -> LimitUsage {
+        LimitUsage { now, limit: 262_144.0, growth, observed_seconds, thresholds: FULL.default_scale() }
     }
 
     #[test]
     fn a_growing_table_is_judged_by_the_time_left() {
         let grows = |slope| growth(&line(10, 10_000.0, slope), 200_000.0);
-        let level = |filling: Filling| {
+        let level = |filling: LimitUsage| {
             let severity = filling.severity()?;
             let rule = crate::rule("BT007").expect("a rule");
             Some(filling.draft(severity, "processes").finish(rule, &Totals::default()).level)

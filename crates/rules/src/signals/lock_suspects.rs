@@ -3,10 +3,10 @@
 
 use std::collections::HashMap;
 
-use beamtune_model::{Evidence, Period, ProcessUse, Remedy, Scale, TableRow, Threshold, Unit};
+use beamtune_model::{Evidence, Period, ProcessActivity, Remedy, Scale, TableRow, Threshold, Unit};
 
-use crate::contention::look;
-use crate::contention::{self, Thing};
+use crate::contention::verdict;
+use crate::contention::{self, ContendedLocks};
 use crate::remedy;
 use crate::rule::Draft;
 use crate::signals::names::NAMES;
@@ -18,9 +18,9 @@ pub(crate) const WAITED: Threshold = Threshold::new(
     "contended-locks.waited_share",
     "waiting for a lock, share of all schedulers' time",
     Scale {
-        notice: look::LITTLE,
+        notice: verdict::MAX_UNCONTENDED_SHARE,
         // At or above this share, `beamtune locks` reports lock contention.
-        warning: look::MUCH,
+        warning: verdict::MIN_CONTENDED_SHARE,
         critical: 0.75,
         source: "measured on OTP 25, 2 schedulers and one table that 32 processes write: 0.87–0.98 by default, 0.10–0.13 with write_concurrency auto",
     },
@@ -41,7 +41,7 @@ const MANY_MESSAGES: i64 = 100;
 
 /// Returns the name of the lock with the longest wait, if locks were counted and the wait is long enough for a finding.
 pub(crate) fn most_waited(period: &Period) -> Option<String> {
-    let first = contention::things(period, &contention::contenders(period)).into_iter().next()?;
+    let first = contention::contended_locks(period, &contention::lock_classes(period)).into_iter().next()?;
     Schedulers::of(period).severity_of(&first)?;
     Some(first.name)
 }
@@ -69,7 +69,7 @@ impl Schedulers {
     }
 
     /// Returns the severity for one lock. A table is worth a notice even if its wait is a small share of the time of many schedulers.
-    pub(crate) fn severity_of(self, thing: &Thing) -> Option<f64> {
+    pub(crate) fn severity_of(self, thing: &ContendedLocks) -> Option<f64> {
         let share = thing.share?;
         let is_looked_into = thing.class.starts_with("db_") && thing.id.is_some() && share >= OF_TABLE;
         self.severity(share).or(is_looked_into.then_some(LOOKED_INTO))
@@ -210,7 +210,7 @@ pub(crate) fn of_large_objects(period: &Period) -> Vec<(&TableRow, f64)> {
 /// come before those of others.
 pub(crate) fn copied_by<'p>(
     period: &'p Period,
-    process: &ProcessUse,
+    process: &ProcessActivity,
 ) -> Option<(&'p TableRow, f64, (i64, i64))> {
     let (copies, all) = stack::copies_objects(process)?;
     let mut tables = of_large_objects(period);

@@ -1,9 +1,9 @@
 //! Values that several rules about memory derive from a period.
 
 pub use beamtune_model::memory::PAGE_BYTES;
-use beamtune_model::memory::{Allocator, Bridge, Carriers, content};
+use beamtune_model::memory::{Allocator, MemoryBreakdown, Carriers, content};
 use beamtune_model::{
-    Group, Metric, Missing, Period, ProcessRow, ProcessUse, Remedy, SeriesStat, TableRow, facts, metrics,
+    Group, Metric, Missing, Period, ProcessRow, ProcessActivity, Remedy, SeriesStat, TableRow, facts, metrics,
 };
 
 use crate::remedy;
@@ -11,11 +11,11 @@ use crate::signals::limits;
 use crate::signals::lock_suspects;
 use crate::signals::products;
 use crate::signals::table_binaries::TableBinaries;
-use crate::signals::watermark::{self, Assumed};
+use crate::signals::watermark::{self, AssumedWatermark};
 use crate::view;
 
 /// Formats bytes in MB or GB.
-pub fn megabytes(bytes: f64) -> String {
+pub fn bytes(bytes: f64) -> String {
     match bytes / 1e6 {
         mb if mb.abs() >= 9_950.0 => format!("{:.1} GB", mb / 1e3),
         mb if mb.abs() >= 9.95 => format!("{mb:.0} MB"),
@@ -112,7 +112,7 @@ pub fn all_carriers(period: &Period) -> Result<(), Missing> {
         Some(gap) => Err(Missing {
             what: "the other carriers".to_owned(),
             why: gap.reason.clone(),
-            next: "copy all of it (docs/import.md)".to_owned(),
+            next_step: "copy all of it (docs/import.md)".to_owned(),
         }),
     }
 }
@@ -123,7 +123,7 @@ const OF_BEING_SEEN: f64 = 2.0;
 
 /// True for a process that only answered the agent in the period. A process that collects a huge heap whenever it is sampled cannot answer,
 /// but the VM reports its GCs.
-pub fn is_idle(period: &Period, process: &ProcessUse) -> bool {
+pub fn is_idle(period: &Period, process: &ProcessActivity) -> bool {
     process.reductions as f64 <= OF_BEING_SEEN * period.seconds()
         && !period.events.iter().any(|event| event.subject.contains(&process.pid))
 }
@@ -136,7 +136,7 @@ const NEVER_SECONDS: f64 = 600.0;
 
 /// True for a process that does so little that a heap of this size, half of which is free, will not fill for minutes. It keeps its garbage
 /// like an idle process.
-pub fn hardly_works(period: &Period, process: &ProcessUse, heap_bytes: i64) -> bool {
+pub fn hardly_works(period: &Period, process: &ProcessActivity, heap_bytes: i64) -> bool {
     let per_second = process.reductions as f64 / period.seconds().max(1.0);
     per_second * BYTES_PER_REDUCTION * NEVER_SECONDS <= heap_bytes as f64 / 2.0
         && !period.events.iter().any(|event| event.subject.contains(&process.pid))
@@ -197,7 +197,7 @@ pub fn room(period: &Period) -> Option<Room> {
     let host =
         last(&metrics::MEMORY_AVAILABLE, "").map(|bytes| Room { bytes: bytes.max(0.0), end: End::Host });
     let told = watermark::reported(period).map(|mark| (mark, None));
-    let mark = told.or_else(|| Assumed::of(period).map(|assumed| (assumed.bytes, Some(assumed.but()))));
+    let mark = told.or_else(|| AssumedWatermark::of(period).map(|assumed| (assumed.bytes, Some(assumed.but()))));
     let mark = mark
         .zip(resident)
         .filter(|((mark, _), resident)| mark > resident)
@@ -215,7 +215,7 @@ pub fn available(period: &Period) -> Option<f64> {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Segments {
     /// Segments requested.
-    pub asked: f64,
+    pub requested: f64,
     /// Segments mapped and unmapped again.
     pub mapped: f64,
     /// Share of requests that the segment cache could serve, 0 to 1.
@@ -242,7 +242,7 @@ impl Segments {
         // unmapped.
         let mapped = created.min(sum(&metrics::MSEG_DESTROYS)?);
         let hits = if asked > 0.0 { (1.0 - created / asked).clamp(0.0, 1.0) } else { 1.0 };
-        Ok(Segments { asked, mapped, hits })
+        Ok(Segments { requested: asked, mapped, hits })
     }
 }
 
@@ -296,7 +296,7 @@ pub fn fitting_super_carrier_mb(period: &Period, all: &[Allocator]) -> Option<f6
 
 /// Returns the peak size of all carriers, in bytes; 0 if it was not read.
 pub fn peak(all: &[Allocator]) -> f64 {
-    all.iter().fold(0_i64, |sum, allocator| sum.saturating_add(allocator.largest)) as f64
+    all.iter().fold(0_i64, |sum, allocator| sum.saturating_add(allocator.max_size)) as f64
 }
 
 /// Memory in carriers that no block uses, in bytes.
@@ -305,14 +305,14 @@ pub struct Unused {
     /// The resident part; an upper bound if the pages were not read.
     pub bytes: f64,
     /// Whether the pages were read.
-    pub looked: bool,
+    pub is_measured: bool,
 }
 
 /// Returns the memory in some carriers of an allocator that is resident and used by no block. If the pages were not read, it is at most the
 /// resident memory beyond all `blocks` of the VM, in bytes. (A carrier for a huge table may be twice as large as the table, with pages that
 /// were never touched.)
 pub fn unused(
-    bridge: &Bridge,
+    bridge: &MemoryBreakdown,
     allocator: &Allocator,
     sets: &[&str],
     carriers: Carriers,
@@ -321,7 +321,7 @@ pub fn unused(
     let nominal = carriers.free() as f64;
     if bridge.explained().is_none() {
         let beyond = bridge.resident.map_or(nominal, |resident| resident.saturating_sub(blocks) as f64);
-        return Unused { bytes: beyond.clamp(0.0, nominal), looked: false };
+        return Unused { bytes: beyond.clamp(0.0, nominal), is_measured: false };
     }
     let entities: Vec<String> = sets.iter().map(|set| content::carriers(&allocator.name, set)).collect();
     let resident: f64 = bridge
@@ -331,5 +331,5 @@ pub fn unused(
         .map(|part| part.resident as f64)
         .sum();
     // Blocks whose pages were never touched make this too small, never too large.
-    Unused { bytes: (resident - carriers.blocks_size as f64).clamp(0.0, nominal), looked: true }
+    Unused { bytes: (resident - carriers.blocks_size as f64).clamp(0.0, nominal), is_measured: true }
 }

@@ -1,6 +1,6 @@
 //! Processes that run all the time, never wait and receive no messages: an endless loop, or a batch job.
 
-use beamtune_model::{Period, ProcessUse};
+use beamtune_model::{Period, ProcessActivity};
 
 use crate::signals::stack;
 use crate::view;
@@ -11,23 +11,23 @@ const MOST: f64 = 0.5;
 /// Returns the processes that ran or were runnable, had no messages, and were within the given code in each sample.
 pub(crate) fn never_waiting(
     period: &Period,
-    is_within: impl Fn(&ProcessUse, &[String]) -> bool,
-) -> Vec<&ProcessUse> {
-    let never_waits = |process: &&ProcessUse| {
+    is_within: impl Fn(&ProcessActivity, &[String]) -> bool,
+) -> Vec<&ProcessActivity> {
+    let never_waits = |process: &&ProcessActivity| {
         let is_at_it = |stack: &[String]| {
             is_within(process, stack) && !stack.first().is_some_and(|at| stack::is_wait(at))
         };
-        stack::wanted_to_run(process).is_some_and(|share| share >= 1.0)
+        stack::runnable_share(process).is_some_and(|share| share >= 1.0)
             && 2 * process.ticks > period.vm_ticks
             && process.queue_max == 0
-            && process.stood.is_empty()
-            && match process.ran.is_empty() {
+            && process.wait_stacks.is_empty()
+            && match process.run_stacks.is_empty() {
                 // Only the busiest ones are inspected in each sample.
                 true => process.row.as_ref().is_some_and(|row| is_at_it(&row.stack)),
-                false => process.ran.iter().all(|(stack, _)| is_at_it(stack)),
+                false => process.run_stacks.iter().all(|(stack, _)| is_at_it(stack)),
             }
     };
-    let found: Vec<&ProcessUse> = period.processes.iter().filter(never_waits).collect();
+    let found: Vec<&ProcessActivity> = period.processes.iter().filter(never_waits).collect();
     let is_most = view::reductions_share(period, &found).is_some_and(|share| share >= MOST);
     if is_most { found } else { Vec::new() }
 }

@@ -6,8 +6,8 @@
 
 use beamtune_model::{Evidence, Group, Metric, Period, Remedy, Subject, Unit, metrics};
 
-use super::limits::maker;
-use super::memory::megabytes;
+use super::limits::frequent_kind;
+use super::memory::bytes;
 use crate::remedy;
 
 /// Orphaned sockets that are this share of all sockets are part of the cause if sockets increase (judgement).
@@ -22,7 +22,7 @@ const UNSENT_BYTES: f64 = 1_024.0;
 const MOSTLY: f64 = 0.5;
 
 /// Sockets whose connected process has ended.
-pub(crate) struct Ended {
+pub(crate) struct OrphanedSockets {
     sampled: f64,
     ended: f64,
     /// Ratio of all sockets to the sampled ones.
@@ -30,7 +30,7 @@ pub(crate) struct Ended {
     bytes: f64,
 }
 
-impl Ended {
+impl OrphanedSockets {
     /// Returns the orphaned sockets if they are most of the growth of ports, or a large share of all sockets.
     pub(crate) fn of(period: &Period, growth_per_s: Option<f64>) -> Option<Self> {
         let last = |metric: &Metric| Some(period.stat(metric, "").ok()?.last.value as f64);
@@ -45,7 +45,7 @@ impl Ended {
         let grown = ended * scale - before;
         let is_growth = growth_per_s
             .is_some_and(|slope| grown >= MOST_OF_GROWTH * slope * period.seconds() && grown > 0.0);
-        let found = Ended { sampled, ended, scale, bytes: last(&metrics::SOCKETS_ENDED_QUEUES)? };
+        let found = OrphanedSockets { sampled, ended, scale, bytes: last(&metrics::SOCKETS_ENDED_QUEUES)? };
         (is_growth || ended >= MANY * sampled).then_some(found)
     }
 
@@ -65,7 +65,7 @@ impl Ended {
             self.ended, self.sampled
         );
         match self.have_unsent() {
-            true => format!("{belong}; about {} wait unsent in them", megabytes(self.bytes())),
+            true => format!("{belong}; about {} wait unsent in them", bytes(self.bytes())),
             false => belong,
         }
     }
@@ -170,7 +170,7 @@ const DRIVERS: [&str; 3] = ["tcp_inet", "udp_inet", "sctp_inet"];
 
 /// Returns the sockets as a subject, with what opens most of them, if known.
 pub(crate) fn subject(period: &Period) -> Subject {
-    match maker(period, "port").filter(|maker| DRIVERS.contains(&maker.kind.as_str())) {
+    match frequent_kind(period, "port").filter(|maker| DRIVERS.contains(&maker.kind.as_str())) {
         Some(maker) => Subject::Port { name: maker.kind, opener: maker.by },
         None => Subject::Port { name: "tcp_inet".to_owned(), opener: None },
     }

@@ -2,7 +2,7 @@
 //! `process_info(P, memory)` reports only the sum.
 
 use beamtune_model::{
-    Group, Missing, Period, ProcessRow, ProcessUse, Remedy, metrics,
+    Group, Missing, Period, ProcessRow, ProcessActivity, Remedy, metrics,
     units::{Nanos, SECOND_NS},
 };
 
@@ -47,7 +47,7 @@ pub fn is_on_heap(row: &ProcessRow) -> bool {
 const MANY_MESSAGES: i64 = 1_000;
 
 /// True if GCs copy many messages, because the queue is part of the heap.
-pub fn has_long_queue_on_heap(process: &ProcessUse) -> bool {
+pub fn has_long_queue_on_heap(process: &ProcessActivity) -> bool {
     process.queue_max > MANY_MESSAGES && process.row.as_ref().is_some_and(is_on_heap)
 }
 

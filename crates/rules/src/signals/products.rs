@@ -111,12 +111,12 @@ pub(crate) fn owner_of_table<'p>(period: &'p Period, id: &str, name: &str) -> Wh
     if modules.peek().is_none() {
         return Whose::NotRecorded;
     }
-    let Some(module) = modules.find_map(|row| row.maker.as_deref()) else { return Whose::Unknown };
+    let Some(module) = modules.find_map(|row| row.creator.as_deref()) else { return Whose::Unknown };
     if is_among(&product.hosts, module) {
         return Whose::Unknown;
     }
     let application =
-        of(SpawnRow::TABLE_APPLICATION).find(|row| row.kind == id).and_then(|row| row.maker.as_deref());
+        of(SpawnRow::TABLE_APPLICATION).find(|row| row.kind == id).and_then(|row| row.creator.as_deref());
     match application {
         // Mnesia owns the tables of all its users.
         Some("mnesia") if !product.tables.is_empty() => Whose::Unknown,
@@ -177,7 +177,7 @@ mod tests {
             let row = |what: &str, maker: Option<&str>| SpawnRow {
                 what: what.to_owned(),
                 kind: name.to_owned(),
-                maker: maker.map(str::to_owned),
+                creator: maker.map(str::to_owned),
                 ..SpawnRow::default()
             };
             period.spawns = vec![row(SpawnRow::TABLE_MODULE, module)];

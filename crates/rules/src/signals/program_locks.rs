@@ -1,6 +1,6 @@
 //! Locks that programs take through OTP (`global`, Mnesia). Waiters sleep and retry, so no queue shows them; sampled call stacks do.
 
-use beamtune_model::{Missing, Period, ProcessUse, Stand, metrics};
+use beamtune_model::{Missing, Period, ProcessActivity, WaitSample, metrics};
 
 use crate::signals::counts::largest_first;
 use crate::signals::{blocking, stack};
@@ -73,9 +73,9 @@ pub(crate) struct LockWaits<'a> {
     /// Number of sampled waiters, and of all sampled processes.
     pub seen: (i64, i64),
     /// The program's functions that request it, most frequent first.
-    pub asked_by: Vec<&'a str>,
+    pub requested_by: Vec<&'a str>,
     /// The process that holds it most of the time, if exactly one does.
-    pub holder: Option<&'a ProcessUse>,
+    pub holder: Option<&'a ProcessActivity>,
     /// Call stacks of holders with their sample counts, most frequent first.
     pub held_at: Vec<(&'a [String], i64)>,
 }
@@ -98,15 +98,15 @@ pub(crate) fn waits(period: &Period) -> Result<Vec<LockWaits<'_>>, Missing> {
 }
 
 fn waits_of<'a>(period: &'a Period, kind: &'static LockKind, total: f64) -> Option<LockWaits<'a>> {
-    let sampled = || period.stands.places.iter().filter(|place| place.pid.is_none());
-    let waiting: Vec<&Stand> = sampled().filter(|place| kind.is_waited_for(&place.stack)).collect();
-    let looks = waiting.iter().map(|place| place.looks).max().unwrap_or(0);
+    let sampled = || period.wait_samples.stacks.iter().filter(|place| place.pid.is_none());
+    let waiting: Vec<&WaitSample> = sampled().filter(|place| kind.is_waited_for(&place.stack)).collect();
+    let looks = waiting.iter().map(|place| place.samples).max().unwrap_or(0);
     let seen = waiting.iter().fold(0, |sum: i64, place| sum.saturating_add(place.count));
-    if seen < blocking::FEWEST || 3 * looks < 2 * period.stands.looks {
+    if seen < blocking::MIN_SAMPLES || 3 * looks < 2 * period.wait_samples.samples {
         return None;
     }
     let askers = waiting.iter().filter_map(|place| Some((stack::of_program(&place.stack)?, place.count)));
-    let stood = period.processes.iter().flat_map(|process| &process.stood);
+    let stood = period.processes.iter().flat_map(|process| &process.wait_stacks);
     let stood = stood.map(|(stack, count)| (&stack[..], *count));
     let held = sampled().map(|place| (&place.stack[..], place.count)).chain(stood);
     let mut holders = period.processes.iter().filter(|process| holds_mostly(process, kind));
@@ -114,19 +114,19 @@ fn waits_of<'a>(period: &'a Period, kind: &'static LockKind, total: f64) -> Opti
     Some(LockWaits {
         kind,
         waiting: blocking::of_all(period, total, seen),
-        seen: (seen, period.stands.sampled),
-        asked_by: largest_first(askers).into_iter().map(|(at, _)| at).collect(),
+        seen: (seen, period.wait_samples.sampled),
+        requested_by: largest_first(askers).into_iter().map(|(at, _)| at).collect(),
         holder,
         held_at: largest_first(held.filter(|(stack, _)| kind.is_held(stack))),
     })
 }
 
 /// Whether the process holds such a lock in most of its samples.
-fn holds_mostly(process: &ProcessUse, kind: &LockKind) -> bool {
-    let looks = process.stood.iter().chain(&process.ran);
+fn holds_mostly(process: &ProcessActivity, kind: &LockKind) -> bool {
+    let looks = process.wait_stacks.iter().chain(&process.run_stacks);
     let held =
         looks.filter(|(stack, _)| kind.is_held(stack)).fold(0, |sum: i64, (_, n)| sum.saturating_add(*n));
-    held >= blocking::FEWEST && held as f64 >= MOSTLY * f64::from(process.judged)
+    held >= blocking::MIN_SAMPLES && held as f64 >= MOSTLY * f64::from(process.status_samples)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use beamtune_model::{Group, Period, ProcessUse, SeriesStat, Subject, metrics};
+use beamtune_model::{Group, Period, ProcessActivity, SeriesStat, Subject, metrics};
 
 use crate::signals::stack;
 
@@ -25,7 +25,7 @@ pub(crate) struct Starter {
 
 impl Starter {
     /// Formats process and function: `reports (<0.99.0>), in report:render/1`.
-    pub(crate) fn said(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         match (&self.process, &self.function) {
             (Some(process), Some(function)) => format!("{process}, in {function}"),
             (Some(process), None) => process.to_string(),
@@ -39,14 +39,14 @@ impl Starter {
 pub(crate) fn starters(period: &Period) -> Vec<Starter> {
     let mut seen: HashMap<(Option<&str>, Option<&str>), i64> = HashMap::new();
     for process in &period.processes {
-        for (places, looks) in process.ran.iter().chain(&process.stood) {
+        for (places, looks) in process.run_stacks.iter().chain(&process.wait_stacks) {
             if let Some(function) = stack::of_start(places) {
                 let sum = seen.entry((Some(process.pid.as_str()), function)).or_default();
                 *sum = sum.saturating_add(*looks);
             }
         }
     }
-    for place in &period.stands.places {
+    for place in &period.wait_samples.stacks {
         if let Some(function) = stack::of_start(&place.stack) {
             let sum = seen.entry((place.pid.as_deref(), function)).or_default();
             *sum = sum.saturating_add(place.count);
@@ -74,7 +74,7 @@ pub(crate) fn starters(period: &Period) -> Vec<Starter> {
             starters.push(opener);
         }
     }
-    starters.sort_by_key(|starter| (-starter.seen, starter.said()));
+    starters.sort_by_key(|starter| (-starter.seen, starter.text()));
     starters
 }
 
@@ -83,8 +83,8 @@ fn openers(period: &Period) -> impl Iterator<Item = Starter> {
     let programs = named(period);
     let rows = period.spawns.iter().filter(move |row| row.what == "port" && is_of(&programs, &row.kind));
     rows.filter_map(move |row| {
-        let maker = row.maker.as_deref()?;
-        let process = period.process_named(maker).map_or_else(|| Subject::kind(maker), ProcessUse::subject);
+        let maker = row.creator.as_deref()?;
+        let process = period.process_named(maker).map_or_else(|| Subject::kind(maker), ProcessActivity::subject);
         Some(Starter { process: Some(process), function: None, seen: row.count })
     })
 }
@@ -131,14 +131,14 @@ pub(crate) fn named(period: &Period) -> Vec<Named<'_>> {
 }
 
 /// Returns the minimum of the last readings, which has persisted.
-pub(crate) fn held(stat: &SeriesStat) -> i64 {
+pub(crate) fn recent_min(stat: &SeriesStat) -> i64 {
     let points = stat.trace.points();
     let last = points.iter().rev().take(LAST).map(|(_, value)| *value);
     last.chain([stat.last.value]).min().unwrap_or(0)
 }
 
 /// Returns the maximum of the last readings.
-pub(crate) fn most_held(stat: &SeriesStat) -> i64 {
+pub(crate) fn recent_max(stat: &SeriesStat) -> i64 {
     let points = stat.trace.points();
     let last = points.iter().rev().take(LAST).map(|(_, value)| *value);
     last.chain([stat.last.value]).max().unwrap_or(0)

@@ -1,6 +1,6 @@
 //! Where a process waits while messages stay in its queue.
 
-use beamtune_model::{Period, ProcessUse};
+use beamtune_model::{Period, ProcessActivity};
 
 use crate::signals::chains;
 use crate::signals::stack;
@@ -33,16 +33,16 @@ pub(crate) struct QueueWait {
 
 impl QueueWait {
     /// Returns where a process waits; `None` if it is busy, or about to receive the next message.
-    pub fn of(period: &Period, process: &ProcessUse) -> Option<QueueWait> {
-        if stack::wanted_to_run(process).is_some_and(|share| share >= BUSY_SHARE) {
+    pub fn of(period: &Period, process: &ProcessActivity) -> Option<QueueWait> {
+        if stack::runnable_share(process).is_some_and(|share| share >= BUSY_SHARE) {
             return None;
         }
         let status = process.row.as_ref()?.status.as_deref();
         // The stack of a running process does not show where it waits.
-        if process.stood.is_empty() && !matches!(status, Some("waiting" | "suspended")) {
+        if process.wait_stacks.is_empty() && !matches!(status, Some("waiting" | "suspended")) {
             return None;
         }
-        let (at, stack) = stack::stands(process)?;
+        let (at, stack) = stack::waiting_function(process)?;
         let cause = if stack::is_send(at) {
             Cause::Send
         } else if stack::is_call(at) || stack::is_in_callback(stack) && stack::is_in_midst(stack) {
@@ -55,8 +55,8 @@ impl QueueWait {
         let count = |stacks: &[(Vec<String>, i64)]| {
             stacks.iter().fold(0, |sum: i64, (_, looks)| sum.saturating_add(*looks))
         };
-        let there = process.stood.iter().find(|(other, _)| other == stack).map(|(_, looks)| *looks);
-        let all = count(&process.stood).saturating_add(count(&process.ran));
+        let there = process.wait_stacks.iter().find(|(other, _)| other == stack).map(|(_, looks)| *looks);
+        let all = count(&process.wait_stacks).saturating_add(count(&process.run_stacks));
         Some(QueueWait {
             cause,
             place: stack::with_next_caller(stack)

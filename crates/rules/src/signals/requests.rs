@@ -3,9 +3,9 @@
 //! A process that waits for a reply is delayed by its peer. One that waits for a request is idle. Most servers spend nearly all of their
 //! time like that, and handle other messages together with the next request.
 
-use beamtune_model::{Period, ProcessUse, Stand, metrics};
+use beamtune_model::{Period, ProcessActivity, WaitSample, metrics};
 
-use crate::signals::blocking::{self, FEWEST};
+use crate::signals::blocking::{self, MIN_SAMPLES};
 use crate::signals::names::NAMES;
 use crate::signals::stack;
 
@@ -25,7 +25,7 @@ pub(crate) enum Reads {
 }
 
 /// Returns what a process that reads from a socket waits for; `None` if it does not read.
-pub(crate) fn reads(period: &Period, process: &ProcessUse, stack: &[String]) -> Option<Reads> {
+pub(crate) fn reads(period: &Period, process: &ProcessActivity, stack: &[String]) -> Option<Reads> {
     let any = |names: &[String]| stack.iter().any(|function| stack::begins(function, names));
     if !any(&NAMES.reads) && !any(&NAMES.clients) {
         return None;
@@ -67,8 +67,8 @@ fn is_asking(stack: &[String]) -> bool {
 /// Whether other processes accept connections within a function of the program that is also on this stack. Then this process accepts a
 /// connection and then serves it.
 fn accepts_too(period: &Period, stack: &[String]) -> bool {
-    let accepts = |place: &&Stand| place.stack.first().is_some_and(|function| stack::is_accept(function));
-    let mut acceptors = period.stands.places.iter().filter(accepts).flat_map(|place| &place.stack);
+    let accepts = |place: &&WaitSample| place.stack.first().is_some_and(|function| stack::is_accept(function));
+    let mut acceptors = period.wait_samples.stacks.iter().filter(accepts).flat_map(|place| &place.stack);
     acceptors.any(|function| stack::is_of_program(function) && stack.contains(function))
 }
 
@@ -76,8 +76,8 @@ fn accepts_too(period: &Period, stack: &[String]) -> bool {
 fn readers_like(period: &Period, stack: &[String]) -> f64 {
     let place = |stack: &[String]| Some(stack::with_caller(stack.first()?, stack));
     let own = place(stack);
-    let alike = period.stands.places.iter().filter(|other| other.pid.is_none() && place(&other.stack) == own);
+    let alike = period.wait_samples.stacks.iter().filter(|other| other.pid.is_none() && place(&other.stack) == own);
     let seen = alike.fold(0, |sum: i64, place| sum.saturating_add(place.count));
     let total = period.stat(&metrics::PROCESS_COUNT, "").map_or(0.0, |stat| stat.mean());
-    if seen < FEWEST { 0.0 } else { blocking::of_all(period, total, seen) }
+    if seen < MIN_SAMPLES { 0.0 } else { blocking::of_all(period, total, seen) }
 }

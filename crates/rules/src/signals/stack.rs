@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use beamtune_model::{Evidence, ProcessRow, ProcessUse};
+use beamtune_model::{Evidence, ProcessRow, ProcessActivity};
 
 use crate::signals::counts::largest_first;
 use crate::signals::names::NAMES;
@@ -80,7 +80,7 @@ pub(crate) fn of_start(stack: &[String]) -> Option<Option<&str>> {
 }
 
 /// Returns the function in which a process was last sampled; `None` if it was not inspected.
-pub(crate) fn of(process: &ProcessUse) -> Option<&str> {
+pub(crate) fn current_function_of(process: &ProcessActivity) -> Option<&str> {
     at_last_look(process.row.as_ref()?)
 }
 
@@ -90,15 +90,15 @@ fn at_last_look(row: &ProcessRow) -> Option<&str> {
 }
 
 /// Formats where a process was last inspected: the function, with the program's own function that called it.
-pub(crate) fn told(row: &ProcessRow) -> Option<String> {
+pub(crate) fn current_function(row: &ProcessRow) -> Option<String> {
     Some(with_caller(at_last_look(row)?, &row.stack))
 }
 
 /// Returns the function in which a process waits, and its stack. For the busiest processes it comes from many samples, for others from the
 /// last inspection.
-pub(crate) fn stands(process: &ProcessUse) -> Option<(&str, &[String])> {
-    let looks = process.stood.iter().fold(0, |sum: i64, (_, looks)| sum.saturating_add(*looks));
-    let most = process.stood.iter().max_by_key(|(_, looks)| *looks).filter(|_| looks >= FEWEST_RUNNING);
+pub(crate) fn waiting_function(process: &ProcessActivity) -> Option<(&str, &[String])> {
+    let looks = process.wait_stacks.iter().fold(0, |sum: i64, (_, looks)| sum.saturating_add(*looks));
+    let most = process.wait_stacks.iter().max_by_key(|(_, looks)| *looks).filter(|_| looks >= FEWEST_RUNNING);
     match most {
         Some((stack, _)) => Some((innermost(stack)?, stack)),
         None => {
@@ -131,9 +131,9 @@ pub(crate) fn with_next_caller(stack: &[String]) -> Option<String> {
 const FEWEST_RUNNING: i64 = 3;
 
 /// Returns where a process ran most of the time, if it was among the busiest ones; otherwise where it was last inspected.
-pub(crate) fn evidence(process: &ProcessUse) -> Option<Evidence> {
+pub(crate) fn evidence(process: &ProcessActivity) -> Option<Evidence> {
     let mut places: BTreeMap<String, i64> = BTreeMap::new();
-    for (stack, looks) in &process.ran {
+    for (stack, looks) in &process.run_stacks {
         let Some(at) = innermost(stack) else { continue };
         let sum = places.entry(with_caller(at, stack)).or_default();
         *sum = sum.saturating_add(*looks);
@@ -143,37 +143,37 @@ pub(crate) fn evidence(process: &ProcessUse) -> Option<Evidence> {
         Some((at, looks)) => {
             Some(Evidence::text("where it ran", format!("{at}, in {looks} of {of} looks at it running")))
         }
-        None => Some(Evidence::text("where it was", told(process.row.as_ref()?)?)),
+        None => Some(Evidence::text("where it was", current_function(process.row.as_ref()?)?)),
     }
 }
 
 /// Formats what a process does when it runs: `mostly in erlang:md5/1, called by shop:digest/1`. `None` if no function has most of the
 /// samples, or if that function is the loop of a behaviour.
-pub(crate) fn mostly_in(process: &ProcessUse) -> Option<String> {
+pub(crate) fn mostly_in(process: &ProcessActivity) -> Option<String> {
     let at = most_at(process).filter(|at| !is_loop(at))?;
     let own = most(process, of_program).filter(|own| *own != at);
     Some(own.map_or_else(|| format!("mostly in {at}"), |own| format!("mostly in {at}, called by {own}")))
 }
 
 /// Returns the innermost function in most of its running samples, if any.
-pub(crate) fn most_at(process: &ProcessUse) -> Option<&str> {
+pub(crate) fn most_at(process: &ProcessActivity) -> Option<&str> {
     most(process, innermost)
 }
 
 /// Returns the program's own innermost function in most of its running samples; otherwise where it was last inspected.
-pub(crate) fn most_of_program(process: &ProcessUse) -> Option<&str> {
+pub(crate) fn most_of_program(process: &ProcessActivity) -> Option<&str> {
     most(process, of_program).or_else(|| of_program(&process.row.as_ref()?.stack))
 }
 
-fn most(process: &ProcessUse, of: fn(&[String]) -> Option<&str>) -> Option<&str> {
-    let all = process.ran.iter().fold(0, |sum: i64, (_, looks)| sum.saturating_add(*looks));
-    let functions = process.ran.iter().filter_map(|(stack, looks)| Some((of(stack)?, *looks)));
+fn most(process: &ProcessActivity, of: fn(&[String]) -> Option<&str>) -> Option<&str> {
+    let all = process.run_stacks.iter().fold(0, |sum: i64, (_, looks)| sum.saturating_add(*looks));
+    let functions = process.run_stacks.iter().filter_map(|(stack, looks)| Some((of(stack)?, *looks)));
     let (function, looks) = largest_first(functions).into_iter().next()?;
     (all >= FEWEST_RUNNING && 2 * looks > all).then_some(function)
 }
 
 /// Returns the share of its running samples in which a process iterates over a whole collection; `None` if there are too few.
-pub(crate) fn goes_through_all(process: &ProcessUse) -> Option<f64> {
+pub(crate) fn iteration_share(process: &ProcessActivity) -> Option<f64> {
     let does = |stack: &[String]| {
         stack.iter().take(SEARCH_DEPTH).any(|function| begins(function, &NAMES.through_all))
     };
@@ -181,9 +181,9 @@ pub(crate) fn goes_through_all(process: &ProcessUse) -> Option<f64> {
 }
 
 /// Returns the number of its running samples whose stack matches, and of all of them; `None` if there are too few.
-fn ran_where(process: &ProcessUse, is_meant: impl Fn(&[String]) -> bool) -> Option<(i64, i64)> {
+fn ran_where(process: &ProcessActivity, is_meant: impl Fn(&[String]) -> bool) -> Option<(i64, i64)> {
     let (mut of, mut meant) = (0_i64, 0_i64);
-    for (stack, looks) in &process.ran {
+    for (stack, looks) in &process.run_stacks {
         of = of.saturating_add(*looks);
         meant = meant.saturating_add(if is_meant(stack) { *looks } else { 0 });
     }
@@ -192,7 +192,7 @@ fn ran_where(process: &ProcessUse, is_meant: impl Fn(&[String]) -> bool) -> Opti
 
 /// Returns the number of its running samples in which a process sends a reply, and of all of them; `None` if there are too few. A message
 /// that takes long to copy is sent in pieces: the process is then in a trap that the sending function called.
-pub(crate) fn sends_answers(process: &ProcessUse) -> Option<(i64, i64)> {
+pub(crate) fn sends_answers(process: &ProcessActivity) -> Option<(i64, i64)> {
     let does = |stack: &[String]| {
         let mut at = without_traps(stack).skip_while(|function| function.starts_with("erlang:send/"));
         at.next().is_some_and(is_answer)
@@ -202,7 +202,7 @@ pub(crate) fn sends_answers(process: &ProcessUse) -> Option<(i64, i64)> {
 
 /// Returns the number of its running samples in which a process copies whole objects into or out of an ETS table, and of all of them.
 /// `None` if there are too few.
-pub(crate) fn copies_objects(process: &ProcessUse) -> Option<(i64, i64)> {
+pub(crate) fn copies_objects(process: &ProcessActivity) -> Option<(i64, i64)> {
     const COPIES: [&str; 5] = ["ets:lookup/", "ets:insert/", "ets:insert_new/", "ets:take/", "ets:tab2list/"];
     ran_where(process, |stack| innermost(stack).is_some_and(|function| begins(function, &COPIES)))
 }
@@ -384,13 +384,13 @@ pub(crate) fn is_in_midst(stack: &[String]) -> bool {
 }
 
 /// Returns the share of a process's samples in which it ran or was runnable; `None` with fewer than five, which are too few.
-pub(crate) fn wanted_to_run(process: &ProcessUse) -> Option<f64> {
-    (process.judged >= 5).then(|| f64::from(process.runnable) / f64::from(process.judged))
+pub(crate) fn runnable_share(process: &ProcessActivity) -> Option<f64> {
+    (process.status_samples >= 5).then(|| f64::from(process.runnable) / f64::from(process.status_samples))
 }
 
 #[cfg(test)]
 mod tests {
-    use beamtune_model::{PeriodBuilder, RanRow};
+    use beamtune_model::{PeriodBuilder, RunSampleRow};
 
     use super::*;
 
@@ -435,9 +435,9 @@ mod tests {
             builder.process(ProcessRow { pid: "<0.7.0>".to_owned(), ..ProcessRow::default() });
             for &(at, looks) in ran {
                 let stack = at.split_whitespace().map(str::to_owned).collect();
-                builder.ran(RanRow { pid: "<0.7.0>".to_owned(), stack, looks, ..RanRow::default() });
+                builder.run_sample(RunSampleRow { pid: "<0.7.0>".to_owned(), stack, samples: looks, ..RunSampleRow::default() });
             }
-            builder.finish().process("<0.7.0>").and_then(goes_through_all)
+            builder.finish().process("<0.7.0>").and_then(iteration_share)
         };
         let folds = "shop:-tell/2-fun-0-/3 maps:fold_1/4 shop:tell/2 gen_server:try_dispatch/4";
         assert_eq!(share(&[(folds, 6), ("gen_server:loop/7", 2)]), Some(0.75));
@@ -477,11 +477,11 @@ mod tests {
                 ..ProcessRow::default()
             });
             for &(at, looks) in ran {
-                builder.ran(RanRow {
+                builder.run_sample(RunSampleRow {
                     pid: "<0.7.0>".to_owned(),
                     stack: stack(at),
-                    looks,
-                    ..RanRow::default()
+                    samples: looks,
+                    ..RunSampleRow::default()
                 });
             }
             let period = builder.finish();

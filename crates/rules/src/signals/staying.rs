@@ -1,9 +1,9 @@
 //! Why the processes of a kind increase: whether new ones end, where the others are, and whether connections increase with them.
 
-use beamtune_model::{Group, Newcomers, Period, Stand, metrics};
+use beamtune_model::{Group, NewProcesses, Period, WaitSample, metrics};
 use beamtune_stats::Trend;
 
-use crate::signals::limits::{self, MIN_SAMPLED_AGAIN, Maker};
+use crate::signals::limits::{self, MIN_SAMPLED_AGAIN, FrequentKind};
 use crate::signals::{new_processes, stack};
 use crate::view;
 
@@ -24,13 +24,13 @@ const ABOUT_SAME: std::ops::RangeInclusive<f64> = 0.75..=1.33;
 const COMES_ALONG: f64 = 0.2;
 
 /// A kind of processes that increases.
-pub(crate) struct Staying<'p> {
+pub(crate) struct KindGrowth<'p> {
     /// Growth of all processes per second.
     pub growth: f64,
     /// Estimated starts of this kind per second; `None` if other kinds start as well, or too few were sampled.
     pub started: Option<f64>,
     /// New processes of this kind that were sampled again; `None` if too few were.
-    pub newcomers: Option<&'p Newcomers>,
+    pub newcomers: Option<&'p NewProcesses>,
     /// Whether ports or descriptors increase with them, as with arriving users.
     pub comes_with_ports: bool,
     /// Growth of the memory of all processes in the period, in bytes per second, if it is steady.
@@ -42,12 +42,12 @@ pub(crate) struct Staying<'p> {
     goes_on: bool,
 }
 
-impl<'p> Staying<'p> {
-    pub(crate) fn of(period: &'p Period, maker: &Maker, growth: &Trend) -> Self {
+impl<'p> KindGrowth<'p> {
+    pub(crate) fn of(period: &'p Period, maker: &FrequentKind, growth: &Trend) -> Self {
         let kind = &maker.kind;
         let sampled_again = |kind: &str| {
-            let mut all = period.stands.newcomers.iter();
-            all.find(|new| new.kind == kind && new.looked_at >= MIN_SAMPLED_AGAIN)
+            let mut all = period.wait_samples.new_processes.iter();
+            all.find(|new| new.kind == kind && new.sampled >= MIN_SAMPLED_AGAIN)
         };
         let share =
             new_processes::kinds(period).into_iter().find(|(other, _)| other == kind).map(|(_, share)| share);
@@ -66,7 +66,7 @@ impl<'p> Staying<'p> {
             .map(|stat| view::trend_points(&stat.trace))
             .unwrap_or_default();
         let middle = points.first().zip(points.last()).map_or(0.0, |(first, last)| (first.0 + last.0) / 2.0);
-        Staying {
+        KindGrowth {
             growth: growth.slope,
             started: rate.zip(share).map(|(rate, share)| rate * share),
             newcomers: sampled_again(kind),
@@ -74,7 +74,7 @@ impl<'p> Staying<'p> {
                 .by
                 .as_deref()
                 .and_then(sampled_again)
-                .map(|starters| (starters.ended, starters.looked_at))
+                .map(|starters| (starters.ended, starters.sampled))
                 .filter(|(ended, all)| *ended as f64 >= NEARLY_ALL * *all as f64),
             memory_per_s: period
                 .find(Group::Memory, "", "processes")
@@ -82,7 +82,7 @@ impl<'p> Staying<'p> {
                 .map(|trend| trend.slope),
             comes_with_ports: ports >= COMES_ALONG * growth.slope,
             met: period.rate(&metrics::SCAN_SPAWNED, "").ok(),
-            goes_on: limits::goes_on(&points, middle),
+            goes_on: limits::is_continuing(&points, middle),
         }
     }
 
@@ -92,30 +92,30 @@ impl<'p> Staying<'p> {
     }
 
     /// Whether as many end as stay: then a supervisor restarts each one that ends.
-    pub(crate) fn are_started_anew(&self) -> bool {
+    pub(crate) fn are_restarted(&self) -> bool {
         self.stay() && self.ends().is_some_and(|ends| ABOUT_SAME.contains(&(ends / self.growth)))
     }
 
     /// Returns the place where most of the living new processes are, if nearly all of them wait there, and the number of living ones.
-    pub(crate) fn waits(&self) -> Option<(&'p Stand, i64)> {
+    pub(crate) fn waits(&self) -> Option<(&'p WaitSample, i64)> {
         let new = self.newcomers?;
-        let live = new.looked_at - new.ended;
-        let most = new.places.first().filter(|place| place.status == "waiting" && place.queued == 0)?;
+        let live = new.sampled - new.ended;
+        let most = new.stacks.first().filter(|place| place.status == "waiting" && place.queued == 0)?;
         (most.count as f64 >= NEARLY_ALL * live as f64).then_some((most, live))
     }
 
     /// Whether nearly all of them are still alive some seconds later.
     pub(crate) fn stay(&self) -> bool {
         self.newcomers
-            .is_some_and(|new| (new.looked_at - new.ended) as f64 >= NEARLY_ALL * new.looked_at as f64)
+            .is_some_and(|new| (new.sampled - new.ended) as f64 >= NEARLY_ALL * new.sampled as f64)
     }
 
     /// Whether this is a leak, and not a node that fills up. Leaked processes are left over, wait for any message, and no connections
     /// increase with them. Left over means that most of this kind end before a scan finds them, or that their creator has ended. A node
     /// that just got work starts processes that do not end, or that end later, as sessions do: scans find these.
-    pub(crate) fn are_left(&self) -> bool {
+    pub(crate) fn is_leak(&self) -> bool {
         let waits_for_all =
-            |place: &Stand| place.stack.first().is_some_and(|at| stack::is_loop(at) || !stack::is_call(at));
+            |place: &WaitSample| place.stack.first().is_some_and(|at| stack::is_loop(at) || !stack::is_call(at));
         let others_end = self.ends().is_some() && self.met.is_some_and(|met| met <= MOST_END * self.growth);
         (others_end || self.ended_starters.is_some())
             && self.stay()

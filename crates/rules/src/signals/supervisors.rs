@@ -1,6 +1,6 @@
 //! Supervisors and their children.
 
-use beamtune_model::{ExitRow, Period, ProcessRow, ProcessUse};
+use beamtune_model::{ExitRow, Period, ProcessRow, ProcessActivity};
 
 use super::new_processes;
 
@@ -30,12 +30,12 @@ const LISTING: [&str; 7] = [
 ];
 
 /// Whether a supervisor was sampled while it listed or counted its children.
-pub(crate) fn lists_children(process: &ProcessUse) -> bool {
+pub(crate) fn lists_children(process: &ProcessActivity) -> bool {
     let is_listing = |stack: &[String]| {
         let answers = stack.iter().any(|function| function.contains("upervisor:handle_call/"));
         answers && stack.iter().any(|function| super::stack::begins(function, &LISTING))
     };
-    process.ran.iter().any(|(stack, _)| is_listing(stack))
+    process.run_stacks.iter().any(|(stack, _)| is_listing(stack))
 }
 
 /// Returns the number of its children that were recorded to end normally.
@@ -62,6 +62,6 @@ fn ended(period: &Period, row: &ProcessRow, is_meant: impl Fn(&ExitRow) -> bool)
 pub(crate) fn starts(period: &Period, row: &ProcessRow) -> i64 {
     let makers = [row.name.as_deref(), row.initial_call.as_deref()];
     new_processes::rows(period)
-        .filter(|spawn| spawn.maker.is_some() && makers.contains(&spawn.maker.as_deref()))
+        .filter(|spawn| spawn.creator.is_some() && makers.contains(&spawn.creator.as_deref()))
         .fold(0, |sum: i64, spawn| sum.saturating_add(spawn.count))
 }

@@ -1,7 +1,7 @@
 //! TCP connections with received data that the VM does not read, and the addresses of their two ends.
 
 use beamtune_model::units::SECOND_NS;
-use beamtune_model::{Group, Period, ProcessUse, metrics};
+use beamtune_model::{Group, Period, ProcessActivity, metrics};
 
 /// Connections with fewer samples are not judged.
 pub(crate) const MIN_SAMPLES: u32 = 5;
@@ -77,7 +77,7 @@ impl<'p> Unread<'p> {
     }
 
     /// Returns the process that should read: the owner of the only TCP port that has read as many bytes.
-    pub(crate) fn reader<'q>(&self, period: &'q Period) -> Option<&'q ProcessUse> {
+    pub(crate) fn reader<'q>(&self, period: &'q Period) -> Option<&'q ProcessActivity> {
         let read = self.read_bytes.filter(|bytes| *bytes > 0)?;
         let mut ports =
             period.ports.iter().filter(|port| port.name == "tcp_inet" && port.input_bytes == read);
@@ -102,7 +102,7 @@ pub(crate) fn all(period: &Period) -> Vec<Unread<'_>> {
 
 /// Returns the unread end of the connection in which `sender` is blocked. The sender must own the only TCP port with unsent bytes. And
 /// exactly one connection to a listening socket of this node must be unread.
-pub(crate) fn unread_end<'p>(period: &'p Period, sender: &ProcessUse) -> Option<Unread<'p>> {
+pub(crate) fn unread_end<'p>(period: &'p Period, sender: &ProcessActivity) -> Option<Unread<'p>> {
     let mut blocked = period.ports.iter().filter(|port| port.name == "tcp_inet" && port.queue_bytes > 0);
     let port = blocked.next().filter(|_| blocked.next().is_none())?;
     let mut ends =

@@ -4,7 +4,7 @@ use beamtune_model::{Evidence, Limit, Period, Remedy, Subject, Unit, facts, metr
 
 use crate::remedy;
 use crate::rule::Draft;
-use crate::signals::memory::megabytes;
+use crate::signals::memory::bytes;
 use crate::signals::products;
 use crate::text;
 
@@ -73,7 +73,7 @@ pub fn reported(period: &Period) -> Option<f64> {
 }
 
 /// RabbitMQ's watermark, as assumed from its settings and the memory of the host. All sizes are in bytes.
-pub struct Assumed {
+pub struct AssumedWatermark {
     /// The watermark.
     pub bytes: f64,
     /// The memory that RabbitMQ sees.
@@ -84,10 +84,10 @@ pub struct Assumed {
     pub share: Option<f64>,
 }
 
-impl Assumed {
+impl AssumedWatermark {
     /// Returns `None` if the node is not RabbitMQ, or the memory that it sees is unknown. RabbitMQ ignores control groups: in containers,
     /// that memory has to be configured (rabbitmq-server#10974).
-    pub fn of(period: &Period) -> Option<Assumed> {
+    pub fn of(period: &Period) -> Option<AssumedWatermark> {
         let major: u32 = version(period)?.split('.').next()?.parse().ok()?;
         let configured = period.facts.get(facts::MEMORY_TOTAL_SET).and_then(size);
         let host = period.facts.number(facts::HOST_MEMORY).map(|bytes| bytes as f64);
@@ -99,7 +99,7 @@ impl Assumed {
         let mark = set.unwrap_or(default);
         let bytes = mark.bytes(seen);
         let share = matches!(mark, Watermark::Share(_)).then_some(bytes / seen);
-        Some(Assumed { bytes, seen, is_set: set.is_some(), share })
+        Some(AssumedWatermark { bytes, seen, is_set: set.is_some(), share })
     }
 
     /// Returns why the actual watermark may differ from the assumed one.
@@ -129,7 +129,7 @@ pub fn alarm(period: &Period, evidence: Option<Evidence>) -> Option<Draft> {
     let on = text::counted(nodes as f64, "node", "nodes");
     let draft = Draft::new(BLOCKS, format!("RabbitMQ blocks all publishers: memory alarm on {on}"))
         .about(Subject::limit(Limit::MemoryWatermark))
-        .because(Evidence::number("nodes with a memory alarm", nodes as f64, Unit::Count));
+        .evidence(Evidence::number("nodes with a memory alarm", nodes as f64, Unit::Count));
     let size = |name, bytes| Evidence::number(name, bytes, Unit::Bytes);
     let resident = period.stat(&metrics::RSS, "").ok().map(|stat| stat.max as f64);
     let blocked = period.stat(&metrics::BROKER_BLOCKED, "").ok().map(|stat| stat.last.value as f64);
@@ -139,13 +139,13 @@ pub fn alarm(period: &Period, evidence: Option<Evidence>) -> Option<Draft> {
             .because_some(reported(period).map(|bytes| size("watermark", bytes)))
             .because_some(blocked.map(|count| Evidence::number("blocked connections", count, Unit::Count)))
             .because_some(evidence)
-            .fix(raise(period)),
+            .remedy(raise(period)),
     )
 }
 
 /// Formats both sizes: `210 MB resident, watermark 200 MB`.
 pub fn sizes(resident: f64, watermark: f64) -> String {
-    format!("{} resident, watermark {}", megabytes(resident), megabytes(watermark))
+    format!("{} resident, watermark {}", bytes(resident), bytes(watermark))
 }
 
 /// Drafts a finding if RabbitMQ is at or near the watermark that it reports; adds `evidence` to it.
@@ -154,12 +154,12 @@ pub fn near(period: &Period, resident: f64, watermark: f64, evidence: Option<Evi
     let draft = Draft::new(severity, title)
         .detail(sizes(resident, watermark))
         .about(Subject::limit(Limit::MemoryWatermark))
-        .because(
+        .evidence(
             Evidence::number("maximum resident memory", resident, Unit::Bytes)
                 .against(watermark, "reported by RabbitMQ"),
         )
         .because_some(evidence)
-        .fix(raise(period));
+        .remedy(raise(period));
     Some(draft)
 }
 
@@ -216,7 +216,7 @@ mod tests {
         let mut period = Period::default();
         period.facts.set(facts::PRODUCT, "RabbitMQ 4.1.0");
         period.facts.set(facts::HOST_MEMORY, "1000000000");
-        let but = |period: &Period| Assumed::of(period).map_or("", |assumed| assumed.but());
+        let but = |period: &Period| AssumedWatermark::of(period).map_or("", |assumed| assumed.but());
         assert!(but(&period).contains("vm_memory_calculation_strategy"), "{}", but(&period));
         period.facts.set(facts::MEMORY_WATERMARK_SET, "0.500000");
         assert!(but(&period).contains("vm_memory_calculation_strategy"), "{}", but(&period));

@@ -1,11 +1,11 @@
 //! Tests of rules on binaries that tables and processes keep alive.
 
 use beamtune_model::{
-    CollectRow, Confidence, Cost, HolderRow, Level, Outcome, Rank, SpawnRow, TableRow, facts, metrics,
+    CollectedProcessRow, Confidence, Cost, BinaryHolderRow, Level, Outcome, Rank, SpawnRow, TableRow, facts, metrics,
 };
 
 use super::heaps::MB;
-use super::node::{Busy, Node, node};
+use super::node::{SyntheticProcess, SyntheticNode, node};
 use super::{Read, assert_healthy, diagnose, entries, finding, outcome, row, value};
 
 #[test]
@@ -14,7 +14,7 @@ fn binaries_that_no_process_refers_to_are_reported_with_candidate_tables() {
         node().with(|n| {
             n.resident = 500 * MB;
             n.kinds = vec![("binary", 300 * MB, 0)];
-            n.referred = Some(referred);
+            n.referenced_binary_bytes = Some(referred);
             n.large_tables = vec![("carts", 1 << 20, 0)];
         })
     };
@@ -45,14 +45,14 @@ fn binaries_that_no_process_refers_to_are_reported_with_candidate_tables() {
     // The node has many sockets, but their memory was not measured.
     let sockets = kept(20 * MB).with(|n| {
         let kind = "tcp_inet".to_owned();
-        n.spawns.push(SpawnRow { what: "port".to_owned(), kind, count: 300, of: 310, ..SpawnRow::default() });
+        n.spawns.push(SpawnRow { what: "port".to_owned(), kind, count: 300, sample_size: 310, ..SpawnRow::default() });
     });
     let found = finding(&sockets, "BT026");
     assert!(found.against.iter().any(|line| line.contains("sockets with unsent data")), "{found:#?}");
     assert!(found.against.iter().any(|line| line.starts_with("receive buffers")), "{found:#?}");
     // In this order: processes may keep the binaries; or it was not recorded whether they do.
     assert_healthy(&kept(200 * MB), "BT026");
-    assert_healthy(&kept(20 * MB).with(|n| n.referred = None), "BT026");
+    assert_healthy(&kept(20 * MB).with(|n| n.referenced_binary_bytes = None), "BT026");
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn the_table_that_grows_with_binaries_of_no_process_is_named() {
             n.resident = 500 * MB;
             n.resident_growth = 20 * MB;
             n.kinds = vec![("binary", 100 * MB, 20 * MB)];
-            n.referred = Some(10 * MB);
+            n.referenced_binary_bytes = Some(10 * MB);
             n.large_tables = tables.to_vec();
         })
     };
@@ -92,11 +92,11 @@ fn the_table_that_grows_with_binaries_of_no_process_is_named() {
 /// A node with 300 MB of binaries, of which processes refer to 20 MB, and a table `carts` with this many objects. The array describes the
 /// sample: number of objects, objects with other terms, and binaries; bytes of the binaries, of those that they are parts of, and of those
 /// kept alive.
-fn measured(rows: i64, [sampled, hidden, count, bytes, referenced, held]: [i64; 6]) -> Node {
+fn measured(rows: i64, [sampled, hidden, count, bytes, referenced, held]: [i64; 6]) -> SyntheticNode {
     node().with(|n| {
         n.resident = 500 * MB;
         n.kinds = vec![("binary", 300 * MB, 0)];
-        n.referred = Some(20 * MB);
+        n.referenced_binary_bytes = Some(20 * MB);
         n.ets = vec![TableRow {
             id: "carts".to_owned(),
             name: "carts".to_owned(),
@@ -119,7 +119,7 @@ fn measured(rows: i64, [sampled, hidden, count, bytes, referenced, held]: [i64; 
     })
 }
 
-fn healthy_because(node: &Node, code: &str) -> String {
+fn healthy_because(node: &SyntheticNode, code: &str) -> String {
     match outcome(&node.period(), code) {
         Outcome::Healthy(why) => why,
         other => panic!("{code}: {other:?}"),
@@ -170,7 +170,7 @@ fn a_table_of_whole_binaries_is_healthy() {
     // Few binaries are kept alive.
     let few = measured(10_000, [100, 0, 100, 10_000, MB / 4, MB / 4]).with(|n| {
         n.kinds = vec![("binary", 50 * MB, 0)];
-        n.referred = Some(5 * MB);
+        n.referenced_binary_bytes = Some(5 * MB);
     });
     assert!(
         healthy_because(&few, "BT026").ends_with("holds 25 MB through sub-binaries, too little to matter")
@@ -181,7 +181,7 @@ fn a_table_of_whole_binaries_is_healthy() {
     assert!(found.title.starts_with("280 MB of binaries held by no process"), "{}", found.title);
     assert_eq!((value(&found, "of those found in ETS tables"), entries(&found)), (Some(5e6), Vec::new()));
     // A table that is known to hold no binaries is not a candidate.
-    let named = |node: &Node| finding(node, "BT026").subject_text();
+    let named = |node: &SyntheticNode| finding(node, "BT026").subject_text();
     assert_eq!(named(&measured(100_000, [100, 0, 0, 0, 0, 0])).as_deref(), Some(""));
     // Neither binaries in maps are sampled, nor tables that cannot be read, so both remain candidates.
     assert_eq!(named(&measured(100_000, [30, 30, 0, 0, 0, 0])).as_deref(), Some("carts of <0.55.0>"));
@@ -194,7 +194,7 @@ fn copies_are_not_advised_for_whole_binaries_in_a_growing_table() {
         measured(1_000, sample).with(|n| {
             n.resident_growth = 20 * MB;
             n.kinds = vec![("binary", 100 * MB, 20 * MB)];
-            n.referred = Some(10 * MB);
+            n.referenced_binary_bytes = Some(10 * MB);
             n.ets.clear();
             n.large_tables = vec![("carts", 1 << 20, 40_000)];
             n.series.push((&metrics::TABLE_ROWS, "carts", 1_000, 10));
@@ -243,8 +243,8 @@ fn receive_buffers_are_distinguished_from_binaries_in_tables() {
 
 #[test]
 fn a_small_heap_that_keeps_large_binaries_is_named() {
-    let holder = |change: fn(&mut Busy)| {
-        let mut busy = Busy {
+    let holder = |change: fn(&mut SyntheticProcess)| {
+        let mut busy = SyntheticProcess {
             pid: "<0.88.0>",
             row: row(|row| {
                 row.name = Some("parser".to_owned());
@@ -254,7 +254,7 @@ fn a_small_heap_that_keeps_large_binaries_is_named() {
                 row.minor_gcs = Some(4);
                 row.fullsweep_after = Some(65_535);
             }),
-            ..Busy::default()
+            ..SyntheticProcess::default()
         };
         change(&mut busy);
         node().with(|n| {
@@ -291,9 +291,9 @@ fn a_small_heap_that_keeps_large_binaries_is_named() {
         let mut period = holder(|_| ()).period();
         let pid = "<0.88.0>".to_owned();
         let row =
-            HolderRow { pid: pid.clone(), binaries: 7, bytes, alone: 3, alone_bytes, ..HolderRow::default() };
+            BinaryHolderRow { pid: pid.clone(), binaries: 7, bytes, exclusive: 3, alone_bytes, ..BinaryHolderRow::default() };
         period.holders.push(row);
-        period.collected.push(CollectRow { pid, binary_before: freed, ..CollectRow::default() });
+        period.collected.push(CollectedProcessRow { pid, binary_before: freed, ..CollectedProcessRow::default() });
         outcome(&period, "BT026")
     };
     let Outcome::Found(found) = asked(190 * MB, 60 * MB, 50 * MB) else { panic!("nothing found") };

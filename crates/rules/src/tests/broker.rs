@@ -2,7 +2,7 @@
 
 use beamtune_model::{Level, Metric, facts, metrics::*};
 
-use super::{Busy, Node, Read, assert_healthy, diagnose, entries, finding, node, outcome, row, value};
+use super::{SyntheticProcess, SyntheticNode, Read, assert_healthy, diagnose, entries, finding, node, outcome, row, value};
 
 type Counted = (&'static Metric, &'static str, i64, i64);
 
@@ -11,7 +11,7 @@ const CLIENT: &str = "queue orders\u{1f}connection 10.0.0.7:41000 -> 10.0.0.1:56
 const CONNECTION: &str = "connection 10.0.0.7:41000 -> 10.0.0.1:5672 - worker\u{1f}app";
 
 /// A broker that handles a thousand messages per second.
-fn rabbit(more: &[Counted]) -> Node {
+fn rabbit(more: &[Counted]) -> SyntheticNode {
     node().with(|n| {
         n.facts.push((facts::PRODUCT, "RabbitMQ 3.10.8".to_owned()));
         n.series = vec![
@@ -37,7 +37,7 @@ fn rabbit(more: &[Counted]) -> Node {
     })
 }
 
-fn queue(ready: (i64, i64), unacked: i64, consumers: i64, acked: i64, again: i64) -> Node {
+fn queue(ready: (i64, i64), unacked: i64, consumers: i64, acked: i64, again: i64) -> SyntheticNode {
     rabbit(&[
         (&QUEUE_READY, QUEUE, ready.0, ready.1),
         (&QUEUE_UNACKED, QUEUE, unacked, 0),
@@ -53,18 +53,18 @@ fn queue(ready: (i64, i64), unacked: i64, consumers: i64, acked: i64, again: i64
     ])
 }
 
-fn subject(node: &Node, code: &str) -> String {
+fn subject(node: &SyntheticNode, code: &str) -> String {
     finding(node, code).subject_text().unwrap_or_default()
 }
 
 #[test]
 fn a_redelivery_loop_names_queue_and_consumer_and_explains_their_gc() {
     let sick = queue((100, 10), 30, 1, 10, 9_000).with(|n| {
-        n.active = 0.5;
+        n.utilization = 0.5;
         n.gc = 0.3;
         n.total_reductions = 1_000_000;
         let labelled = row(|row| row.label = Some(QUEUE.to_owned()));
-        n.busiest = vec![Busy { pid: "<0.77.0>", reductions: 900_000, row: labelled, ..Busy::default() }];
+        n.busiest = vec![SyntheticProcess { pid: "<0.77.0>", reductions: 900_000, row: labelled, ..SyntheticProcess::default() }];
     });
     let found = finding(&sick, "BT069");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("orders")));
@@ -95,7 +95,7 @@ fn a_redelivery_loop_names_queue_and_consumer_and_explains_their_gc() {
 }
 
 /// Messages that failed wait in their own queue, and then come back.
-fn retrying(rejected: i64, expired: i64, published: i64) -> Node {
+fn retrying(rejected: i64, expired: i64, published: i64) -> SyntheticNode {
     const DELAY: &str = "queue orders.later";
     rabbit(&[
         (&BROKER_STATISTICS, "", 1, 0),
@@ -120,7 +120,7 @@ fn retrying(rejected: i64, expired: i64, published: i64) -> Node {
     ])
 }
 
-fn change(node: &Node, metric: &'static Metric, value: (i64, i64)) -> Node {
+fn change(node: &SyntheticNode, metric: &'static Metric, value: (i64, i64)) -> SyntheticNode {
     node.clone().with(|n| {
         n.series.retain(|known| (known.0.group, known.0.name, known.1) != (metric.group, metric.name, ""));
         n.series.push((metric, "", value.0, value.1));
@@ -130,9 +130,9 @@ fn change(node: &Node, metric: &'static Metric, value: (i64, i64)) -> Node {
 #[test]
 fn messages_that_dead_lettering_brings_back_are_a_loop() {
     let sick = retrying(2_000, 2_000, 50).with(|n| {
-        (n.active, n.gc, n.total_reductions) = (0.5, 0.3, 1_000_000);
+        (n.utilization, n.gc, n.total_reductions) = (0.5, 0.3, 1_000_000);
         let labelled = |label: &str| row(|row| row.label = Some(label.to_owned()));
-        let busy = |pid, label| Busy { pid, reductions: 400_000, row: labelled(label), ..Busy::default() };
+        let busy = |pid, label| SyntheticProcess { pid, reductions: 400_000, row: labelled(label), ..SyntheticProcess::default() };
         n.busiest = vec![busy("<0.77.0>", QUEUE), busy("<0.78.0>", "queue orders.later")];
     });
     let found = finding(&sick, "BT069");

@@ -1,32 +1,32 @@
 //! Tests of chains of processes that wait for each other, and of the process at their end.
 
-use beamtune_model::{Finding, Level, Outcome, Period, StandRow, Subject};
+use beamtune_model::{Finding, Level, Outcome, Period, WaitSampleRow, Subject};
 
-use super::node::{Busy, Node, node, stand};
+use super::node::{SyntheticProcess, SyntheticNode, node, stack_row};
 use super::{Read, entries, held, outcome, row};
 
 const FIRST: &str = "<0.77.0>";
 const LAST: &str = "<0.78.0>";
 
 /// Thirty of a hundred sampled processes wait for a ledger, which calls the process that writes its journal.
-fn ledger() -> Node {
-    let busy = |pid, name: &str, call: &str| Busy {
+fn ledger() -> SyntheticNode {
+    let busy = |pid, name: &str, call: &str| SyntheticProcess {
         pid,
         reductions: 1_000,
         row: row(|r| {
             r.name = Some(name.to_owned());
             r.initial_call = Some(call.to_owned());
         }),
-        ..Busy::default()
+        ..SyntheticProcess::default()
     };
     node().with(|n| {
         n.processes = (400, 0);
         n.busiest = vec![busy(FIRST, "ledger", "ledger:init/1"), busy(LAST, "journal", "journal:init/1")];
-        n.stands = vec![
-            stand(60, &["gen_server:loop/7"], &[]),
-            stand(30, &["gen:do_call/4", "gen_server:call/2", "shop:pay/1"], &[(FIRST, 30)]),
-            StandRow {
-                on: vec![(LAST.to_owned(), 1)],
+        n.stacks = vec![
+            stack_row(60, &["gen_server:loop/7"], &[]),
+            stack_row(30, &["gen:do_call/4", "gen_server:call/2", "shop:pay/1"], &[(FIRST, 30)]),
+            WaitSampleRow {
+                targets: vec![(LAST.to_owned(), 1)],
                 ..held(
                     FIRST,
                     "waiting",
@@ -39,13 +39,13 @@ fn ledger() -> Node {
 }
 
 /// Returns the period in which the journal was sampled running (`ran`) or waiting (`stood`) in these stacks, with their counts.
-fn with(node: &Node, ran: &[(&str, i64)], stood: &[(&str, i64)]) -> Period {
+fn with(node: &SyntheticNode, ran: &[(&str, i64)], stood: &[(&str, i64)]) -> Period {
     let mut period = node.period();
     let process = period.processes.iter_mut().find(|process| process.pid == LAST).expect("the process");
     let stacks = |of: &[(&str, i64)]| {
         of.iter().map(|(at, looks)| (at.split_whitespace().map(str::to_owned).collect(), *looks)).collect()
     };
-    (process.ran, process.stood) = (stacks(ran), stacks(stood));
+    (process.run_stacks, process.wait_stacks) = (stacks(ran), stacks(stood));
     period
 }
 
@@ -150,8 +150,8 @@ fn an_unknown_end_of_a_chain_is_not_named() {
     assert!(detail.ends_with("called by ledger:book/2; journal is at work"), "{detail}");
     // A process that waits for different processes has no known end either.
     let node = ledger().with(|n| {
-        let other = StandRow { on: vec![("<0.9.0>".to_owned(), 1)], ..n.stands[2].clone() };
-        n.stands.push(other);
+        let other = WaitSampleRow { targets: vec![("<0.9.0>".to_owned(), 1)], ..n.stacks[2].clone() };
+        n.stacks.push(other);
     });
     let sync = [("prim_file:sync_nif/2 prim_file:sync/1 journal:append/2", 8)];
     let detail = found(&with(&node, &sync, &[])).detail;
@@ -185,8 +185,8 @@ fn an_otp_process_at_the_end_has_its_own_advice() {
 #[test]
 fn a_server_that_waits_for_the_disk_is_reported_so() {
     let node = ledger().with(|n| {
-        n.stands[1].on = vec![(LAST.to_owned(), 30)];
-        n.stands.remove(2);
+        n.stacks[1].targets = vec![(LAST.to_owned(), 30)];
+        n.stacks.remove(2);
         (n.busiest[1].runnable_of_10, n.busiest[1].reductions) = (10, 900_000);
     });
     let period = with(&node, &[("prim_file:sync_nif/2 prim_file:sync/1 journal:append/2", 8)], &[]);

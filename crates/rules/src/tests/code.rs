@@ -2,24 +2,24 @@
 
 use beamtune_model::{Level, facts};
 
-use super::node::{Busy, Node, node};
+use super::node::{SyntheticProcess, SyntheticNode, node};
 use super::{Read, assert_healthy, entries, finding, row};
 
-fn named(name: &str, reductions: i64, runnable_of_10: i64) -> Busy {
-    Busy {
+fn named(name: &str, reductions: i64, runnable_of_10: i64) -> SyntheticProcess {
+    SyntheticProcess {
         pid: "<0.50.0>",
         reductions,
         runnable_of_10,
         row: row(|row| row.name = Some(name.to_owned())),
-        ..Busy::default()
+        ..SyntheticProcess::default()
     }
 }
 
 /// The code server is busy in this many of ten samples.
-fn searching(of_10: i64) -> Node {
+fn searching(of_10: i64) -> SyntheticNode {
     node().with(|n| {
         n.system = 0.2;
-        n.busiest = vec![Busy { queue: (12, 0), ..named("code_server", 300_000, of_10) }];
+        n.busiest = vec![SyntheticProcess { queue: (12, 0), ..named("code_server", 300_000, of_10) }];
     })
 }
 
@@ -34,7 +34,7 @@ fn a_code_server_that_searches_for_modules_is_found() {
     assert_eq!(finding(&searching(10), "BT057").level, Level::Critical);
     // The process that reads the files for it is busier than the code server.
     let by_loader = searching(1).with(|n| {
-        n.busiest.push(Busy { pid: "<0.10.0>", ..named("erl_prim_loader", 500_000, 6) });
+        n.busiest.push(SyntheticProcess { pid: "<0.10.0>", ..named("erl_prim_loader", 500_000, 6) });
     });
     let found = finding(&by_loader, "BT057");
     assert_eq!(
@@ -42,12 +42,12 @@ fn a_code_server_that_searches_for_modules_is_found() {
         (Level::Warning, Some("code_server (<0.50.0>)"))
     );
     let caller = searching(7).with(|n| {
-        n.busiest.push(Busy {
+        n.busiest.push(SyntheticProcess {
             row: row(|row| {
                 row.initial_call = Some("shop:order/1".to_owned());
                 row.current_function = Some("code_server:call/1".to_owned());
             }),
-            ..Busy::default()
+            ..SyntheticProcess::default()
         });
     });
     let found = finding(&caller, "BT057");
@@ -79,12 +79,12 @@ fn a_code_server_that_searches_for_modules_is_found() {
 }
 
 /// 2,000 processes, and a purger with this many reductions a second.
-fn purging(reductions: i64) -> Node {
+fn purging(reductions: i64) -> SyntheticNode {
     node().with(|n| {
         n.processes = (2_000, 0);
         n.busiest = vec![
             named("erts_code_purger", reductions, 3),
-            Busy { pid: "<0.51.0>", ..named("code_server", 50_000, 4) },
+            SyntheticProcess { pid: "<0.51.0>", ..named("code_server", 50_000, 4) },
         ];
     })
 }
@@ -107,11 +107,11 @@ fn replaced_modules_are_reported_before_the_code_server_that_loads_them() {
 #[test]
 fn searches_for_literals_by_the_purger_are_not_taken_for_persistent_terms() {
     let literals = purging(800_000).with(|n| {
-        n.busiest.push(Busy {
+        n.busiest.push(SyntheticProcess {
             pid: "<0.2.0>",
             reductions: 400_000,
             row: row(|row| row.initial_call = Some("erts_literal_area_collector:start/0".to_owned())),
-            ..Busy::default()
+            ..SyntheticProcess::default()
         });
     });
     let found = finding(&literals, "BT048");

@@ -2,11 +2,11 @@
 
 use beamtune_model::{Confidence, ExitRow, Level, Outcome, Signal, Subject, facts};
 
-use super::node::{Node, node};
+use super::node::{SyntheticNode, node};
 use super::{Read, assert_healthy, entries, finding, outcome, value};
 
 /// Returns a synthetic node that reports these exits in each second.
-fn exits(rows: Vec<ExitRow>) -> Node {
+fn exits(rows: Vec<ExitRow>) -> SyntheticNode {
     node().with(|n| n.exits = Some(rows))
 }
 
@@ -58,7 +58,7 @@ fn exits_with_a_reason_of_the_applications_own_may_be_intended() {
         let (reason, name) = (Some(reason.to_owned()), name.map(str::to_owned));
         exits(vec![ExitRow { reason, name, stack: Vec::new(), ..crash }])
     };
-    let level = |node: &Node| finding(node, "BT063").level;
+    let level = |node: &SyntheticNode| finding(node, "BT063").level;
     assert_eq!(level(&gives_up("tray_empty", None, 1)), Level::Notice);
     // In this order: a named process, which is missing after each exit; a socket error, which is not intended; a rate that is not intended.
     assert_eq!(level(&gives_up("tray_empty", Some("tray"), 1)), Level::Warning);
@@ -176,7 +176,7 @@ fn a_heap_limit_is_named_with_the_process_that_it_kills() {
     // Its GC is a consequence of that.
     let often = exits(vec![ExitRow { count: 10, ..killed(1_000_000) }]).with(|n| {
         n.facts.push((facts::EMU_ARGS, r#"["-hmax","1000000"]"#.to_owned()));
-        (n.active, n.cpu, n.gc) = (0.8, 0.8, 0.3);
+        (n.utilization, n.cpu, n.gc) = (0.8, 0.8, 0.3);
     });
     assert_eq!(finding(&often, "BT011").follows.map(|of| of.code.0), Some("BT063"));
 

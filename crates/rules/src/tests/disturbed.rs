@@ -4,7 +4,7 @@
 use beamtune_model::{Level, Period, units::SECOND_NS};
 use proptest::prelude::*;
 
-use super::node::{Busy, Node, node};
+use super::node::{SyntheticProcess, SyntheticNode, node};
 use super::{diagnose, serial};
 
 /// Rules that may report the disturbance itself: a clock step and a restart.
@@ -34,11 +34,11 @@ fn any_disturbance() -> impl Strategy<Value = Disturbance> {
 
 impl Disturbance {
     /// Returns the period to judge: since the last start, as for a recording.
-    fn period(&self, of: &Node) -> Period {
+    fn period(&self, of: &SyntheticNode) -> Period {
         let lost = self.restart.map_or(0, |at| at + 1);
         let node = of.clone().with(|n| {
             (n.seconds, n.clock_step) = (self.seconds - lost, f64::from(self.clock_step));
-            n.lives = self.restart.map_or(Vec::new(), |at| vec![(0, at), (lost, self.seconds)]);
+            n.incarnations = self.restart.map_or(Vec::new(), |at| vec![(0, at), (lost, self.seconds)]);
         });
         let (mut samples, table) = node.samples();
         // Counters restart from 0, while the recorder's clock continues.
@@ -58,13 +58,13 @@ impl Disturbance {
 }
 
 /// Sick nodes: one with a serial process, one with a quota, one with a growing queue.
-fn sick() -> [Node; 3] {
+fn sick() -> [SyntheticNode; 3] {
     let throttled = node().with(|n| {
         (n.quota, n.throttled_periods_of_10) = (Some(2_000), 9);
-        (n.throttled, n.wait) = (1.3, 0.65);
+        (n.throttled, n.run_queue_delay) = (1.3, 0.65);
     });
     let growing =
-        node().with(|n| n.busiest = vec![Busy { queue: (30, 500), reductions: 900, ..Busy::default() }]);
+        node().with(|n| n.busiest = vec![SyntheticProcess { queue: (30, 500), reductions: 900, ..SyntheticProcess::default() }]);
     [serial(), throttled, growing]
 }
 

@@ -3,7 +3,7 @@
 use beamtune_model::{Confidence, Level};
 
 use super::hot_code::found;
-use super::node::{Busy, node, stand};
+use super::node::{SyntheticProcess, node, stack_row};
 use super::{Read, assert_healthy, entries, finding, row};
 
 #[test]
@@ -16,17 +16,17 @@ fn many_processes_that_wait_for_a_name_server_are_found() {
             "gen_tcp:connect/4",
             "fetch:page/1",
         ];
-        node().with(|n| (n.processes, n.stands) = ((100, 100), vec![stand(count, &stack, &[])]))
+        node().with(|n| (n.processes, n.stacks) = ((100, 100), vec![stack_row(count, &stack, &[])]))
     };
     let sick = finding(&resolving(40), "BT074");
     assert_eq!((sick.level, sick.subject_text().as_deref()), (Level::Warning, Some("fetch:page/1")));
     assert!(sick.title.contains("name resolution"), "{}", sick.title);
     assert_healthy(&resolving(1), "BT074");
     // A process that receives from a socket is in no such step.
-    let receiving = node().with(|n| n.stands = vec![stand(80, &["prim_inet:recv0/3", "web:serve/1"], &[])]);
+    let receiving = node().with(|n| n.stacks = vec![stack_row(80, &["prim_inet:recv0/3", "web:serve/1"], &[])]);
     assert_healthy(&receiving, "BT074");
     let connecting = node().with(|n| {
-        n.stands = vec![stand(80, &["prim_inet:connect0/6", "gen_tcp:connect/4", "web:ask/1"], &[])];
+        n.stacks = vec![stack_row(80, &["prim_inet:connect0/6", "gen_tcp:connect/4", "web:ask/1"], &[])];
     });
     assert_eq!(finding(&connecting, "BT074").level, Level::Notice);
 }
@@ -36,8 +36,8 @@ fn a_growing_number_of_waiting_processes_is_the_leak() {
     let shakes = ["gen:do_call/4", "ssl_gen_statem:call/2", "ssl_gen_statem:handshake/2", "gate:welcome/1"];
     let silent = |processes, count| {
         node().with(|n| {
-            let stands = vec![stand(count, &shakes, &[]), stand(100 - count, &["gen_server:loop/7"], &[])];
-            (n.processes, n.ports, n.stands) = (processes, (100, 5), stands);
+            let stands = vec![stack_row(count, &shakes, &[]), stack_row(100 - count, &["gen_server:loop/7"], &[])];
+            (n.processes, n.ports, n.stacks) = (processes, (100, 5), stands);
             n.facts.push((beamtune_model::facts::NOFILE_SOFT, "1024".to_owned()));
         })
     };
@@ -61,16 +61,16 @@ fn a_growing_number_of_waiting_processes_is_the_leak() {
 fn an_otp_process_that_is_often_delayed_by_a_name_server_is_named() {
     let resolves = |name: &str, stack: &str| {
         node().with(|n| {
-            n.busiest = vec![Busy {
+            n.busiest = vec![SyntheticProcess {
                 reductions: 1_000,
-                stood: stack.split_whitespace().map(str::to_owned).collect(),
+                waiting_stack: stack.split_whitespace().map(str::to_owned).collect(),
                 row: row(|row| {
                     row.name = Some(name.to_owned());
                     row.stack.clear();
                 }),
-                ..Busy::default()
+                ..SyntheticProcess::default()
             }];
-            n.stands = vec![stand(80, &["gen_server:loop/7"], &[])];
+            n.stacks = vec![stack_row(80, &["gen_server:loop/7"], &[])];
         })
     };
     let dns = "prim_inet:recvfrom0/3 inet_res:do_udp_recv/7 inet:getaddr_tm/3 inet_tcp_dist:select/1 net_kernel:handle_info/2";
@@ -91,7 +91,7 @@ fn a_process_that_waits_for_an_http_reply_does_not_wait_for_the_processes_it_mon
             std::iter::once("httpc:handle_answer/3").chain(by.split_whitespace()).collect();
         node().with(|n| {
             n.processes = (100, 0);
-            n.stands = vec![stand(40, &stack, &[("<0.99.0>", 40)])];
+            n.stacks = vec![stack_row(40, &stack, &[("<0.99.0>", 40)])];
         })
     };
     let asks = waits("rabbit_auth_backend_http:http_req/2 rabbit_access_control:check_access/5");
@@ -108,19 +108,19 @@ fn a_process_in_an_external_wait_with_queued_messages_is_named() {
     let courier = |stack: &str, queue: (i64, i64)| {
         let stack: Vec<String> = stack.split_whitespace().map(str::to_owned).collect();
         node().with(|n| {
-            n.busiest = vec![Busy {
+            n.busiest = vec![SyntheticProcess {
                 reductions: 1_000,
                 queue,
                 runnable_of_10: 1,
-                stood: stack,
+                waiting_stack: stack,
                 row: row(|row| {
                     row.name = Some("courier".to_owned());
                     row.stack.clear();
                     row.status = Some("waiting".to_owned());
                 }),
-                ..Busy::default()
+                ..SyntheticProcess::default()
             }];
-            n.stands = vec![stand(80, &["gen_server:loop/7"], &[])];
+            n.stacks = vec![stack_row(80, &["gen_server:loop/7"], &[])];
         })
     };
     let dns = "prim_inet:recvfrom0/3 inet_res:do_udp_recv/7 gen_tcp:connect/4 mail:send/1 gen_server:try_dispatch/4";
@@ -147,7 +147,7 @@ fn a_process_in_an_external_wait_with_queued_messages_is_named() {
     });
     let mut period = looked.period();
     for process in &mut period.processes {
-        process.ran.clear();
+        process.run_stacks.clear();
     }
     let guess = found(&period, "BT074").expect("a guess");
     assert_eq!((guess.level, guess.confidence), (Level::Notice, Confidence::Guess));
@@ -161,19 +161,19 @@ fn waiting_for_the_next_request_is_distinguished_from_waiting_for_a_reply() {
         let list = |stack: &str| stack.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
         node().with(|n| {
             n.processes = (400, 0);
-            n.busiest = vec![Busy {
+            n.busiest = vec![SyntheticProcess {
                 reductions: 1_000,
                 queue,
-                stood: list(stack),
+                waiting_stack: list(stack),
                 row: row(|row| {
                     row.initial_call = Some(started.to_owned());
                     row.stack.clear();
                     row.status = Some("waiting".to_owned());
                 }),
-                ..Busy::default()
+                ..SyntheticProcess::default()
             }];
             let other = others.1.split_whitespace().collect::<Vec<_>>();
-            n.stands = vec![stand(100 - others.0, &["gen_server:loop/7"], &[]), stand(others.0, &other, &[])];
+            n.stacks = vec![stack_row(100 - others.0, &["gen_server:loop/7"], &[]), stack_row(others.0, &other, &[])];
         })
     };
     let serve = "prim_inet:recv0/3 race:serve/1 proc_lib:init_p_do_apply/3";
@@ -212,7 +212,7 @@ fn processes_that_all_wait_for_a_reply_on_silent_connections_are_named() {
     let waits = |stack: &str, silent: i64| {
         let stack: Vec<&str> = stack.split_whitespace().collect();
         node().with(|n| {
-            (n.processes, n.stands) = ((20, 0), vec![stand(40, &stack, &[])]);
+            (n.processes, n.stacks) = ((20, 0), vec![stack_row(40, &stack, &[])]);
             n.series.push((&beamtune_model::metrics::TCP_SILENT, "to 192.0.2.7:25", silent, 0));
         })
     };

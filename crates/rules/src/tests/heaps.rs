@@ -1,8 +1,8 @@
 //! Tests of rules on memory that processes and tables keep.
 
-use beamtune_model::{CollectRow, CollectionRow, Cost, ExitRow, Level, Outcome, Period, Rank, facts};
+use beamtune_model::{CollectedProcessRow, RequestedGcRow, Cost, ExitRow, Level, Outcome, Period, Rank, facts};
 
-use super::node::{Busy, Happens, node, stand};
+use super::node::{SyntheticProcess, SystemMonitorEvent, node, stack_row};
 use super::{Read, assert_healthy, entries, finding, outcome, row, value};
 
 pub(super) const MB: i64 = 1_000_000;
@@ -10,7 +10,7 @@ pub(super) const MB: i64 = 1_000_000;
 #[test]
 fn a_supervisor_that_keeps_child_specifications_is_named() {
     let supervisor = |bytes: i64, call: &str, exits: i64| {
-        let busy = Busy {
+        let busy = SyntheticProcess {
             pid: "<0.88.0>",
             row: row(|row| {
                 row.name = Some("calls_sup".to_owned());
@@ -18,7 +18,7 @@ fn a_supervisor_that_keeps_child_specifications_is_named() {
                 row.ranks = vec![Rank::Memory];
                 row.memory_bytes = bytes;
             }),
-            ..Busy::default()
+            ..SyntheticProcess::default()
         };
         let ended = ExitRow { parent_name: Some("calls_sup".to_owned()), count: exits, ..ExitRow::default() };
         node().with(|n| {
@@ -51,19 +51,19 @@ fn a_supervisor_that_keeps_child_specifications_is_named() {
 fn a_supervisor_that_works_without_starting_children_is_named() {
     let supervisor = |reductions: i64, call: &str| {
         node().with(|n| {
-            n.active = 0.5;
+            n.utilization = 0.5;
             n.processes = (300, 0);
             n.spawned = 5;
-            n.busiest = vec![Busy {
+            n.busiest = vec![SyntheticProcess {
                 pid: "<0.88.0>",
                 reductions,
                 row: row(|row| {
                     row.name = Some("calls_sup".to_owned());
                     row.initial_call = Some(call.to_owned());
                 }),
-                ..Busy::default()
+                ..SyntheticProcess::default()
             }];
-            n.stands = vec![stand(6, &["gen:do_call/4", "calls:find/1"], &[("<0.88.0>", 6)])];
+            n.stacks = vec![stack_row(6, &["gen:do_call/4", "calls:find/1"], &[("<0.88.0>", 6)])];
         })
     };
     let asked = supervisor(200_000, "supervisor:calls_sup/1");
@@ -80,7 +80,7 @@ fn a_supervisor_that_works_without_starting_children_is_named() {
     // In this order: the process is no supervisor; it does little of the work; the node does little work; children are short-lived.
     assert_healthy(&supervisor(200_000, "calls:init/1"), "BT087");
     assert_healthy(&supervisor(20_000, "supervisor:calls_sup/1"), "BT087");
-    assert_healthy(&asked.clone().with(|n| n.active = 0.01), "BT087");
+    assert_healthy(&asked.clone().with(|n| n.utilization = 0.01), "BT087");
     assert_healthy(&asked.with(|n| n.spawned = 200), "BT087");
 }
 
@@ -90,7 +90,7 @@ fn heaps_of_idle_processes_are_added_up() {
         node().with(|n| {
             n.resident = 500 * MB;
             n.busiest = ["<0.81.0>", "<0.82.0>", "<0.83.0>"]
-                .map(|pid| Busy {
+                .map(|pid| SyntheticProcess {
                     pid,
                     reductions,
                     row: row(|row| {
@@ -98,7 +98,7 @@ fn heaps_of_idle_processes_are_added_up() {
                         row.memory_bytes = 60 * MB;
                         row.initial_call = Some("worker:init/1".to_owned());
                     }),
-                    ..Busy::default()
+                    ..SyntheticProcess::default()
                 })
                 .to_vec();
         })
@@ -124,7 +124,7 @@ fn heaps_of_idle_processes_are_added_up() {
     // The sampled heaps are 9 % of resident memory, and all of them may be 20 %; then 8 % and 18 %.
     assert_eq!([many(2_000 * MB).level, many(2_200 * MB).level], [Level::Notice; 2]);
     assert_eq!(many(1_500 * MB).level, Level::Notice, "sampled 12 %, all of them perhaps 27 %");
-    let with = |change: fn(&mut Busy)| idle(0).with(|n| n.busiest.iter_mut().for_each(change));
+    let with = |change: fn(&mut SyntheticProcess)| idle(0).with(|n| n.busiest.iter_mut().for_each(change));
     // A hibernated process was collected when it hibernated, whatever its GC count is.
     for at in ["erlang:hibernate/3", "gen_server:loop_hibernate/4"] {
         let mut hibernating = with(|busy| busy.row.minor_gcs = Some(7));
@@ -147,7 +147,7 @@ fn heaps_of_idle_processes_are_added_up() {
         n.busiest[0].row.memory_bytes = 180 * MB;
     });
     assert_eq!(finding(&collects, "BT031").level, Level::Warning);
-    let event = Happens { kind: "long_gc", milliseconds: 900, subject: "sessions (<0.81.0>)", from: 1 };
+    let event = SystemMonitorEvent { kind: "long_gc", milliseconds: 900, subject: "sessions (<0.81.0>)", first_second: 1 };
     assert_healthy(&collects.with(|n| n.events = vec![event]), "BT031");
     assert_healthy(&node(), "BT031");
 }
@@ -158,13 +158,13 @@ fn a_job_that_collects_all_processes_is_distinguished_from_a_load_in_waves() {
         node().with(|n| {
             n.seconds = 130;
             n.processes = (2_000, 0);
-            n.collections = (50, Some((every_ms, size)));
+            n.gcs = (50, Some((every_ms, size)));
         })
     };
     let found = finding(&job(30_000, 2_100), "BT032");
     assert!(found.title.contains("every 30 s"), "{}", found.title);
     // In a recording of twenty minutes, about every tenth second is kept.
-    let long = finding(&job(96_000, 2_100).with(|n| (n.seconds, n.collections.0) = (1_300, 20)), "BT032");
+    let long = finding(&job(96_000, 2_100).with(|n| (n.seconds, n.gcs.0) = (1_300, 20)), "BT032");
     let step = long.evidence[1].text.as_deref().and_then(|text| text.strip_prefix("within "));
     let step = step.and_then(|rest| rest.strip_suffix(" s"));
     let step: f64 = step.and_then(|step| step.parse().ok()).unwrap_or_else(|| panic!("{long:#?}"));
@@ -174,7 +174,7 @@ fn a_job_that_collects_all_processes_is_distinguished_from_a_load_in_waves() {
     // A log that is written in pulses causes many GCs in few processes.
     assert_healthy(&job(30_000, 9_000), "BT032");
     assert_healthy(&job(100_000, 2_100), "BT032");
-    let busy = job(30_000, 2_100).with(|n| n.collections.0 = 1_500);
+    let busy = job(30_000, 2_100).with(|n| n.gcs.0 = 1_500);
     assert_healthy(&busy, "BT032");
     // With one sample per second, rounds seem to be two or three seconds apart, or three or four.
     for every_ms in [2_500, 3_500] {
@@ -184,7 +184,7 @@ fn a_job_that_collects_all_processes_is_distinguished_from_a_load_in_waves() {
     }
     // There is a round in every third second, and many rounds extend over two seconds.
     for every_ms in [2_700, 3_100] {
-        let slow = job(every_ms, 2_100).with(|n| (n.seconds, n.wave_ms) = (13, 600));
+        let slow = job(every_ms, 2_100).with(|n| (n.seconds, n.gc_wave_ms) = (13, 600));
         let found = finding(&slow, "BT032");
         assert!(found.title.contains("every 3"), "{every_ms}: {}", found.title);
     }
@@ -194,9 +194,9 @@ fn a_job_that_collects_all_processes_is_distinguished_from_a_load_in_waves() {
 fn heaps_that_fill_at_the_same_time_are_not_forced_collections() {
     let broadcast = |minor: i64| {
         node().with(|n| {
-            (n.seconds, n.processes, n.collections) = (130, (2_000, 0), (50, Some((30_000, 2_100))));
+            (n.seconds, n.processes, n.gcs) = (130, (2_000, 0), (50, Some((30_000, 2_100))));
             let row = row(|r| r.minor_gcs = Some(minor));
-            n.busiest = vec![Busy { reductions: 900, row, ..Busy::default() }];
+            n.busiest = vec![SyntheticProcess { reductions: 900, row, ..SyntheticProcess::default() }];
         })
     };
     assert_healthy(&broadcast(3), "BT032");
@@ -207,20 +207,20 @@ fn heaps_that_fill_at_the_same_time_are_not_forced_collections() {
 fn a_job_that_collects_without_a_pause_is_recognized_by_its_samples() {
     let guard = |at: &str, rate: i64| {
         node().with(|n| {
-            (n.seconds, n.processes, n.collections) = (10, (2_000, 0), (rate, None));
-            n.busiest = vec![Busy {
+            (n.seconds, n.processes, n.gcs) = (10, (2_000, 0), (rate, None));
+            n.busiest = vec![SyntheticProcess {
                 reductions: 900,
                 row: row(|r| {
                     r.name = Some("shop_guard".to_owned());
                     r.current_function = Some(at.to_owned());
                     r.stack = vec![at.to_owned(), "shop_guard:check/1".to_owned()];
                 }),
-                ..Busy::default()
+                ..SyntheticProcess::default()
             }];
         })
     };
     let collects =
-        guard("erlang:garbage_collect/2", 9_000).with(|n| (n.active, n.cpu, n.gc) = (0.4, 0.4, 0.2));
+        guard("erlang:garbage_collect/2", 9_000).with(|n| (n.utilization, n.cpu, n.gc) = (0.4, 0.4, 0.2));
     let found = finding(&collects, "BT032");
     assert_eq!(
         (found.level, found.subject_text().as_deref()),
@@ -239,7 +239,7 @@ fn a_job_that_collects_without_a_pause_is_recognized_by_its_samples() {
     let waits = guard("shop_guard:check/1", 9_000);
     assert_healthy(&waits, "BT032");
     let stood = ["erlang:garbage_collect/1", "shop_guard:check/1"].map(str::to_owned).to_vec();
-    let seen = finding(&waits.clone().with(|n| n.busiest[0].stood = stood.clone()), "BT032");
+    let seen = finding(&waits.clone().with(|n| n.busiest[0].waiting_stack = stood.clone()), "BT032");
     let told = seen.evidence.iter().find(|evidence| evidence.what == "garbage_collect call");
     assert_eq!(
         told.and_then(|evidence| evidence.text.as_deref()),
@@ -247,8 +247,8 @@ fn a_job_that_collects_without_a_pause_is_recognized_by_its_samples() {
     );
     // If it works in rounds, it is named, too, although it was elsewhere at the last inspection.
     let rounds = waits.with(|n| {
-        n.busiest[0].stood = stood;
-        (n.seconds, n.collections) = (130, (50, Some((30_000, 2_100))));
+        n.busiest[0].waiting_stack = stood;
+        (n.seconds, n.gcs) = (130, (50, Some((30_000, 2_100))));
     });
     assert_eq!(finding(&rounds, "BT032").subject_text().as_deref(), Some("shop_guard (<0.77.0>)"));
     // In this order: this number of GCs is caused by the load; a process that collects itself, or does something else, forces no GC of
@@ -268,14 +268,14 @@ fn a_job_that_collects_without_a_pause_is_recognized_by_its_samples() {
 
 /// An idle process with a heap of 1.5 GB, and another one with the same initial call.
 fn large_idle(pids: &[&'static str]) -> Period {
-    let busy = |pid: &&'static str| Busy {
+    let busy = |pid: &&'static str| SyntheticProcess {
         pid,
         row: row(|row| {
             row.ranks = vec![Rank::Memory];
             row.memory_bytes = 1_500 * MB;
             row.initial_call = Some("cache:init/1".to_owned());
         }),
-        ..Busy::default()
+        ..SyntheticProcess::default()
     };
     node().with(|n| (n.resident, n.busiest) = (4_000 * MB, pids.iter().map(busy).collect())).period()
 }
@@ -284,19 +284,19 @@ fn large_idle(pids: &[&'static str]) -> Period {
 fn collected(mut period: Period, who: &str, freed: i64) -> Period {
     period.facts.set(facts::COLLECTED, format!("[{who:?}]"));
     let before = 1_500 * MB;
-    period.collections.push(CollectionRow {
-        how: "named".to_owned(),
+    period.collections.push(RequestedGcRow {
+        selection: "named".to_owned(),
         processes: 1,
         chosen: 1,
         collected: 1,
         heap_before: before,
         heap_after: before - freed,
-        ..CollectionRow::default()
+        ..RequestedGcRow::default()
     });
     if freed > 0 {
         let pid = who.to_owned();
         let row =
-            CollectRow { pid, heap_before: before, heap_after: before - freed, ..CollectRow::default() };
+            CollectedProcessRow { pid, heap_before: before, heap_after: before - freed, ..CollectedProcessRow::default() };
         period.collected.push(row);
     }
     period
@@ -331,13 +331,13 @@ fn a_measured_collection_replaces_the_estimate() {
     // A random sample represents all processes.
     let sampled = |after: i64| {
         let mut period = large_idle(&two);
-        period.collections.push(CollectionRow {
-            how: "sample".to_owned(),
+        period.collections.push(RequestedGcRow {
+            selection: "sample".to_owned(),
             processes: 100,
             collected: 100,
             heap_before: 3_000 * MB,
             heap_after: after * MB,
-            ..CollectionRow::default()
+            ..RequestedGcRow::default()
         });
         outcome(&period, "BT031")
     };
@@ -349,14 +349,14 @@ fn a_measured_collection_replaces_the_estimate() {
 #[test]
 fn binaries_that_remain_after_a_collection_are_in_use() {
     let holder = || {
-        let busy = Busy {
+        let busy = SyntheticProcess {
             pid: "<0.88.0>",
             row: row(|row| {
                 row.memory_bytes = MB;
                 row.binary_bytes = Some(300 * MB);
                 row.minor_gcs = Some(3);
             }),
-            ..Busy::default()
+            ..SyntheticProcess::default()
         };
         let node = node().with(|n| {
             (n.resident, n.busiest) = (500 * MB, vec![busy.clone()]);
@@ -399,7 +399,7 @@ fn a_large_first_heap_of_one_kind_of_processes_is_named() {
             n.kinds = vec![("processes", 1_000_000_000, 0)];
             n.busiest = PIDS
                 .iter()
-                .map(|pid| Busy {
+                .map(|pid| SyntheticProcess {
                     pid,
                     row: row(|r| {
                         r.ranks = vec![Rank::Memory];
@@ -407,7 +407,7 @@ fn a_large_first_heap_of_one_kind_of_processes_is_named() {
                         r.min_heap_words = Some(min_words);
                         r.total_heap_words = Some(total_words);
                     }),
-                    ..Busy::default()
+                    ..SyntheticProcess::default()
                 })
                 .collect();
         })

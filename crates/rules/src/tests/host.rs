@@ -6,12 +6,12 @@ use beamtune_model::{
     Evidence, Facts, Gap, Level, Outcome, Period, PeriodBuilder, Series, TroubleKind, facts, metrics,
 };
 
-use super::node::{Node, node};
+use super::node::{SyntheticNode, node};
 use super::{Read, assert_healthy, entries, finding, outcome};
 
 const MB: i64 = 1 << 20;
 
-fn with_fact(key: &'static str, value: &str) -> Node {
+fn with_fact(key: &'static str, value: &str) -> SyntheticNode {
     node().with(|n| n.facts.push((key, value.to_owned())))
 }
 
@@ -74,7 +74,7 @@ fn huge_pages_are_reported_only_for_memory_that_they_waste() {
         "BT020",
     );
     // If only root may read the file, that is the reason.
-    let mut unread = always(4_000, 3_000, 1_500).with(|n| n.without.push(&metrics::ANON_HUGE)).period();
+    let mut unread = always(4_000, 3_000, 1_500).with(|n| n.missing_metrics.push(&metrics::ANON_HUGE)).period();
     let why = "/proc/7/smaps_rollup: permission denied";
     unread.gaps.push(Gap {
         begin: 0,
@@ -106,7 +106,7 @@ fn a_drifting_clock_is_reported_with_the_time_until_it_is_right() {
     let ahead = behind.clone().with(|n| (n.clock_gain, n.clock_ahead) = (-0.0098, 35.0));
     assert!(finding(&ahead, "BT021").title.contains("0.98 % slow"));
     // On two hosts, the difference of the clocks is meaningless.
-    let remote = behind.with(|n| n.without.push(&metrics::WALL_CLOCK));
+    let remote = behind.with(|n| n.missing_metrics.push(&metrics::WALL_CLOCK));
     let found = finding(&remote, "BT021");
     assert_eq!((found.level, found.against.len()), (Level::Warning, 1));
     // Small errors are corrected at 0.05 %; less is drift between the clocks.
@@ -228,7 +228,7 @@ fn severity_of_a_slow_clock_source_follows_from_system_time() {
 
 #[test]
 fn a_restart_loop_is_found() {
-    let lives = |lives: &[(i64, i64)]| node().with(|n| n.lives = lives.to_vec());
+    let lives = |lives: &[(i64, i64)]| node().with(|n| n.incarnations = lives.to_vec());
     let looping = lives(&[(0, 3), (5, 9), (10, 14), (15, 18)]);
     let found = finding(&looping, "BT023");
     assert_eq!((found.level, entries(&found)), (Level::Critical, vec!["ERL_CRASH_DUMP", "host.restart"]));
@@ -267,9 +267,9 @@ fn a_restart_loop_is_found() {
 #[test]
 fn heart_is_named_if_it_restarts_the_vm() {
     let lives = vec![(0, 3), (5, 9), (10, 14), (15, 18)];
-    let looping = with_fact(facts::INIT_ARGS, r#"["-heart","-noinput"]"#).with(|n| n.lives = lives.clone());
+    let looping = with_fact(facts::INIT_ARGS, r#"["-heart","-noinput"]"#).with(|n| n.incarnations = lives.clone());
     assert!(finding(&looping, "BT023").evidence.iter().any(|evidence| evidence.what == "restarted by"));
-    let other = node().with(|n| n.lives = lives);
+    let other = node().with(|n| n.incarnations = lives);
     assert!(finding(&other, "BT023").evidence.iter().all(|evidence| evidence.what != "restarted by"));
 }
 
@@ -280,13 +280,13 @@ fn an_instance_that_spends_more_credits_than_it_earns_is_reported() {
         |model: &str| node().with(|n| n.facts.push((facts::MACHINE, format!("Amazon EC2 {model}"))));
     // Two CPUs: the VM uses 0.62 cores, other processes use 0.1.
     assert_healthy(&burstable("m5.large"), "BT036");
-    assert_healthy(&burstable("t3.2xlarge").with(|n| n.foreign = 0.0), "BT036");
+    assert_healthy(&burstable("t3.2xlarge").with(|n| n.other_cpu = 0.0), "BT036");
     let spends = finding(&burstable("t3.medium"), "BT036");
     assert_eq!((spends.level, spends.subject_text().as_deref()), (Level::Warning, Some("instance type")));
     assert_eq!(entries(&spends), ["host.instance_type", "+sbwt"]);
     // Over more than an hour, a smaller instance is critical.
     assert_eq!(finding(&burstable("t3.nano").with(|n| n.seconds = 4_000), "BT036").level, Level::Critical);
-    let spinning = finding(&burstable("t3.micro").with(|n| n.active = 0.05), "BT036");
+    let spinning = finding(&burstable("t3.micro").with(|n| n.utilization = 0.05), "BT036");
     assert_eq!(entries(&spinning), ["+sbwt", "host.instance_type"]);
     let spent = finding(&burstable("t3.medium").with(|n| n.steal = 0.4), "BT036");
     assert_eq!(spent.level, Level::Warning, "its default is the unlimited mode");
@@ -303,7 +303,7 @@ fn an_instance_that_spends_more_credits_than_it_earns_is_reported() {
     assert_eq!((spent.level, spent.against.len()), (Level::Critical, 0), "{spent:#?}");
     // An instance that uses less than its baseline has credits, whatever its neighbours use.
     let below =
-        burstable("t2.medium").with(|n| (n.active, n.cpu, n.foreign, n.steal) = (0.13, 0.13, 0.08, 0.4));
+        burstable("t2.medium").with(|n| (n.utilization, n.cpu, n.other_cpu, n.steal) = (0.13, 0.13, 0.08, 0.4));
     let below = finding(&below, "BT036");
     assert_eq!(below.level, Level::Notice, "{below:#?}");
     assert!(!below.title.contains("out of CPU credits"), "{}", below.title);

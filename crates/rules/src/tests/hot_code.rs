@@ -2,25 +2,25 @@
 
 use beamtune_model::{Finding, Level, Outcome, Period, Signal, SpawnRow, WorkSample};
 
-use super::node::{Busy, Node, node};
+use super::node::{SyntheticProcess, SyntheticNode, node};
 use super::{Read, entries, outcome, row};
 
 fn sample(kind: &str, looks: i64, collects: bool, stack: &str) -> WorkSample {
     WorkSample {
         kind: Some(kind.to_owned()),
         stack: stack.split_whitespace().map(str::to_owned).collect(),
-        looks,
-        collects,
-        is_ready: false,
+        samples: looks,
+        is_collecting: collects,
+        is_runnable: false,
     }
 }
 
 /// A node that uses a core and a half.
-fn busy() -> Node {
-    node().with(|n| (n.active, n.cpu) = (1.5, 1.5))
+fn busy() -> SyntheticNode {
+    node().with(|n| (n.utilization, n.cpu) = (1.5, 1.5))
 }
 
-fn with(node: &Node, samples: &[WorkSample]) -> Period {
+fn with(node: &SyntheticNode, samples: &[WorkSample]) -> Period {
     let mut period = node.period();
     period.work_samples = samples.to_vec();
     period
@@ -64,34 +64,34 @@ fn the_innermost_function_that_most_samples_are_within_is_named() {
         code.evidence.iter().find(|evidence| evidence.what == "called by").and_then(|e| e.text.clone());
     assert_eq!(callers.as_deref(), Some("audit:handle/3, shop:request/1"));
     // A process that was just woken has not run.
-    let woken = WorkSample { is_ready: true, ..sample("web", 30, false, "timer:sleep/1 web:loop/0") };
+    let woken = WorkSample { is_runnable: true, ..sample("web", 30, false, "timer:sleep/1 web:loop/0") };
     let with_woken: Vec<_> = samples.iter().cloned().chain([woken]).collect();
     assert_eq!(found(&with(&busy(), &with_woken), "BT073").map(|code| code.title), Some(code.title.clone()));
     // In this order: no function has most samples; there are too few samples; the node is nearly idle.
     let spread = [sample("a", 5, false, "a:b/0"), sample("c", 5, false, "c:d/0")];
     assert!(found(&with(&busy(), &spread), "BT073").is_none());
     assert!(found(&with(&busy(), &samples[2..]), "BT073").is_none());
-    let idle = node().with(|n| (n.active, n.cpu) = (0.1, 0.1));
+    let idle = node().with(|n| (n.utilization, n.cpu) = (0.1, 0.1));
     assert!(found(&with(&idle, &samples), "BT073").is_none());
     // Five of nine samples may be a true share of a quarter.
     let few = [sample("web", 5, false, "shop:tax/1"), sample("mail", 4, false, "mail:send/2")];
     assert!(found(&with(&busy(), &few), "BT073").is_none());
-    let more = few.map(|few| WorkSample { looks: 10 * few.looks, ..few });
+    let more = few.map(|few| WorkSample { samples: 10 * few.samples, ..few });
     assert!(found(&with(&busy(), &more), "BT073").is_some());
 }
 
 #[test]
 fn reductions_outweigh_samples_of_processes_that_wait_for_a_cpu() {
     let waits = |reductions: i64| {
-        let ranker = Busy {
+        let ranker = SyntheticProcess {
             pid: "<0.70.0>",
             reductions,
             row: row(|row| row.name = Some("ranker".to_owned())),
-            ..Busy::default()
+            ..SyntheticProcess::default()
         };
         let node = busy().with(|n| (n.busiest, n.total_reductions) = (vec![ranker], 9_000_000));
         let ready =
-            WorkSample { is_ready: true, ..sample("web:serve/1", 12, false, "shop:buy/1 web:serve/1") };
+            WorkSample { is_runnable: true, ..sample("web:serve/1", 12, false, "shop:buy/1 web:serve/1") };
         found(&with(&node, &[ready]), "BT073")
     };
     assert!(waits(8_500_000).is_none(), "another process did most of the work");
@@ -102,14 +102,14 @@ fn reductions_outweigh_samples_of_processes_that_wait_for_a_cpu() {
 fn hot_code_with_less_cpu_is_reported_if_cpu_is_short() {
     let samples = [sample("web:serve/1", 12, false, "shop:buy/1 web:serve/1")];
     // The node uses 0.25 of 2 cores, and waits for a CPU for as long.
-    let node = |wait: f64| node().with(|n| (n.active, n.cpu, n.wait) = (0.13, 0.13, wait));
+    let node = |wait: f64| node().with(|n| (n.utilization, n.cpu, n.run_queue_delay) = (0.13, 0.13, wait));
     assert!(found(&with(&node(0.0), &samples), "BT073").is_none());
     assert!(found(&with(&node(0.13), &samples), "BT073").is_some());
 }
 
 #[test]
 fn code_that_never_waits_is_reported_with_the_processes_that_run_it() {
-    let spins = |pid, stack: &str, runnable_of_10| Busy {
+    let spins = |pid, stack: &str, runnable_of_10| SyntheticProcess {
         pid,
         reductions: 4_000_000,
         runnable_of_10,
@@ -117,10 +117,10 @@ fn code_that_never_waits_is_reported_with_the_processes_that_run_it() {
             row.initial_call = Some("feed:poll/1".to_owned());
             row.stack = stack.split_whitespace().map(str::to_owned).collect();
         }),
-        ..Busy::default()
+        ..SyntheticProcess::default()
     };
     let samples = [sample("feed:poll/1", 12, false, "lists:keyfind/3 feed:next/2 feed:poll/1")];
-    let found_of = |busiest: Vec<Busy>| {
+    let found_of = |busiest: Vec<SyntheticProcess>| {
         let node = busy().with(|n| (n.busiest, n.total_reductions) = (busiest, 9_000_000));
         found(&with(&node, &samples), "BT073").expect("a finding")
     };
@@ -134,11 +134,11 @@ fn code_that_never_waits_is_reported_with_the_processes_that_run_it() {
     assert!(two.detail.contains("of it in searching lists by key"), "{}", two.detail);
     assert!(two.has(&Signal::NeverWaits) && two.level == Level::Notice);
     assert_eq!(entries(&two), ["code.end_of_loop", "code.cheaper_function"]);
-    let waits = |busiest: Vec<Busy>| !found_of(busiest).has(&Signal::NeverWaits);
+    let waits = |busiest: Vec<SyntheticProcess>| !found_of(busiest).has(&Signal::NeverWaits);
     // In this order: one of the processes waited in a sample; it waits within the code; it has messages; it does not do most of the work.
     assert!(waits(vec![spins("<0.77.0>", never, 9), spins("<0.78.0>", never, 9)]));
-    assert!(waits(vec![Busy { stood: vec!["timer:sleep/1".to_owned()], ..spins("<0.77.0>", never, 10) }]));
-    assert!(waits(vec![Busy { queue: (1, 0), ..spins("<0.77.0>", never, 10) }]));
+    assert!(waits(vec![SyntheticProcess { waiting_stack: vec!["timer:sleep/1".to_owned()], ..spins("<0.77.0>", never, 10) }]));
+    assert!(waits(vec![SyntheticProcess { queue: (1, 0), ..spins("<0.77.0>", never, 10) }]));
     assert!(waits(vec![
         spins("<0.77.0>", "gen:do_call/4 feed:next/2", 10),
         spins("<0.78.0>", "gen_server:loop/7", 10)
@@ -185,7 +185,7 @@ fn a_known_expensive_part_is_reported() {
     let (summary, ..) = told(&[sample("import", 9, false, by_stream), lines.clone()]);
     assert!(summary.contains("are in Elixir.Import:load/1; ") && summary.contains(lines_of), "{summary}");
     let (summary, ..) =
-        told(&[WorkSample { looks: 20, ..lines.clone() }, sample("import", 9, false, reading)]);
+        told(&[WorkSample { samples: 20, ..lines.clone() }, sample("import", 9, false, reading)]);
     assert!(
         summary.starts_with("69 % of stack samples are in file_io_server:server_loop/1 processes"),
         "{summary}"
@@ -335,22 +335,22 @@ fn a_function_whose_tail_call_runs_its_fun_is_named() {
     // In this order: a fun of the caller runs there, too; the fun was hardly sampled.
     let own = sample("task", 5, false, &format!("harvest:-run/1-fun-1-/2 {task}"));
     assert_eq!(subject(&[within.clone(), between.clone(), own]), "harvest:run/1");
-    assert_eq!(subject(&[WorkSample { looks: 2, ..within }, between]), "harvest:run/1");
+    assert_eq!(subject(&[WorkSample { samples: 2, ..within }, between]), "harvest:run/1");
 }
 
 #[test]
 fn children_of_a_supervisor_are_named_by_their_labels_or_by_what_they_run() {
     let kind = "child of supervisor2:init/1";
-    let child = |pid, reductions, label: Option<&str>| Busy {
+    let child = |pid, reductions, label: Option<&str>| SyntheticProcess {
         pid,
         reductions,
         row: row(|row| {
             row.initial_call = Some(kind.to_owned());
             row.label = label.map(str::to_owned);
         }),
-        ..Busy::default()
+        ..SyntheticProcess::default()
     };
-    let told = |busiest: Vec<Busy>, own: &str| {
+    let told = |busiest: Vec<SyntheticProcess>, own: &str| {
         let node = busy().with(|n| (n.busiest, n.total_reductions) = (busiest, 9_000_000));
         let places = ["a:b/1", "c:d/1", "e:f/1"].map(|at| sample(kind, 3, false, &format!("{at} {own}")));
         found(&with(&node, &places), "BT073").map(|code| (code.title.clone(), code.subject_text()))
@@ -396,7 +396,7 @@ fn each_known_function_has_a_source() {
 
 #[test]
 fn processes_that_ended_before_they_were_sampled_count_like_similar_ones() {
-    let ended = WorkSample { kind: None, stack: Vec::new(), looks: 20, ..WorkSample::default() };
+    let ended = WorkSample { kind: None, stack: Vec::new(), samples: 20, ..WorkSample::default() };
     let samples =
         [sample("shop:request/1", 5, false, ENCODE), sample("web:loop/0", 15, false, "web:loop/0"), ended];
     let mut period = with(&busy(), &samples);
@@ -404,7 +404,7 @@ fn processes_that_ended_before_they_were_sampled_count_like_similar_ones() {
         what: "process".to_owned(),
         kind: "shop:request/1".to_owned(),
         count: 9,
-        of: 9,
+        sample_size: 9,
         ..SpawnRow::default()
     }];
     let code = found(&period, "BT073").expect("a finding");

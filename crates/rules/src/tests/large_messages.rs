@@ -3,16 +3,16 @@
 use beamtune_model::{Level, MessageRow, Outcome};
 
 use super::links::{beside, linked};
-use super::node::{Busy, Node, node, stand};
+use super::node::{SyntheticProcess, SyntheticNode, node, stack_row};
 use super::{Read, assert_healthy, diagnose, entries, finding, held, outcome, row};
 
 /// A node with this garbage per second, in MB, and these processes.
-fn garbage(megabytes: i64, busiest: Vec<Busy>) -> Node {
+fn garbage(megabytes: i64, busiest: Vec<SyntheticProcess>) -> SyntheticNode {
     node().with(|n| (n.reclaimed_words, n.busiest) = (megabytes * 125_000, busiest))
 }
 
 /// A process with this many bytes in heap fragments, and this many in other heap blocks.
-fn fragments(pid: &'static str, fragments: i64, blocks: i64, queue: i64) -> Busy {
+fn fragments(pid: &'static str, fragments: i64, blocks: i64, queue: i64) -> SyntheticProcess {
     let mut busy = beside(pid, 88 * queue, queue, "on_heap");
     busy.row.memory_bytes = fragments + blocks;
     busy.row.total_bytes = Some(fragments + blocks + 776 + 88 * queue);
@@ -29,7 +29,7 @@ fn queued_large_messages_are_found() {
     // The size of off-heap messages is known to the byte, except for possible links.
     let off_heap = garbage(400, vec![beside("<0.81.0>", 4 * 200_088, 4, "off_heap")]);
     let off_heap = finding(
-        &linked(1_100, 100).with(|n| *n = Node { allocators: n.allocators.clone(), ..off_heap }),
+        &linked(1_100, 100).with(|n| *n = SyntheticNode { allocators: n.allocators.clone(), ..off_heap }),
         "BT055",
     );
     assert!(off_heap.title.contains("of 184 kB to"), "{}", off_heap.title);
@@ -39,7 +39,7 @@ fn queued_large_messages_are_found() {
 }
 
 /// A node with this garbage per second, in MB, and these arriving messages.
-fn seen_to_come(megabytes: i64, rows: &[(Option<&str>, i64, i64)]) -> Node {
+fn seen_to_come(megabytes: i64, rows: &[(Option<&str>, i64, i64)]) -> SyntheticNode {
     let row = |&(pid, messages, bytes): &(Option<&str>, i64, i64)| MessageRow {
         pid: pid.map(str::to_owned),
         messages,
@@ -59,18 +59,18 @@ fn replies_of_a_server_that_receivers_wait_for_follow_from_it() {
     let cache = |serves: &'static str| {
         seen_to_come(400, &rows).with(|n| {
             n.busiest[0].row.stack = vec!["prim_inet:recv0/3".to_owned(), "shop_conn:serve/1".to_owned()];
-            n.busiest.push(Busy {
+            n.busiest.push(SyntheticProcess {
                 pid: "<0.99.0>",
                 reductions: 900_000,
                 queue: (30, 0),
                 runnable_of_10: 10,
                 row: row(|r| r.name = Some("shop_cache".to_owned())),
-                ..Busy::default()
+                ..SyntheticProcess::default()
             });
-            (n.active, n.processes) = (0.7, (400, 0));
-            n.stands = vec![
-                stand(60, &["gen_server:loop/7"], &[]),
-                stand(30, &["gen:do_call/4", "shop_cache:get/1", serves], &[("<0.99.0>", 30)]),
+            (n.utilization, n.processes) = (0.7, (400, 0));
+            n.stacks = vec![
+                stack_row(60, &["gen_server:loop/7"], &[]),
+                stack_row(30, &["gen:do_call/4", "shop_cache:get/1", serves], &[("<0.99.0>", 30)]),
                 held("<0.99.0>", "running", &[]),
             ];
         })
@@ -125,7 +125,7 @@ fn arriving_large_messages_are_found_although_none_is_queued() {
 #[test]
 fn the_only_busy_process_with_room_for_such_messages_is_the_likely_sender() {
     let rows = [(None, 6, 2_400_000), (Some("<0.81.0>"), 6, 2_400_000)];
-    let beside = |pid: &'static str, name: &str, reductions, heap_words| Busy {
+    let beside = |pid: &'static str, name: &str, reductions, heap_words| SyntheticProcess {
         pid,
         reductions,
         row: row(|row| {
@@ -133,9 +133,9 @@ fn the_only_busy_process_with_room_for_such_messages_is_the_likely_sender() {
             row.reductions = reductions;
             row.stack = vec!["weather:publish/2".to_owned()];
         }),
-        ..Busy::default()
+        ..SyntheticProcess::default()
     };
-    let detail = |others: Vec<Busy>| {
+    let detail = |others: Vec<SyntheticProcess>| {
         finding(&seen_to_come(400, &rows).with(|n| n.busiest.extend(others)), "BT055").detail
     };
     let station = || beside("<0.70.0>", "station", 90_000, 200_000);
@@ -150,7 +150,7 @@ fn the_only_busy_process_with_room_for_such_messages_is_the_likely_sender() {
 #[test]
 fn a_server_that_copies_its_replies_is_named_and_explains_its_queue() {
     let replies = "erlang:bif_return_trap/2 gen:reply/2 gen_server:handle_msg/6";
-    let server = |stack: &str| Busy {
+    let server = |stack: &str| SyntheticProcess {
         pid: "<0.70.0>",
         reductions: 500_000,
         queue: (20, 0),
@@ -160,7 +160,7 @@ fn a_server_that_copies_its_replies_is_named_and_explains_its_queue() {
             row.stack = stack.split_whitespace().map(str::to_owned).collect();
             row.fragment_bytes = Some(0);
         }),
-        ..Busy::default()
+        ..SyntheticProcess::default()
     };
     let rows = [(None, 6, 2_400_000), (Some("<0.81.0>"), 6, 2_400_000)];
     let sick = seen_to_come(40, &rows).with(|n| {

@@ -2,16 +2,16 @@
 
 use beamtune_model::{Confidence, Cost, Level, SpawnRow, TableRow, facts, metrics};
 
-use super::node::{Node, node};
+use super::node::{SyntheticNode, node};
 use super::{Read, assert_healthy, entries, finding, value};
 
 fn spawn(what: &str, kind: &str, maker: &str) -> SpawnRow {
     SpawnRow {
         what: what.to_owned(),
         kind: kind.to_owned(),
-        maker: Some(maker.to_owned()),
+        creator: Some(maker.to_owned()),
         count: 150,
-        of: 200,
+        sample_size: 200,
         t: 0,
         bytes: None,
     }
@@ -56,7 +56,7 @@ fn ports_and_descriptors_are_each_judged_by_their_limit() {
     let others = found.evidence.iter().find(|evidence| evidence.what == "file descriptors without a port");
     assert_eq!(others.and_then(|evidence| evidence.value), Some(880.0));
     // The descriptors were not sampled. If they are, the most frequent kind is named.
-    let frequent = |node: &Node| {
+    let frequent = |node: &SyntheticNode| {
         let found = finding(node, "BT008");
         let evidence =
             found.evidence.into_iter().find(|evidence| evidence.what == "most frequent kind of descriptors");
@@ -153,7 +153,7 @@ fn ports_and_descriptors_are_each_judged_by_their_limit() {
 }
 
 /// A node with sockets. Some of them are sampled, and of these some belong to processes that have ended and have unsent bytes.
-fn disowned(sockets: i64, sampled: i64, ended: i64, unsent: i64) -> Node {
+fn disowned(sockets: i64, sampled: i64, ended: i64, unsent: i64) -> SyntheticNode {
     node().with(|n| {
         (n.ports, n.open_files) = ((sockets, 4), (sockets + 20, 4));
         n.facts.push((facts::NOFILE_SOFT, "20000".to_owned()));
@@ -262,7 +262,7 @@ fn atoms_that_grow_are_found() {
         let found = finding(
             &node().with(|n| {
                 n.atoms = atoms;
-                n.spawns = vec![SpawnRow { count, of: 50, maker: None, ..spawn("atom", "session:", "") }];
+                n.spawns = vec![SpawnRow { count, sample_size: 50, creator: None, ..spawn("atom", "session:", "") }];
             }),
             "BT009",
         );
@@ -339,7 +339,7 @@ fn busy_poll_threads_are_judged_by_their_set() {
         let threads = threads.to_vec();
         node().with(|n| (n.poll_threads, n.descriptors) = (threads, 40_000))
     };
-    let flags = |node: Node, args: &str| node.with(|n| n.facts.push((facts::EMU_ARGS, args.to_owned())));
+    let flags = |node: SyntheticNode, args: &str| node.with(|n| n.facts.push((facts::EMU_ARGS, args.to_owned())));
     let found = finding(&busy(&[(0.98, 0.7)]), "BT059");
     assert_eq!((found.level, entries(&found)), (Level::Critical, vec!["socket.active", "+IOt", "+IOp"]));
     assert_eq!(found.title, "Poll thread 98 % busy: socket events wait");
@@ -368,7 +368,7 @@ fn busy_poll_threads_are_judged_by_their_set() {
     assert_eq!(entries(&finding(&off, "BT059")), ["socket.active", "+IOs", "+IOt", "+IOp"]);
 
     // Fully used schedulers are the bottleneck.
-    let full = busy(&[(0.98, 0.0)]).with(|n| (n.active, n.cpu) = (0.95, 0.95));
+    let full = busy(&[(0.98, 0.0)]).with(|n| (n.utilization, n.cpu) = (0.95, 0.95));
     assert_eq!(finding(&full, "BT059").level, Level::Notice);
     // A single descriptor that nothing reads keeps a thread busy, too.
     let few = finding(&busy(&[(0.98, 0.0)]).with(|n| n.descriptors = 4), "BT059");

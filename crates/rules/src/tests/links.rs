@@ -2,15 +2,15 @@
 
 use beamtune_model::{Level, facts, metrics};
 
-use super::node::{Allocates, Busy, Node, node};
+use super::node::{SyntheticAllocator, SyntheticProcess, SyntheticNode, node};
 use super::{Read, assert_healthy, entries, finding, row};
 
 /// A node with this many blocks of links, monitors and timers, and this many processes.
-pub(super) fn linked(blocks: i64, processes: i64) -> Node {
+pub(super) fn linked(blocks: i64, processes: i64) -> SyntheticNode {
     node().with(|n| {
         let blocks = [100, 128 * blocks, blocks, 120 * blocks];
         n.allocators[1] =
-            Allocates { name: "fix_alloc", mbcs: blocks, peak: (blocks[1], blocks[3]), ..Allocates::small() };
+            SyntheticAllocator { name: "fix_alloc", mbcs: blocks, peak: (blocks[1], blocks[3]), ..SyntheticAllocator::small() };
         n.processes = (processes, 0);
     })
 }
@@ -29,7 +29,7 @@ fn more_links_and_monitors_than_processes_need_are_found() {
     assert_healthy(&linked(500_000, 100_000), "BT043");
     assert_healthy(&linked(10_000, 200), "BT043");
     // Blocks of queued messages, one for each, are not counted.
-    let queued = linked(500_000, 200).with(|n| n.queued = 495_000);
+    let queued = linked(500_000, 200).with(|n| n.queued_messages = 495_000);
     assert_healthy(&queued, "BT043");
     let grows = finding(&linked(90_000, 200).with(|n| n.block_growth = 2_000), "BT043");
     assert_eq!((grows.level, grows.against.len()), (Level::Warning, 1));
@@ -49,10 +49,10 @@ fn the_most_frequent_blocks_are_named_if_recorded() {
         let server = beside("<0.81.0>", 500_000 * 64, 0, "on_heap");
         linked(500_000, 200).with(|n| {
             n.busiest = vec![server];
-            n.fixed = vec![("monitor", monitors), ("link", links), ("bif_timer", timers), ("proc", 1 << 30)];
+            n.fix_alloc_kinds = vec![("monitor", monitors), ("link", links), ("bif_timer", timers), ("proc", 1 << 30)];
         })
     };
-    let check = |node: &Node, title: &str, subject: Option<&str>, change: &str| {
+    let check = |node: &SyntheticNode, title: &str, subject: Option<&str>, change: &str| {
         let found = finding(node, "BT043");
         assert_eq!(found.title, title);
         assert_eq!(found.subject_text().as_deref(), subject, "{title}");
@@ -85,18 +85,18 @@ fn the_most_frequent_blocks_are_named_if_recorded() {
 }
 
 /// A process with this many bytes outside its heap, and messages in its queue.
-pub(super) fn beside(pid: &'static str, bytes: i64, queue: i64, data: &str) -> Busy {
+pub(super) fn beside(pid: &'static str, bytes: i64, queue: i64, data: &str) -> SyntheticProcess {
     let row = row(|row| {
         (row.memory_bytes, row.total_bytes) = (20_000, Some(20_000 + 776 + bytes));
         (row.fragment_bytes, row.queue) = (Some(0), queue);
         row.message_queue_data = Some(data.to_owned());
     });
-    Busy { pid, queue: (queue, 0), row, ..Busy::default() }
+    SyntheticProcess { pid, queue: (queue, 0), row, ..SyntheticProcess::default() }
 }
 
 #[test]
 fn the_process_with_most_of_the_monitors_is_named() {
-    let of = |all: Vec<Busy>| linked(500_000, 200).with(|n| n.busiest = all);
+    let of = |all: Vec<SyntheticProcess>| linked(500_000, 200).with(|n| n.busiest = all);
     let server = || beside("<0.81.0>", 500_000 * 64, 0, "on_heap");
     let client = || beside("<0.82.0>", 10_000 * 64, 0, "on_heap");
     let named = finding(&of(vec![client(), server()]), "BT043");

@@ -2,11 +2,11 @@
 
 use beamtune_model::{Level, Outcome, PortRow, facts, metrics};
 
-use super::node::{Busy, Connected, Listens, Node, node};
+use super::node::{SyntheticProcess, TcpGroup, Listener, SyntheticNode, node};
 use super::{Read, assert_healthy, entries, finding, outcome, row};
 
-fn listening(waiting: &'static [i64], limit: Option<i64>) -> Node {
-    node().with(|n| n.listeners = vec![Listens { address: "0.0.0.0:8080", waiting, limit }])
+fn listening(waiting: &'static [i64], limit: Option<i64>) -> SyntheticNode {
+    node().with(|n| n.listeners = vec![Listener { address: "0.0.0.0:8080", waiting, limit }])
 }
 
 #[test]
@@ -22,11 +22,11 @@ fn waiting_connections_are_found_with_their_port_and_waiting_time() {
         ["code.accept_loop", "code.more_in_flight", "socket.backlog", "host.listen_backlog"]
     );
     // If other sockets listen, too, the waiting time is less certain.
-    let shared = finding(&sick.clone().with(|n| n.foreign_listeners = 3), "BT054");
+    let shared = finding(&sick.clone().with(|n| n.other_listeners = 3), "BT054");
     assert!(shared.title.contains("wait at least 1.4 s") && shared.against.len() == 1, "{shared:#?}");
     // Accepted connections are counted for both addresses of the node together.
     let two = sick.clone().with(|n| {
-        n.listeners.push(Listens { address: "0.0.0.0:9090", waiting: &[0, 0, 0], limit: Some(128) });
+        n.listeners.push(Listener { address: "0.0.0.0:9090", waiting: &[0, 0, 0], limit: Some(128) });
     });
     let both = finding(&two, "BT054");
     assert!(both.title.contains("wait at least 1.4 s") && both.against.len() == 1, "{both:#?}");
@@ -38,7 +38,7 @@ fn waiting_connections_are_found_with_their_port_and_waiting_time() {
     let stuck = finding(&listening(&[1], Some(128)).with(|n| n.connections = (0, 0)), "BT054");
     assert!(stuck.level == Level::Critical && stuck.title.contains("waits at least 10.0 s"), "{stuck:#?}");
     // The waiting time is unknown if another program accepts thousands of connections. A queue that is never empty is worth a notice.
-    let other = listening(&[3, 2], None).with(|n| (n.connections, n.foreign_listeners) = ((5_000, 0), 1));
+    let other = listening(&[3, 2], None).with(|n| (n.connections, n.other_listeners) = ((5_000, 0), 1));
     assert_eq!(finding(&other, "BT054").level, Level::Notice);
     // A queue that is filled once or twice is chance.
     assert_healthy(&listening(&[9, 0, 0, 0, 0, 0], Some(10)), "BT054");
@@ -75,22 +75,22 @@ fn a_longer_queue_is_advised_if_it_was_full_and_longer_than_before() {
 fn dropped_connections_are_attributed_to_the_vm_if_its_queue_is_full_or_only_it_listens() {
     let away = listening(&[0], Some(5)).with(|n| {
         n.connections = (50, 1);
-        n.listeners.push(Listens { address: "[::]:4369", waiting: &[0], limit: Some(128) });
+        n.listeners.push(Listener { address: "[::]:4369", waiting: &[0], limit: Some(128) });
     });
     let found = finding(&away, "BT054");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("0.0.0.0:8080")));
     assert_eq!(found.title, "0.0.0.0:8080: accept queue overflows, 1.0 connections/s dropped");
     assert!(found.detail.starts_with("queue length at most 0 of 5; "), "{found:#?}");
     assert!(entries(&found).contains(&"socket.backlog"));
-    let shared = away.with(|n| n.foreign_listeners = 1);
+    let shared = away.with(|n| n.other_listeners = 1);
     let Outcome::Healthy(sentence) = outcome(&shared.period(), "BT054") else {
         panic!("the drops belong to another program")
     };
     assert!(sentence.ends_with("by another program"), "{sentence}");
     // The queue of the VM, with 5 places, is full long before one with 128.
-    let short = finding(&shared.clone().with(|n| n.others_limit = Some(128)), "BT054");
+    let short = finding(&shared.clone().with(|n| n.other_accept_queue_limit = Some(128)), "BT054");
     assert!(short.title.contains("accept queue overflows"), "{short:#?}");
-    assert_healthy(&shared.clone().with(|n| n.others_limit = Some(16)), "BT054");
+    assert_healthy(&shared.clone().with(|n| n.other_accept_queue_limit = Some(16)), "BT054");
     let full = shared.with(|n| n.listeners[1].waiting = &[129, 0, 0, 0, 0, 0]);
     assert_eq!(finding(&full, "BT054").subject_text().as_deref(), Some("[::]:4369"));
 }
@@ -98,7 +98,7 @@ fn dropped_connections_are_attributed_to_the_vm_if_its_queue_is_full_or_only_it_
 #[test]
 fn the_reason_for_waiting_connections_follows_from_the_vms_work_and_product() {
     let sick = || listening(&[60, 70, 80], Some(1_024));
-    let busy = finding(&sick().with(|n| n.active = 0.97), "BT054");
+    let busy = finding(&sick().with(|n| n.utilization = 0.97), "BT054");
     assert!(busy.detail.ends_with("scheduler utilization 97 %: no time to accept"), "{busy:#?}");
     // A queue with room need not be longer.
     assert!(entries(&busy).is_empty(), "{busy:#?}");
@@ -106,9 +106,9 @@ fn the_reason_for_waiting_connections_follows_from_the_vms_work_and_product() {
     let rabbit = finding(&fact(facts::PRODUCT, "RabbitMQ 3.10.8"), "BT054");
     assert_eq!(entries(&rabbit), ["rabbitmq.listeners"]);
     let ranch = fact(facts::APPLICATIONS, r#"{"kernel":"8.5","ranch":"2.1.0"}"#).with(|n| {
-        let stands = |place: &str| Busy {
+        let stands = |place: &str| SyntheticProcess {
             row: row(|r| r.current_function = Some(place.to_owned())),
-            ..Busy::default()
+            ..SyntheticProcess::default()
         };
         n.busiest = vec![stands("ranch_conns_sup:start_protocol/3")];
         n.sockets = vec![PortRow {
@@ -124,11 +124,11 @@ fn the_reason_for_waiting_connections_follows_from_the_vms_work_and_product() {
     assert!(told("<0.77.0>"), "{ranch:#?}");
     let behind = sick().with(|n| {
         let row = row(|r| r.initial_call = Some("ranch_conns_sup:init/6".to_owned()));
-        n.busiest = vec![Busy { queue: (40, 0), row, ..Busy::default() }];
+        n.busiest = vec![SyntheticProcess { queue: (40, 0), row, ..SyntheticProcess::default() }];
     });
     // If no acceptor was sampled at the limit, there may be none. If connections are started slowly, the limit is not the cause.
     let of_ranch =
-        |node: Node| node.with(|n| n.facts.push((facts::APPLICATIONS, r#"{"ranch":"2.1.0"}"#.to_owned())));
+        |node: SyntheticNode| node.with(|n| n.facts.push((facts::APPLICATIONS, r#"{"ranch":"2.1.0"}"#.to_owned())));
     assert_eq!(
         entries(&finding(&of_ranch(sick()), "BT054")),
         ["ranch.num_acceptors", "ranch.max_connections"]
@@ -140,7 +140,7 @@ fn the_reason_for_waiting_connections_follows_from_the_vms_work_and_product() {
 
 #[test]
 fn queues_that_could_not_be_read_are_not_judged() {
-    let without = node().with(|n| n.without.push(&metrics::LISTENING_SOCKETS));
+    let without = node().with(|n| n.missing_metrics.push(&metrics::LISTENING_SOCKETS));
     assert!(matches!(outcome(&without.period(), "BT054"), Outcome::NotJudged { .. }));
     let short = node().with(|n| n.seconds = 2);
     assert!(matches!(outcome(&short.period(), "BT054"), Outcome::NotJudged { .. }));
@@ -166,16 +166,16 @@ fn dropped_datagrams_are_found() {
     assert_healthy(&with(1).with(|n| n.datagrams = 2_000), "BT075");
 }
 
-fn connected(group: &'static str, followed: &'static [(&'static str, i64, Option<i64>)]) -> Node {
+fn connected(group: &'static str, followed: &'static [(&'static str, i64, Option<i64>)]) -> SyntheticNode {
     let connections: &[i64] = if group.starts_with("to ") { &[] } else { &[52] };
     let unread = followed.len() as i64;
-    node().with(|n| n.tcp = vec![Connected { group, connections, unread, followed }])
+    node().with(|n| n.tcp = vec![TcpGroup { group, connections, unread, sampled }])
 }
 
 #[test]
 fn unread_connections_are_found_with_their_waiting_time() {
     const C2S: &str = "0.0.0.0:5222";
-    let check = |node: &Node, level: Level, begins: &str, fixes: &[&str]| {
+    let check = |node: &SyntheticNode, level: Level, begins: &str, fixes: &[&str]| {
         let found = finding(node, "BT079");
         assert_eq!((found.level, entries(&found)), (level, fixes.to_vec()), "{found:#?}");
         assert!(found.title.starts_with(begins), "{}", found.title);
@@ -193,7 +193,7 @@ fn unread_connections_are_found_with_their_waiting_time() {
     let unknown = connected(C2S, &[("10.0.0.7:41234", 9_000, None)]);
     check(&unknown, Level::Warning, "1 of 52 connections at 0.0.0.0:5222 unread for 10 s", &read);
     // The VM has no time to read.
-    let busy = shaped.clone().with(|n| n.active = 0.97);
+    let busy = shaped.clone().with(|n| n.utilization = 0.97);
     check(&busy, Level::Warning, text, &[]);
     // In a transfer at full speed, some bytes always wait, for milliseconds.
     assert_healthy(&connected(C2S, &[("10.0.0.7:41234", 6_000_000, Some(100_000_000))]), "BT079");
@@ -212,7 +212,7 @@ fn unread_connections_are_found_with_their_waiting_time() {
     assert_healthy(&slow(500, 600), "BT079");
     let short = shaped.with(|n| n.seconds = 3);
     assert!(matches!(outcome(&short.period(), "BT079"), Outcome::NotJudged { .. }));
-    let without = node().with(|n| n.without.push(&metrics::TCP_LOOKED_AT));
+    let without = node().with(|n| n.missing_metrics.push(&metrics::TCP_LOOKED_AT));
     assert!(matches!(outcome(&without.period(), "BT079"), Outcome::NotJudged { .. }));
 }
 
@@ -234,7 +234,7 @@ fn the_reader_of_a_connection_is_the_owner_of_the_port_that_has_read_as_much() {
                 };
                 n.sockets = ports.iter().map(port).collect();
                 let session = row(|row| row.name = Some("lobby".to_owned()));
-                n.busiest = vec![Busy { pid: "<0.70.0>", reductions: 10, row: session, ..Busy::default() }];
+                n.busiest = vec![SyntheticProcess { pid: "<0.70.0>", reductions: 10, row: session, ..SyntheticProcess::default() }];
             }),
             "BT079",
         )
@@ -250,10 +250,10 @@ fn the_reader_of_a_connection_is_the_owner_of_the_port_that_has_read_as_much() {
 #[test]
 fn a_connection_limit_a_short_backlog_and_slow_acceptors_are_distinguished() {
     let with = |waiting: &'static [i64], limit, open: &'static [i64]| {
-        let connected = Connected { group: "0.0.0.0:8080", connections: open, unread: 0, followed: &[] };
+        let connected = TcpGroup { group: "0.0.0.0:8080", connections: open, unread: 0, sampled: &[] };
         listening(waiting, Some(limit)).with(|n| n.tcp = vec![connected])
     };
-    let check = |node: &Node, says: &str, fixes: &[&str]| {
+    let check = |node: &SyntheticNode, says: &str, fixes: &[&str]| {
         let found = finding(node, "BT054");
         assert!(found.detail.contains(says), "{}", found.detail);
         assert_eq!(entries(&found), fixes, "{found:#?}");
@@ -274,7 +274,7 @@ fn a_connection_limit_a_short_backlog_and_slow_acceptors_are_distinguished() {
     let bursts = with(&[0, 0, 0, 0, 0, 5], 5, &[10, 30]).with(|n| n.connections = (50, 2));
     check(&bursts, "bursts exceed the backlog", &["socket.backlog"]);
     // If the schedulers are busy, that is the reason.
-    check(&with(&[60, 61, 62], 1_024, &[100]).with(|n| n.active = 0.97), "no time to accept", &[]);
+    check(&with(&[60, 61, 62], 1_024, &[100]).with(|n| n.utilization = 0.97), "no time to accept", &[]);
 }
 
 #[test]
@@ -283,10 +283,10 @@ fn connections_too_short_to_be_sampled_are_counted() {
         churning(0, &[3], 0).with(|n| {
             n.connections = (per_s, 0);
             // Other sockets belong to another program.
-            n.foreign_listeners = 3;
+            n.other_listeners = 3;
         })
     };
-    let says = |node: &Node| {
+    let says = |node: &SyntheticNode| {
         let Outcome::Healthy(says) = outcome(&node.period(), "BT083") else { panic!("a finding") };
         says
     };
@@ -294,26 +294,26 @@ fn connections_too_short_to_be_sampled_are_counted() {
     assert!(many.starts_with("connections accepted in the network namespace: 42/s; sampled"), "{many}");
     let few = says(&short(2));
     assert_eq!(few, "connections accepted in the network namespace: 2.0/s");
-    let unknown = says(&short(42).with(|n| n.without.push(&metrics::PASSIVE_OPENS)));
+    let unknown = says(&short(42).with(|n| n.missing_metrics.push(&metrics::PASSIVE_OPENS)));
     assert!(unknown.ends_with("number of shorter ones unknown"), "{unknown}");
 }
 
 const CHURN: &str = "0.0.0.0:8080";
 
 /// A node with this many new connections per second, open connections, and connections that it has closed in ten seconds.
-fn churning(accepted: i64, open: &'static [i64], closed: i64) -> Node {
+fn churning(accepted: i64, open: &'static [i64], closed: i64) -> SyntheticNode {
     node().with(|n| {
-        n.tcp = vec![Connected { group: CHURN, connections: open, unread: 0, followed: &[] }];
+        n.tcp = vec![TcpGroup { group: CHURN, connections: open, unread: 0, sampled: &[] }];
         n.series.push((&metrics::TCP_BEGUN, CHURN, 0, accepted));
         n.series.push((&metrics::TCP_CLOSED, CHURN, closed, 0));
         n.connections = (accepted, 0);
-        (n.active, n.cpu) = (0.9, 0.9);
+        (n.utilization, n.cpu) = (0.9, 0.9);
     })
 }
 
 #[test]
 fn short_lived_connections_are_reported_with_the_side_that_closes_them() {
-    let check = |node: &Node, level: Level, says: &str, fixes: &[&str]| {
+    let check = |node: &SyntheticNode, level: Level, says: &str, fixes: &[&str]| {
         let found = finding(node, "BT083");
         assert_eq!((found.level, entries(&found)), (level, fixes.to_vec()), "{found:#?}");
         assert_eq!(found.title, says);
@@ -341,7 +341,7 @@ fn short_lived_connections_are_reported_with_the_side_that_closes_them() {
     ]);
     check(&spread, Level::Warning, by_node, &["code.idle_timeout"]);
     // In this order: the CPU is mostly idle; few connections arrive.
-    check(&sick.clone().with(|n| n.active = 0.2), Level::Notice, by_node, &["code.idle_timeout"]);
+    check(&sick.clone().with(|n| n.utilization = 0.2), Level::Notice, by_node, &["code.idle_timeout"]);
     let few = "0.0.0.0:8080: 40 connections/s live 4 s, closed by the node";
     check(&churning(40, &[160], 400), Level::Notice, few, &["code.idle_timeout"]);
     let by_clients = "0.0.0.0:8080: 200 connections/s live 4 s, closed by clients";
@@ -367,11 +367,11 @@ fn connections_that_stay_or_cost_nothing_are_healthy() {
     assert_healthy(&churning(20, &[1_200], 200), "BT083");
     assert_healthy(&churning(50, &[5], 500), "BT083");
     assert_healthy(&churning(5, &[20], 50), "BT083");
-    assert_healthy(&churning(200, &[800], 2_000).with(|n| n.active = 0.02), "BT083");
+    assert_healthy(&churning(200, &[800], 2_000).with(|n| n.utilization = 0.02), "BT083");
     assert_healthy(&node(), "BT083");
     // Most connections stay, and a few clients connect for one request each, too short to be sampled.
     assert_healthy(&churning(0, &[260], 240), "BT083");
     assert_healthy(&churning(3, &[40], 600), "BT083");
-    let old = node().with(|n| n.without.push(&metrics::TCP_BEGUN));
+    let old = node().with(|n| n.missing_metrics.push(&metrics::TCP_BEGUN));
     assert!(matches!(outcome(&old.period(), "BT083"), Outcome::NotJudged { .. }));
 }

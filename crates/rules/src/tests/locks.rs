@@ -1,8 +1,8 @@
 //! Tests of the rule on locks: counted, sampled, and neither.
 
-use beamtune_model::locks::how;
+use beamtune_model::locks::wait_kind;
 use beamtune_model::units::SECOND_NS;
-use beamtune_model::{Confidence, LockRow, TableRow, WaitRow};
+use beamtune_model::{Confidence, LockRow, TableRow, LockWaitRow};
 
 use super::Read;
 use super::node::lock;
@@ -11,7 +11,7 @@ use super::*;
 const CODE: &str = "BT033";
 
 fn waiting(class: &str, id: Option<&str>, share: f64) -> LockRow {
-    LockRow { waited: (share * 10.0 * SECOND_NS as f64) as i64, collisions: 800_000, ..lock(class, id) }
+    LockRow { wait_time: (share * 10.0 * SECOND_NS as f64) as i64, collisions: 800_000, ..lock(class, id) }
 }
 
 fn text<'a>(finding: &'a Finding, what: &str) -> &'a str {
@@ -20,7 +20,7 @@ fn text<'a>(finding: &'a Finding, what: &str) -> &'a str {
 }
 
 /// A node with one table that all processes write.
-fn hot_table() -> Node {
+fn hot_table() -> SyntheticNode {
     node().with(|n| {
         n.large_tables = vec![("carts", 1 << 20, 0)];
         n.locks = vec![
@@ -73,7 +73,7 @@ fn a_healthy_table_has_no_warning() {
     let cured = hot_table().with(|n| n.locks = vec![waiting("db_hash_slot", Some("carts"), 0.22)]);
     assert_eq!(finding(&cured, CODE).level, Level::Notice);
     assert_healthy(&node(), CODE);
-    assert_healthy(&node().with(|n| n.locks[0].waited = 0), CODE);
+    assert_healthy(&node().with(|n| n.locks[0].wait_time = 0), CODE);
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn each_contended_lock_is_a_finding() {
 #[test]
 fn locks_without_rows_of_their_own_are_a_separate_finding() {
     let node = hot_table().with(|n| {
-        n.locks[0].waited += 5 * SECOND_NS;
+        n.locks[0].wait_time += 5 * SECOND_NS;
         n.locks[0].tries += 1_000_000;
         n.locks[0].collisions += 100_000;
     });
@@ -145,7 +145,7 @@ fn locks_without_rows_of_their_own_are_a_separate_finding() {
 
 #[test]
 fn counter_evidence_is_reported() {
-    let check = |node: Node, change: fn(&mut Period), expect: &str| {
+    let check = |node: SyntheticNode, change: fn(&mut Period), expect: &str| {
         let mut period = node.period();
         change(&mut period);
         let Outcome::Found(findings) = outcome(&period, CODE) else { panic!("{expect}: nothing found") };
@@ -165,14 +165,14 @@ fn counter_evidence_is_reported() {
         "locks of processes were not counted",
     );
     let unknown = hot_table().with(|n| {
-        n.without = vec![&beamtune_model::metrics::SCHEDULERS_ONLINE];
+        n.missing_metrics = vec![&beamtune_model::metrics::SCHEDULERS_ONLINE];
         n.facts = vec![(facts::SCHEDULERS_ONLINE, String::new())];
     });
     check(unknown.clone(), |_| (), "how many schedulers there are is not known");
     assert_eq!(finding(&unknown, CODE).confidence, Confidence::Inferred);
     check(
         hot_table().with(|n| {
-            n.locks_counted = Some(SECOND_NS / 2);
+            n.lock_counting_ns = Some(SECOND_NS / 2);
         }),
         |_| (),
         "counted for only 0.5 s",
@@ -181,18 +181,18 @@ fn counter_evidence_is_reported() {
 
 #[test]
 fn without_counts_or_samples_nothing_is_judged() {
-    let not_judged = |node: Node, expect: &str| {
+    let not_judged = |node: SyntheticNode, expect: &str| {
         let Outcome::NotJudged { reason, next } = outcome(&node.period(), CODE) else { panic!("{expect}") };
         assert!(reason.contains(expect), "{reason}");
         assert!(next.contains("beamtune locks TARGET"), "{next}");
     };
-    not_judged(node().with(|n| n.locks_counted = None), "neither counted nor sampled");
+    not_judged(node().with(|n| n.lock_counting_ns = None), "neither counted nor sampled");
     not_judged(node().with(|n| n.locks.clear()), "counts are missing");
-    not_judged(hot_table().with(|n| n.locks_counted = Some(0)), "length of lock counting");
+    not_judged(hot_table().with(|n| n.lock_counting_ns = Some(0)), "length of lock counting");
     not_judged(
         node().with(|n| {
-            n.locks_counted = None;
-            n.waits = vec![WaitRow { waited: 5, ..WaitRow::default() }];
+            n.lock_counting_ns = None;
+            n.waits = vec![LockWaitRow { waited: 5, ..LockWaitRow::default() }];
         }),
         "length of sampling",
     );
@@ -200,7 +200,7 @@ fn without_counts_or_samples_nothing_is_judged() {
 
 #[test]
 fn sampling_without_waits_is_judged() {
-    let mut period = node().with(|n| n.locks_counted = None).period();
+    let mut period = node().with(|n| n.lock_counting_ns = None).period();
     period.locks.clear();
     period.facts.set(facts::LOCKS_WATCHED, "8000000000");
     let Outcome::Healthy(said) = outcome(&period, CODE) else { panic!("not healthy") };
@@ -228,7 +228,7 @@ fn the_source_line_is_that_of_the_lock_itself_if_known() {
     let place =
         |row: LockRow, line| LockRow { file: Some("beam/erl_db.c".to_owned()), line: Some(line), ..row };
     let node = hot_table().with(|n| n.locks[0] = place(n.locks[0].clone(), 400));
-    let whats = |node: &Node| -> Vec<String> {
+    let whats = |node: &SyntheticNode| -> Vec<String> {
         finding(node, CODE).evidence.into_iter().map(|evidence| evidence.what).collect()
     };
     assert!(whats(&node).iter().any(|what| what == "of the class at beam/erl_db.c:400"));
@@ -236,18 +236,18 @@ fn the_source_line_is_that_of_the_lock_itself_if_known() {
     assert!(whats(&node).iter().any(|what| what == "of those at beam/erl_db.c:800"));
 }
 
-fn seen(share: f64) -> Node {
-    let wait = |stack: &[&str], share: f64| WaitRow {
+fn seen(share: f64) -> SyntheticNode {
+    let wait = |stack: &[&str], share: f64| LockWaitRow {
         length: SECOND_NS,
         thread: "scheduler".to_owned(),
-        how: how::YIELD.to_owned(),
+        how: wait_kind::YIELD.to_owned(),
         stack: stack.iter().map(|function| (*function).to_owned()).collect(),
-        seen: 90,
+        samples: 90,
         waited: (share * SECOND_NS as f64) as i64,
-        ..WaitRow::default()
+        ..LockWaitRow::default()
     };
     node().with(|n| {
-        n.locks_counted = None;
+        n.lock_counting_ns = None;
         n.locks.clear();
         n.large_tables = vec![("carts", 1 << 20, 0)];
         n.waits = vec![
@@ -291,8 +291,8 @@ fn on_a_stock_emulator_the_operation_and_a_way_to_find_the_table_are_named() {
 fn waits_that_beamtune_locks_does_not_call_contention_are_no_finding() {
     // Lock holders have lost their CPU: there are few and long sleeps.
     let starved = seen(0.3).with(|n| {
-        (n.active, n.cpu, n.wait, n.voluntary_switches) = (1.0, 0.2, 0.75, 10);
-        n.waits.iter_mut().for_each(|row| row.how = how::SLEEP.to_owned());
+        (n.utilization, n.cpu, n.run_queue_delay, n.voluntary_switches) = (1.0, 0.2, 0.75, 10);
+        n.waits.iter_mut().for_each(|row| row.how = wait_kind::SLEEP.to_owned());
     });
     assert_healthy(&starved, CODE);
     let fighting = starved.with(|n| n.voluntary_switches = 5_000);
@@ -316,7 +316,7 @@ fn candidate_tables_with_the_same_name_are_named_once() {
 fn a_wait_for_memory_in_a_table_operation_names_no_table() {
     let mut period = seen(1.2).period();
     period.tables[0].protection = "public".to_owned();
-    period.waits[0].stack.insert(0, "erts_alcu_alloc_ts".to_owned());
+    period.lock_waits[0].stack.insert(0, "erts_alcu_alloc_ts".to_owned());
     let Outcome::Found(findings) = outcome(&period, CODE) else { panic!("nothing found") };
     let finding = &findings[0];
     assert_eq!(finding.subject_text().as_deref(), Some("ets:update_counter/3"));

@@ -3,24 +3,24 @@
 use beamtune_model::rows::BlockSum;
 use beamtune_model::{CarrierRow, Cost, Level, Outcome, Period, facts, metrics};
 
-use super::node::{Allocates, Node, node};
+use super::node::{SyntheticAllocator, SyntheticNode, node};
 use super::{Read, assert_healthy, entries, finding, outcome, value};
 
 const MB: i64 = 1_000_000;
 
 /// A node with 600 MB resident, of which 400 MB are in carriers of binary_alloc. Blocks use 20 MB of the carriers, which were full once.
-fn after_a_peak() -> Node {
+fn after_a_peak() -> SyntheticNode {
     node().with(|n| {
         n.resident = 600 * MB;
         n.facts = vec![(facts::OTP_VERSION, "25.2.3".to_owned())];
         n.allocators = vec![
-            Allocates::default(),
-            Allocates {
+            SyntheticAllocator::default(),
+            SyntheticAllocator {
                 name: "binary_alloc",
                 mbcs: [10, 100 * MB, 50, 10 * MB],
                 pool: [30, 300 * MB, 100, 10 * MB],
                 peak: (420 * MB, 400 * MB),
-                ..Allocates::default()
+                ..SyntheticAllocator::default()
             },
         ];
     })
@@ -73,7 +73,7 @@ fn carriers_left_by_a_peak_are_distinguished_from_those_that_never_fit() {
     // Limit of the number of mappings of an OS process, over all instances.
     let instances = steady.clone().with(|n| {
         let other =
-            |name| Allocates { name, mbcs: [0; 4], peak: (0, 0), segments_asked: 0, ..Allocates::default() };
+            |name| SyntheticAllocator { name, mbcs: [0; 4], peak: (0, 0), segments_requested: 0, ..SyntheticAllocator::default() };
         n.allocators
             .extend(["binary_alloc/1", "binary_alloc/2", "binary_alloc/3", "binary_alloc/4"].map(other));
     });
@@ -92,7 +92,7 @@ fn carriers_left_by_a_peak_are_distinguished_from_those_that_never_fit() {
     let table = node().with(|n| {
         n.resident = 320 * MB;
         n.allocators[0] =
-            Allocates { name: "ll_alloc", mbcs: [6, 570 * MB, 100, 290 * MB], ..Allocates::default() };
+            SyntheticAllocator { name: "ll_alloc", mbcs: [6, 570 * MB, 100, 290 * MB], ..SyntheticAllocator::default() };
     });
     assert_healthy(&table, "BT024");
 }
@@ -114,12 +114,12 @@ fn carriers_whose_pages_are_not_resident_cost_nothing() {
     assert_eq!(found.cost(), value(&found, "free in carriers, resident").map(Cost::MemoryBytes));
     assert!(found.against.iter().all(|against| !against.contains("not looked at")), "{:?}", found.against);
     // The kernel may already reclaim this memory, but has not done so yet.
-    let given_back = |bytes: i64| finding(&looked(250 * MB).with(|n| n.given_back = bytes), "BT024");
+    let given_back = |bytes: i64| finding(&looked(250 * MB).with(|n| n.lazy_free = bytes), "BT024");
     let [little, most] = [given_back(10 * MB), given_back(200 * MB)];
     assert!(little.against.iter().all(|against| !against.contains("MADV_FREE")), "{little:?}");
     assert!(most.against.iter().any(|against| against.starts_with("200 MB of resident memory")), "{most:?}");
     let level = |bytes: i64| {
-        let node = looked(250 * MB).with(|n| (n.given_back, n.resident) = (bytes, 300 * MB));
+        let node = looked(250 * MB).with(|n| (n.lazy_free, n.resident) = (bytes, 300 * MB));
         finding(&node, "BT024").level
     };
     assert_eq!([level(10 * MB), level(200 * MB)], [Level::Critical, Level::Warning]);
@@ -134,7 +134,7 @@ fn half_full_carriers_are_a_notice_unless_they_are_much_of_the_memory() {
         let node = node().with(|n| {
             n.resident = times * 500 * MB;
             let mbcs = [40, times * 400 * MB, 100_000, times * 4 * used_pct * MB];
-            n.allocators[0] = Allocates { mbcs, peak: (mbcs[1], mbcs[3]), ..Allocates::default() };
+            n.allocators[0] = SyntheticAllocator { mbcs, peak: (mbcs[1], mbcs[3]), ..SyntheticAllocator::default() };
         });
         finding(&node, "BT024").level
     };
@@ -272,7 +272,7 @@ fn a_thrashing_segment_cache_names_the_allocator() {
     let thrash = node().with(|n| {
         n.segments = (4_000, 3_000);
         n.system = 0.4;
-        n.allocators.push(Allocates { name: "binary_alloc", segments_asked: 3_900, ..Allocates::default() });
+        n.allocators.push(SyntheticAllocator { name: "binary_alloc", segments_requested: 3_900, ..SyntheticAllocator::default() });
     });
     let found = finding(&thrash, "BT029");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("binary_alloc")));
@@ -291,7 +291,7 @@ fn a_thrashing_segment_cache_names_the_allocator() {
     assert_eq!(finding(&thrash.clone().with(|n| n.system = 0.0), "BT029").level, Level::Notice);
     assert_healthy(&thrash.clone().with(|n| n.segments = (40_000, 3_000)), "BT029");
     // In this order: memory grows; a super carrier is full and refuses requests.
-    assert_healthy(&thrash.clone().with(|n| n.segments_kept = 3_000), "BT029");
+    assert_healthy(&thrash.clone().with(|n| n.segments_leaked = 3_000), "BT029");
     let of_one_mapping = thrash.clone().with(|n| {
         n.facts = vec![(facts::EMU_ARGS, r#"["-MMscs","512"]"#.to_owned())];
     });
@@ -301,7 +301,7 @@ fn a_thrashing_segment_cache_names_the_allocator() {
 
 #[test]
 fn short_lived_memory_between_samples_is_not_judged() {
-    let swings = |every: i64| node().with(|n| (n.resident, n.resident_swings) = (600 * MB, every));
+    let swings = |every: i64| node().with(|n| (n.resident, n.resident_waves) = (600 * MB, every));
     assert_eq!(finding(&swings(100 * MB), "BT025").code.0, "BT025");
     let outcome = outcome(&swings(500 * MB).period(), "BT025");
     assert!(matches!(outcome, Outcome::NotJudged { .. }), "{outcome:?}");
@@ -310,7 +310,7 @@ fn short_lived_memory_between_samples_is_not_judged() {
 #[test]
 fn nothing_is_judged_if_allocators_were_not_read() {
     for code in ["BT024", "BT025"] {
-        let outcome = outcome(&node().with(|n| n.without.push(&metrics::MBCS_CARRIERS_SIZE)).period(), code);
+        let outcome = outcome(&node().with(|n| n.missing_metrics.push(&metrics::MBCS_CARRIERS_SIZE)).period(), code);
         assert!(matches!(outcome, Outcome::NotJudged { .. }), "{code}: {outcome:?}");
     }
 }

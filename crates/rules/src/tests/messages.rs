@@ -2,13 +2,13 @@
 
 use beamtune_model::{Cost, Finding, Level, Outcome, PortRow, ProcessRow, facts, metrics};
 
-use super::node::{Busy, Connected, Happens, Listens, Node, node, stand};
+use super::node::{SyntheticProcess, TcpGroup, SystemMonitorEvent, Listener, SyntheticNode, node, stack_row};
 use super::{Read, assert_healthy, entries, finding, held, outcome, row, value};
 
 /// A process with this many messages, this many more in each second, and this last function and status.
-fn queue(queue: (i64, i64), place: &str, status: &str) -> Node {
+fn queue(queue: (i64, i64), place: &str, status: &str) -> SyntheticNode {
     node().with(|n| {
-        n.busiest = vec![Busy {
+        n.busiest = vec![SyntheticProcess {
             queue,
             reductions: 900,
             row: row(|r| {
@@ -16,12 +16,12 @@ fn queue(queue: (i64, i64), place: &str, status: &str) -> Node {
                 r.current_function = Some(place.to_owned());
                 r.status = Some(status.to_owned());
             }),
-            ..Busy::default()
+            ..SyntheticProcess::default()
         }];
     })
 }
 
-fn changed(node: Node, change: impl FnOnce(&mut ProcessRow)) -> Node {
+fn changed(node: SyntheticNode, change: impl FnOnce(&mut ProcessRow)) -> SyntheticNode {
     node.with(|n| change(&mut n.busiest[0].row))
 }
 
@@ -64,7 +64,7 @@ fn messages_that_are_received_later_are_not_reported() {
 fn a_process_that_has_ended_keeps_no_messages() {
     for (node, code) in [(queue((5_000, 0), "shop:loop/2", "waiting"), "BT040"), (hub(4_000, 8_346), "BT044")]
     {
-        let until = |last: i64| node.clone().with(|n| (n.seconds, n.busiest[0].until) = (60, Some(last)));
+        let until = |last: i64| node.clone().with(|n| (n.seconds, n.busiest[0].last_second) = (60, Some(last)));
         assert_eq!(finding(&until(55), code).level, Level::Warning, "{code}");
         assert_healthy(&until(30), code);
     }
@@ -134,14 +134,14 @@ fn a_send_before_otp_26_searches_the_whole_queue() {
     let sends = |place: &str, release: &str| {
         let node = queue((200_000, 500), place, "running").with(|n| {
             n.facts.push((facts::OTP_RELEASE, release.to_owned()));
-            (n.cpu, n.active) = (1.0, 1.0);
+            (n.cpu, n.utilization) = (1.0, 1.0);
             n.busiest[0].runnable_of_10 = 10;
             // On a slow host, a search has no more reductions than other work.
             n.busiest[0].reductions = 38_000_000;
         });
         let mut period = node.period();
         for process in &mut period.processes {
-            process.ran = vec![(vec![place.to_owned(), "ships:forward/3".to_owned()], 10)];
+            process.run_stacks = vec![(vec![place.to_owned(), "ships:forward/3".to_owned()], 10)];
         }
         period
     };
@@ -162,7 +162,7 @@ fn a_send_before_otp_26_searches_the_whole_queue() {
 }
 
 /// A log handler with this many messages.
-fn handler(name: &str, length: i64) -> Node {
+fn handler(name: &str, length: i64) -> SyntheticNode {
     let node = queue((length, 0), "logger_std_h:file_ctrl_call/2", "waiting");
     changed(node, |row| row.name = Some(name.to_owned()))
 }
@@ -250,10 +250,10 @@ fn a_log_full_of_exit_reports_is_reported_as_such() {
     let with = |places: &[(i64, &str)]| {
         handler("logger_std_h_default", 60).with(|n| {
             n.processes = (400, 0);
-            n.stands = vec![held("<0.77.0>", "waiting", &["logger_std_h:file_ctrl_call/2"])];
-            n.stands.extend(places.iter().map(|(count, last)| {
+            n.stacks = vec![held("<0.77.0>", "waiting", &["logger_std_h:file_ctrl_call/2"])];
+            n.stacks.extend(places.iter().map(|(count, last)| {
                 let stack = below(last);
-                stand(*count, &stack.each_ref().map(String::as_str), &[("<0.77.0>", *count)])
+                stack_row(*count, &stack.each_ref().map(String::as_str), &[("<0.77.0>", *count)])
             }));
         })
     };
@@ -292,7 +292,7 @@ fn a_few_samples_of_a_log_handler_are_not_judged() {
 }
 
 /// A process that is blocked in a send while messages are queued, and that owns a socket.
-fn hub(length: i64, queue_bytes: i64) -> Node {
+fn hub(length: i64, queue_bytes: i64) -> SyntheticNode {
     queue((length, 0), "prim_inet:send_recv_reply/2", "waiting").with(|n| {
         n.sockets = vec![PortRow {
             id: "#Port<0.33>".to_owned(),
@@ -325,7 +325,7 @@ fn a_process_blocked_in_a_send_is_found_with_its_socket() {
     assert_eq!(finding(&hub(50_000, 0), "BT044").level, Level::Warning);
     // Without system monitor events.
     assert_eq!(
-        finding(&hub(4_000, 8_346).with(|n| n.without.push(&metrics::EVENT_COUNT)), "BT044").level,
+        finding(&hub(4_000, 8_346).with(|n| n.missing_metrics.push(&metrics::EVENT_COUNT)), "BT044").level,
         Level::Warning
     );
     for healthy in [
@@ -341,12 +341,12 @@ fn a_process_blocked_in_a_send_is_found_with_its_socket() {
 fn a_peer_in_the_same_node_is_recognized_by_unread_bytes_and_both_ends_are_one_finding() {
     let pair = |address: &'static str| {
         hub(4_000, 8_346).with(|n| {
-            n.listeners = vec![Listens { address, waiting: &[0], limit: None }];
-            n.tcp = vec![Connected {
+            n.listeners = vec![Listener { address, waiting: &[0], limit: None }];
+            n.tcp = vec![TcpGroup {
                 group: "to 10.1.0.4:9000",
                 connections: &[],
                 unread: 1,
-                followed: &[("10.1.0.4:40010", 28_000, Some(0))],
+                sampled: &[("10.1.0.4:40010", 28_000, Some(0))],
             }];
         })
     };
@@ -379,18 +379,18 @@ fn a_peer_in_the_same_node_is_recognized_by_unread_bytes_and_both_ends_are_one_f
 #[test]
 fn connections_of_one_kind_with_slow_peers_are_one_finding_and_their_queues_follow() {
     let viewers = node().with(|n| {
-        let viewer = |pid: &'static str, status: &str, queue: (i64, i64)| Busy {
+        let viewer = |pid: &'static str, status: &str, queue: (i64, i64)| SyntheticProcess {
             pid,
             queue,
             reductions: 900,
-            stood: vec!["prim_inet:send/4".to_owned(), "chat:watch/1".to_owned()],
+            waiting_stack: vec!["prim_inet:send/4".to_owned(), "chat:watch/1".to_owned()],
             row: row(|r| {
                 r.initial_call = Some("chat:viewer/2".to_owned());
                 r.current_function = Some("prim_inet:send/4".to_owned());
                 r.stack = vec!["prim_inet:send/4".to_owned(), "chat:watch/1".to_owned()];
                 r.status = Some(status.to_owned());
             }),
-            ..Busy::default()
+            ..SyntheticProcess::default()
         };
         n.busiest = vec![
             viewer("<0.81.0>", "waiting", (2_000, 100)),
@@ -480,11 +480,11 @@ fn advice_on_a_queue_fits_the_current_function() {
 
 #[test]
 fn senders_suspended_by_busy_ports_are_judged_by_their_rate() {
-    let happens = Happens { kind: "busy_port", milliseconds: 0, subject: "sender (<0.9.0>)", from: 1 };
+    let happens = SystemMonitorEvent { kind: "busy_port", milliseconds: 0, subject: "sender (<0.9.0>)", first_second: 1 };
     let often = node().with(|n| n.events = vec![happens.clone(); 10]);
     // Each sender is suspended for a moment only: no port has queued bytes.
     assert_eq!(finding(&often, "BT044").level, Level::Notice);
-    let held = |n: &mut Node| {
+    let held = |n: &mut SyntheticNode| {
         n.sockets = vec![PortRow { name: "tcp_inet".to_owned(), queue_bytes: 8_346, ..PortRow::default() }];
     };
     let found = finding(&often.clone().with(held), "BT044");

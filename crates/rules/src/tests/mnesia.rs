@@ -2,11 +2,11 @@
 
 use beamtune_model::{Confidence, Level, Outcome, facts, metrics};
 
-use super::node::{Node, node};
+use super::node::{SyntheticNode, node};
 use super::{Read, assert_healthy, entries, finding, outcome};
 
 /// A node with Mnesia. For each other node, whether Mnesia runs together with that node.
-fn with(others: &[(&'static str, i64)]) -> Node {
+fn with(others: &[(&'static str, i64)]) -> SyntheticNode {
     node().with(|n| {
         n.facts.push((facts::APPLICATIONS, r#"{"kernel":"8.5","mnesia":"4.21"}"#.to_owned()));
         n.series = vec![(&metrics::MNESIA_COMMITS, "", 5, 0), (&metrics::MNESIA_LOG_WRITES, "", 5, 0)];

@@ -2,7 +2,7 @@
 
 use beamtune_model::{Confidence, Cost, Finding, Level, MemoryKind, Outcome, Rank, Signal, facts};
 
-use super::node::{Busy, node};
+use super::node::{SyntheticProcess, node};
 use super::{Read, assert_healthy, entries, finding, outcome, row};
 
 const MB: i64 = 1_000_000;
@@ -196,7 +196,7 @@ fn a_host_with_room_for_the_largest_heap_is_a_notice() {
             (n.resident, n.memory_available) = (40_000 * MB, available * MB);
             n.facts.push((facts::HOST_MEMORY, (64_000 * MB).to_string()));
             let row = row(|row| (row.ranks, row.memory_bytes) = (vec![Rank::Memory], heap * MB));
-            n.busiest = vec![Busy { row, ..Busy::default() }];
+            n.busiest = vec![SyntheticProcess { row, ..SyntheticProcess::default() }];
         });
         finding(&node, "BT037").level
     };

@@ -2,11 +2,11 @@
 
 use beamtune_model::{Level, Outcome};
 
-use super::node::{Busy, Node, node};
+use super::node::{SyntheticProcess, SyntheticNode, node};
 use super::{Read, assert_healthy, entries, finding, outcome, row};
 
-fn busy(pid: &'static str, name: &str, priority: Option<&str>, runnable_of_10: i64) -> Busy {
-    Busy {
+fn busy(pid: &'static str, name: &str, priority: Option<&str>, runnable_of_10: i64) -> SyntheticProcess {
+    SyntheticProcess {
         pid,
         reductions: 300_000,
         runnable_of_10,
@@ -14,15 +14,15 @@ fn busy(pid: &'static str, name: &str, priority: Option<&str>, runnable_of_10: i
             r.name = Some(name.to_owned());
             r.priority = priority.map(str::to_owned);
         }),
-        ..Busy::default()
+        ..SyntheticProcess::default()
     }
 }
 
 /// Two schedulers with this many processes in each run queue.
-fn with(processes: Vec<Busy>, waiting: i64) -> Node {
+fn with(processes: Vec<SyntheticProcess>, waiting: i64) -> SyntheticNode {
     node().with(|n| {
         n.busiest = processes;
-        n.uneven = vec![(0.95, waiting), (0.95, waiting)];
+        n.per_scheduler = vec![(0.95, waiting), (0.95, waiting)];
     })
 }
 
@@ -47,7 +47,7 @@ fn a_process_at_high_that_is_always_busy_is_named_with_what_waits() {
 
 #[test]
 fn a_process_at_low_that_others_wait_for_explains_its_queue() {
-    let writer = |queue: i64| Busy { queue: (queue, 200), ..busy("<0.99.0>", "writer", Some("low"), 10) };
+    let writer = |queue: i64| SyntheticProcess { queue: (queue, 200), ..busy("<0.99.0>", "writer", Some("low"), 10) };
     let found = finding(&with(vec![writer(5_000)], 3), "BT062");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("writer (<0.99.0>)")));
     assert!(found.title.starts_with("writer starves at priority low: "), "{}", found.title);
@@ -55,7 +55,7 @@ fn a_process_at_low_that_others_wait_for_explains_its_queue() {
     assert_eq!(queue.follows.map(|follows| follows.code.0), Some("BT062"));
     // In this order: nothing else waits; the schedulers have room; nothing waits for the process.
     assert_healthy(&with(vec![writer(5_000)], 0), "BT062");
-    let idle = with(vec![writer(5_000)], 3).with(|n| n.uneven = vec![(0.3, 3), (0.3, 3)]);
+    let idle = with(vec![writer(5_000)], 3).with(|n| n.per_scheduler = vec![(0.3, 3), (0.3, 3)]);
     assert_healthy(&idle, "BT062");
     assert_healthy(&with(vec![busy("<0.99.0>", "sweeper", Some("low"), 10)], 3), "BT062");
 }
@@ -68,7 +68,7 @@ fn recordings_without_priorities_are_not_judged() {
 
 #[test]
 fn processes_at_high_that_do_most_of_the_work_in_bursts_are_named_together() {
-    let feed = |pid, name, reductions| Busy { reductions, ..busy(pid, name, Some("high"), 4) };
+    let feed = |pid, name, reductions| SyntheticProcess { reductions, ..busy(pid, name, Some("high"), 4) };
     let feeds = |each: i64| {
         with(vec![feed("<0.99.0>", "feed_a", each + 1), feed("<0.98.0>", "feed_b", each)], 3)
             .with(|n| n.total_reductions = 1_000_000)
@@ -79,5 +79,5 @@ fn processes_at_high_that_do_most_of_the_work_in_bursts_are_named_together() {
     assert_eq!(entries(&found), ["code.normal_priority"]);
     // In this order: the processes do little; nothing waits.
     assert_healthy(&feeds(50_000), "BT062");
-    assert_healthy(&feeds(400_000).with(|n| n.uneven = vec![(0.95, 0), (0.95, 0)]), "BT062");
+    assert_healthy(&feeds(400_000).with(|n| n.per_scheduler = vec![(0.95, 0), (0.95, 0)]), "BT062");
 }

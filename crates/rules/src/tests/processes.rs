@@ -2,7 +2,7 @@
 
 use beamtune_model::{Cost, Level, Outcome, SpawnRow, TableRow, facts, metrics};
 
-use super::node::{Busy, Channel, Happens, Node, node, stand};
+use super::node::{SyntheticProcess, DistSample, SystemMonitorEvent, SyntheticNode, node, stack_row};
 use super::{Read, assert_healthy, diagnose, entries, finding, held, outcome, row, serial, value};
 
 #[test]
@@ -14,14 +14,14 @@ fn one_busy_process_with_a_queue_is_the_bottleneck() {
     // Nothing waits: a single long job is worth a notice.
     assert_eq!(finding(&serial().with(|n| n.busiest[0].queue = (0, 0)), "BT005").level, Level::Notice);
     // No scheduler is idle: the node is short of CPU, not of parallelism.
-    assert_eq!(finding(&serial().with(|n| n.active = 0.98), "BT005").level, Level::Notice);
+    assert_eq!(finding(&serial().with(|n| n.utilization = 0.98), "BT005").level, Level::Notice);
     // The process "runs" on a dirty scheduler, while the normal ones are idle.
-    assert_eq!(finding(&serial().with(|n| n.active = 0.01), "BT005").level, Level::Notice);
+    assert_eq!(finding(&serial().with(|n| n.utilization = 0.01), "BT005").level, Level::Notice);
     // Several processes that are always busy are not a single bottleneck.
     assert_healthy(
         &serial().with(|n| {
             let pids = ["<0.1.0>", "<0.2.0>", "<0.3.0>"];
-            n.busiest = pids.map(|pid| Busy { pid, reductions: 300_000, ..n.busiest[0].clone() }).to_vec();
+            n.busiest = pids.map(|pid| SyntheticProcess { pid, reductions: 300_000, ..n.busiest[0].clone() }).to_vec();
         }),
         "BT005",
     );
@@ -29,9 +29,9 @@ fn one_busy_process_with_a_queue_is_the_bottleneck() {
     let called = serial().with(|n| {
         n.busiest[0].queue = (0, 0);
         n.processes = (400, 0);
-        n.stands = vec![
-            stand(90, &["gen_server:loop/7"], &[]),
-            stand(10, &["gen:do_call/4", "shop:buy/2"], &[("<0.99.0>", 10)]),
+        n.stacks = vec![
+            stack_row(90, &["gen_server:loop/7"], &[]),
+            stack_row(10, &["gen:do_call/4", "shop:buy/2"], &[("<0.99.0>", 10)]),
             held("<0.99.0>", "running", &[]),
         ];
     });
@@ -39,12 +39,12 @@ fn one_busy_process_with_a_queue_is_the_bottleneck() {
     assert_eq!(found.level, Level::Critical);
     assert!(found.title.ends_with(", 40 callers waiting"), "{}", found.title);
     // It is also critical if the process waits for a disk on a dirty scheduler.
-    assert_eq!(finding(&called.clone().with(|n| n.active = 0.01), "BT005").level, Level::Critical);
+    assert_eq!(finding(&called.clone().with(|n| n.utilization = 0.01), "BT005").level, Level::Critical);
     // The process hands each job to another one. Its callers show that it is never idle.
     let hands_on = called.with(|n| (n.busiest[0].runnable_of_10, n.busiest[0].reductions) = (3, 50_000));
     assert_eq!(finding(&hands_on, "BT005").level, Level::Notice);
-    assert_eq!(super::cpu::unused(&finding(&hands_on, "BT015")), Some(beamtune_model::Use::SerialProcess));
-    let waits = hands_on.clone().with(|n| n.stands[2] = held("<0.99.0>", "waiting", &["prim_inet:recv0/3"]));
+    assert_eq!(super::cpu::unused(&finding(&hands_on, "BT015")), Some(beamtune_model::CpuUse::SerialProcess));
+    let waits = hands_on.clone().with(|n| n.stacks[2] = held("<0.99.0>", "waiting", &["prim_inet:recv0/3"]));
     assert_healthy(&waits, "BT005");
     finding(&waits, "BT053");
     assert_healthy(&hands_on.with(|n| n.processes = (40, 0)), "BT005");
@@ -61,9 +61,9 @@ fn callers_that_ask_a_busy_process_for_its_memory_are_counted() {
         serial().with(|n| {
             n.busiest[0].queue = (messages, 0);
             n.processes = (400, 0);
-            n.stands = vec![
-                stand(100 - count, &["gen_server:loop/7"], &[]),
-                stand(count, &["erts_internal:await_result/1", "shop_source:has_room/2"], &[]),
+            n.stacks = vec![
+                stack_row(100 - count, &["gen_server:loop/7"], &[]),
+                stack_row(count, &["erts_internal:await_result/1", "shop_source:has_room/2"], &[]),
             ];
         })
     };
@@ -76,15 +76,15 @@ fn callers_that_ask_a_busy_process_for_its_memory_are_counted() {
     }
 }
 
-fn queue(first: i64, growth: i64) -> Node {
+fn queue(first: i64, growth: i64) -> SyntheticNode {
     node().with(|n| {
-        n.busiest = vec![Busy {
+        n.busiest = vec![SyntheticProcess {
             queue: (first, growth),
             row: row(|r| {
                 r.name = Some("sink".to_owned());
                 r.message_queue_data = Some("on_heap".to_owned());
             }),
-            ..Busy::default()
+            ..SyntheticProcess::default()
         }];
     })
 }
@@ -115,7 +115,7 @@ fn a_queue_that_no_longer_exists_is_not_reported() {
     let gone = |until| {
         queue(2_000, 1_000).with(|n| {
             n.seconds = 60;
-            n.busiest[0].until = Some(until);
+            n.busiest[0].last_second = Some(until);
         })
     };
     assert_healthy(&gone(30), "BT006");
@@ -128,7 +128,7 @@ fn a_queue_that_no_longer_exists_is_not_reported() {
     assert!(matches!(outcome(&period, "BT006"), Outcome::Found(_)));
     // The queue was emptied, and has messages again.
     let refilled = period.processes.first_mut().expect("the process");
-    refilled.queue_last.1 = 1_500;
+    refilled.last_queue.1 = 1_500;
     let Outcome::Found(found) = outcome(&period, "BT006") else { panic!("nothing found") };
     assert_eq!(found[0].title, "Message queue of sink holds 1,500 messages");
     assert!(found[0].detail.contains("does not grow"), "{}", found[0].detail);
@@ -161,8 +161,8 @@ fn a_serial_process_with_a_bag_is_reported_with_it() {
     }
 }
 
-fn happens(kind: &'static str, milliseconds: i64, subject: &'static str) -> Node {
-    node().with(|n| n.events = vec![Happens { kind, milliseconds, subject, from: 1 }])
+fn happens(kind: &'static str, milliseconds: i64, subject: &'static str) -> SyntheticNode {
+    node().with(|n| n.events = vec![SystemMonitorEvent { kind, milliseconds, subject, first_second: 1 }])
 }
 
 #[test]
@@ -174,20 +174,20 @@ fn long_time_slices_and_gcs_are_found_with_their_process() {
     assert!(slow.detail.contains("10 time slices of 50 ms or more"), "{}", slow.detail);
     assert_eq!(finding(&happens("long_schedule", 2_000, "nif"), "BT016").level, Level::Critical);
     // A single long slice may be caused by the operating system.
-    let once = happens("long_schedule", 2_000, "nif").with(|n| n.events[0].from = 10);
+    let once = happens("long_schedule", 2_000, "nif").with(|n| n.events[0].first_second = 10);
     let once = finding(&once, "BT016");
     assert_eq!((once.level, once.against.len()), (Level::Notice, 1));
 
     // A GC of 700 ms in each second stops the process most of the time, one of 130 ms an eighth of it. A single one hardly stops it.
     let long = finding(&happens("long_gc", 700, "state (<0.77.0>)"), "BT017");
     assert_eq!((long.level, long.cost()), (Level::Critical, Some(Cost::DelaySeconds(0.7))));
-    let once = happens("long_gc", 130, "state (<0.77.0>)").with(|n| n.events[0].from = 10);
+    let once = happens("long_gc", 130, "state (<0.77.0>)").with(|n| n.events[0].first_second = 10);
     assert_eq!(finding(&once, "BT017").level, Level::Notice);
     let large = finding(&happens("long_gc", 130, "state (<0.77.0>)"), "BT017");
     assert_eq!((large.level, large.subject_text().as_deref()), (Level::Warning, Some("state (<0.77.0>)")));
     assert_eq!(entries(&large), ["code.less_garbage"]);
     let queued = happens("long_gc", 700, "state (<0.77.0>)")
-        .with(|n| n.busiest = vec![Busy { queue: (50_000, 0), ..Busy::default() }]);
+        .with(|n| n.busiest = vec![SyntheticProcess { queue: (50_000, 0), ..SyntheticProcess::default() }]);
     let of = |data: &str| {
         let set = queued.clone().with(|n| n.busiest[0].row.message_queue_data = Some(data.to_owned()));
         finding(&set, "BT017")
@@ -197,7 +197,7 @@ fn long_time_slices_and_gcs_are_found_with_their_process() {
 
     // The VM measures wall time, so it includes time that the operating system took away.
     for (kind, code) in [("long_schedule", "BT016"), ("long_gc", "BT017")] {
-        let starved = happens(kind, 900, "any").with(|n| n.wait = 0.6);
+        let starved = happens(kind, 900, "any").with(|n| n.run_queue_delay = 0.6);
         let starved = finding(&starved, code);
         assert_eq!((starved.level, starved.against.len()), (Level::Notice, 1), "{code}");
     }
@@ -211,7 +211,7 @@ fn long_time_slices_and_gcs_are_found_with_their_process() {
 fn a_process_without_reductions_in_long_slices_runs_native_code() {
     let of = |reductions: i64, nifs: &'static str| {
         happens("long_schedule", 300, "photo (<0.77.0>)")
-            .with(|n| n.busiest = vec![Busy { reductions, ..Busy::default() }])
+            .with(|n| n.busiest = vec![SyntheticProcess { reductions, ..SyntheticProcess::default() }])
             .with(|n| n.facts.push((facts::NIFS, nifs.to_owned())))
     };
     let with = |reductions| of(reductions, r#"["photo:hash_nif/4"]"#);
@@ -230,24 +230,24 @@ fn a_process_without_reductions_in_long_slices_runs_native_code() {
 #[test]
 fn time_slices_of_blocking_native_code_are_not_lock_waits() {
     // Schedulers are awake without a CPU for half of the time.
-    let blocked = node().with(|n| (n.active, n.cpu) = (0.6, 0.2));
+    let blocked = node().with(|n| (n.utilization, n.cpu) = (0.6, 0.2));
     let found = finding(&blocked, "BT015");
-    assert_eq!(super::cpu::unused(&found), Some(beamtune_model::Use::Locks), "{found:#?}");
+    assert_eq!(super::cpu::unused(&found), Some(beamtune_model::CpuUse::Locks), "{found:#?}");
     let native = blocked.with(|n| n.events = happens("long_schedule", 900, "disk (<0.77.0>)").events);
-    assert_ne!(super::cpu::unused(&finding(&native, "BT015")), Some(beamtune_model::Use::Locks));
+    assert_ne!(super::cpu::unused(&finding(&native, "BT015")), Some(beamtune_model::CpuUse::Locks));
 }
 
 #[test]
 fn a_process_suspended_in_sends_to_another_node_explains_its_queue() {
     let rarely = happens("busy_dist_port", 0, "copy (<0.77.0>)").with(|n| {
-        n.busiest = vec![Busy {
+        n.busiest = vec![SyntheticProcess {
             queue: (20_000, 100),
             reductions: 900,
             row: row(|r| {
                 r.name = Some("copy".to_owned());
                 r.status = Some("suspended".to_owned());
             }),
-            ..Busy::default()
+            ..SyntheticProcess::default()
         }];
     });
     let diagnosis = diagnose(&rarely.period());
@@ -265,7 +265,7 @@ fn a_large_heap_is_a_notice_before_it_delays_a_process() {
     let state = |megabytes: i64, reductions: i64| {
         node().with(|n| {
             let row = row(|row| row.total_heap_words = Some(megabytes * 1_000_000 / 8));
-            n.busiest = vec![Busy { pid: "<0.77.0>", reductions, row, ..Busy::default() }];
+            n.busiest = vec![SyntheticProcess { pid: "<0.77.0>", reductions, row, ..SyntheticProcess::default() }];
         })
     };
     let found = finding(&state(600, 50_000), "BT017");
@@ -290,7 +290,7 @@ fn a_large_heap_is_a_notice_before_it_delays_a_process() {
     assert_eq!(found("<0.77.0>"), [Level::Critical]);
     assert_eq!(found("<0.78.0>"), [Level::Critical, Level::Notice]);
     // The large heap is not a consequence of a host without CPU.
-    let starved = diagnose(&state(600, 50_000).with(|n| (n.wait, n.foreign) = (0.6, 1.5)).period());
+    let starved = diagnose(&state(600, 50_000).with(|n| (n.run_queue_delay, n.other_cpu) = (0.6, 1.5)).period());
     let findings = starved.findings();
     let large = findings.iter().find(|found| found.code.0 == "BT017").expect("the finding");
     assert!(
@@ -330,40 +330,40 @@ fn processes_suspended_by_a_busy_distribution_port_are_found() {
 }
 
 /// Samples of a distribution connection whose output the VM counts.
-fn counted<const N: usize>(samples: [(i64, i64); N]) -> Vec<Channel> {
-    samples.map(|(queue, output)| Channel { queue, output }).to_vec()
+fn counted<const N: usize>(samples: [(i64, i64); N]) -> Vec<DistSample> {
+    samples.map(|(queue, output)| DistSample { queue, output }).to_vec()
 }
 
 /// The same for a VM that does not count it: the output is that of the handshake only.
-fn uncounted<const N: usize>(queues: [i64; N]) -> Vec<Channel> {
-    queues.map(|queue| Channel { queue, output: 101 }).to_vec()
+fn uncounted<const N: usize>(queues: [i64; N]) -> Vec<DistSample> {
+    queues.map(|queue| DistSample { queue, output: 101 }).to_vec()
 }
 
 #[test]
 fn a_stalled_distribution_connection_is_found_without_events() {
-    let stalled = node().with(|n| n.channel = counted([(85_342, 4_470_246), (85_342, 4_470_246)]));
+    let stalled = node().with(|n| n.dist_samples = counted([(85_342, 4_470_246), (85_342, 4_470_246)]));
     let found = finding(&stalled, "BT018");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Critical, Some("other@host")));
     assert_eq!(found.title, "Distribution connection to other@host stalled for 10 s");
     assert_eq!(entries(&found), ["kernel.net_ticktime"]);
     // The stall is also found if another system monitor receives the events.
-    let unheard = stalled.clone().with(|n| n.without.push(&metrics::EVENT_COUNT));
+    let unheard = stalled.clone().with(|n| n.missing_metrics.push(&metrics::EVENT_COUNT));
     assert_eq!(finding(&unheard, "BT018").level, Level::Critical);
     // It is also found if other processes are suspended all the time.
     let busy = happens("busy_dist_port", 0, "sender (<0.9.0>)").with(|n| {
         n.events = std::iter::repeat_n(n.events[0].clone(), 10).collect();
-        n.channel.clone_from(&stalled.channel);
+        n.dist_samples.clone_from(&stalled.dist_samples);
     });
     assert_eq!(entries(&finding(&busy, "BT018")), ["kernel.net_ticktime"]);
     // A suspended process with messages is named.
     let server = stalled.with(|n| {
-        n.busiest = vec![Busy {
+        n.busiest = vec![SyntheticProcess {
             queue: (900, 10),
             row: row(|r| {
                 r.name = Some("relay".to_owned());
                 r.status = Some("suspended".to_owned());
             }),
-            ..Busy::default()
+            ..SyntheticProcess::default()
         }];
     });
     let found = finding(&server, "BT018");
@@ -374,7 +374,7 @@ fn a_stalled_distribution_connection_is_found_without_events() {
     // Only the end of the period matters: the connection moved before.
     let now = node().with(|n| {
         n.seconds = 30;
-        n.channel = counted([(85_342, 400_000), (85_342, 500_000), (9, 600_000), (9, 600_000)]);
+        n.dist_samples = counted([(85_342, 400_000), (85_342, 500_000), (9, 600_000), (9, 600_000)]);
     });
     assert!(finding(&now, "BT018").title.ends_with("stalled for 10 s"));
 }
@@ -391,25 +391,25 @@ fn a_distribution_connection_that_sends_is_not_stalled_whatever_its_queue_length
         uncounted([85_342, 21_000]),
         uncounted([0, 0]),
     ] {
-        assert_healthy(&node().with(|n| n.channel = moves), "BT018");
+        assert_healthy(&node().with(|n| n.dist_samples = moves), "BT018");
     }
     // Every connection stalls for a moment.
     let moment = counted([(85_342, 4_470_246), (85_342, 4_470_246)]);
-    assert_healthy(&node().with(|n| (n.seconds, n.channel) = (4, moment)), "BT018");
+    assert_healthy(&node().with(|n| (n.seconds, n.dist_samples) = (4, moment)), "BT018");
 }
 
 #[test]
 fn a_few_equal_samples_do_not_prove_a_stall_if_the_vm_does_not_count_output() {
-    let found = finding(&node().with(|n| n.channel = uncounted([85_342; 2])), "BT018");
+    let found = finding(&node().with(|n| n.dist_samples = uncounted([85_342; 2])), "BT018");
     assert_eq!((found.level, found.against.len()), (Level::Warning, 2));
     assert!(found.title.contains("possibly stalled"), "{}", found.title);
-    assert_eq!(finding(&node().with(|n| n.channel = uncounted([85_342; 3])), "BT018").level, Level::Warning);
-    let long = node().with(|n| (n.seconds, n.channel) = (30, uncounted([85_342; 4])));
+    assert_eq!(finding(&node().with(|n| n.dist_samples = uncounted([85_342; 3])), "BT018").level, Level::Warning);
+    let long = node().with(|n| (n.seconds, n.dist_samples) = (30, uncounted([85_342; 4])));
     assert_eq!(finding(&long, "BT018").level, Level::Critical);
     // If many processes are suspended all the time, connections move.
     let busy = happens("busy_dist_port", 0, "sender (<0.9.0>)").with(|n| {
         n.events = std::iter::repeat_n(n.events[0].clone(), 10).collect();
-        n.channel = uncounted([85_342; 2]);
+        n.dist_samples = uncounted([85_342; 2]);
     });
     assert_eq!(entries(&finding(&busy, "BT018")), ["code.back_pressure"]);
 }
@@ -419,7 +419,7 @@ fn the_length_of_a_stall_comes_from_all_samples_of_a_long_recording() {
     // The thinned trace has no point for the sample in which the connection moved.
     let mut samples = uncounted([85_342; 501]);
     samples[496].queue = 9_000;
-    let found = finding(&node().with(|n| (n.seconds, n.channel) = (5_000, samples)), "BT018");
+    let found = finding(&node().with(|n| (n.seconds, n.dist_samples) = (5_000, samples)), "BT018");
     assert_eq!(found.level, Level::Critical);
     assert!(found.title.contains("for 30 s"), "{}", found.title);
 }
@@ -434,7 +434,7 @@ fn a_distribution_connection_without_back_pressure_is_not_called_healthy() {
 #[test]
 fn garbage_collection_is_attributed_to_the_process_with_the_heap() {
     let sick = node().with(|n| {
-        n.active = 0.8;
+        n.utilization = 0.8;
         n.cpu = 0.8;
         n.gc = 0.5;
     });
@@ -444,13 +444,13 @@ fn garbage_collection_is_attributed_to_the_process_with_the_heap() {
     assert_eq!(entries(&finding(&large, "BT011")), ["code.less_garbage"]);
     let one = sick.with(|n| {
         n.dirty_io_active = 0.9;
-        n.busiest = vec![Busy {
+        n.busiest = vec![SyntheticProcess {
             reductions: 500_000,
             row: row(|r| {
                 r.name = Some("hoarder".to_owned());
                 r.total_heap_words = Some(4_000_000);
             }),
-            ..Busy::default()
+            ..SyntheticProcess::default()
         }];
     });
     let found = finding(&one, "BT011");
@@ -491,12 +491,12 @@ fn garbage_collection_is_attributed_to_the_process_with_the_heap() {
 fn garbage_collection_is_attributed_to_similar_processes() {
     let of = |call: &'static str| {
         node().with(|n| {
-            (n.active, n.cpu, n.gc) = (0.8, 0.8, 0.5);
+            (n.utilization, n.cpu, n.gc) = (0.8, 0.8, 0.5);
             let pids = ["<0.91.0>", "<0.92.0>", "<0.93.0>", "<0.94.0>"];
             n.busiest = pids
                 .into_iter()
                 .zip([40_000, 50_000, 60_000, 70_000])
-                .map(|(pid, words)| Busy {
+                .map(|(pid, words)| SyntheticProcess {
                     pid,
                     reductions: 200_000,
                     row: row(|r| {
@@ -504,7 +504,7 @@ fn garbage_collection_is_attributed_to_similar_processes() {
                             Some(if words == 40_000 { "shop_cart:init/1" } else { call }.to_owned());
                         r.total_heap_words = Some(words);
                     }),
-                    ..Busy::default()
+                    ..SyntheticProcess::default()
                 })
                 .collect();
         })
@@ -568,7 +568,7 @@ fn the_function_to_profile_is_the_programs_own() {
 }
 
 /// A process that does most of the work, and this much more in each further second.
-fn works_more(more: i64) -> Node {
+fn works_more(more: i64) -> SyntheticNode {
     node().with(|n| {
         (n.total_reductions, n.input) = (4_000_000, Some((100_000, 0)));
         let ran = vec!["hub:publish/2".to_owned(), "hub:loop/1".to_owned()];
@@ -576,7 +576,7 @@ fn works_more(more: i64) -> Node {
             r.name = Some("hub".to_owned());
             r.stack = ran;
         });
-        n.busiest = vec![Busy { reductions: 3_000_000, more, row, ..Busy::default() }];
+        n.busiest = vec![SyntheticProcess { reductions: 3_000_000, reductions_growth, row, ..SyntheticProcess::default() }];
     })
 }
 
@@ -594,13 +594,13 @@ fn a_process_that_does_more_and_more_work_is_named() {
     // In this order: the number of messages grows equally; the process does little of the work; the node does little work.
     assert_healthy(&works_more(80_000).with(|n| n.input = Some((100_000, 3_000))), "BT085");
     assert_healthy(&works_more(80_000).with(|n| n.total_reductions = 40_000_000), "BT085");
-    assert_healthy(&works_more(80_000).with(|n| n.active = 0.05), "BT085");
+    assert_healthy(&works_more(80_000).with(|n| n.utilization = 0.05), "BT085");
     // A process of OTP.
     let of_otp = works_more(80_000).with(|n| n.busiest[0].row.name = Some("code_server".to_owned()));
     assert_healthy(&of_otp, "BT085");
     // A list that is searched for each message makes the process a bottleneck later.
     let full = works_more(80_000)
-        .with(|n| (n.busiest[0].queue, n.busiest[0].runnable_of_10, n.active) = ((5, 0), 10, 0.6));
+        .with(|n| (n.busiest[0].queue, n.busiest[0].runnable_of_10, n.utilization) = ((5, 0), 10, 0.6));
     let diagnosis = diagnose(&full.period());
     let serial = diagnosis.findings().into_iter().find(|found| found.code.0 == "BT005").cloned();
     assert_eq!(serial.expect("busy").follows.map(|of| of.code.0), Some("BT085"));
@@ -614,13 +614,13 @@ fn repeated_connection_attempts_are_estimated_from_new_processes() {
                 what: "process".to_owned(),
                 kind: kind.to_owned(),
                 count,
-                of: set_up + others,
+                sample_size: set_up + others,
                 ..SpawnRow::default()
             };
             n.spawns = vec![new("inet_tcp_dist:do_setup/7", set_up), new("shop:request/1", others)];
             n.spawned = 120;
             let row = row(|r| r.name = Some("net_kernel".to_owned()));
-            n.busiest = vec![Busy { reductions: work, row, ..Busy::default() }];
+            n.busiest = vec![SyntheticProcess { reductions: work, row, ..SyntheticProcess::default() }];
         })
     };
     let found = finding(&tries(3, 1, 200_000), "BT086");
@@ -652,9 +652,9 @@ fn nodes_with_failing_connection_attempts_are_named() {
             let row = |what: &str, maker: &str, count| SpawnRow {
                 what: what.to_owned(),
                 kind: "shop@web2".to_owned(),
-                maker: Some(maker.to_owned()),
+                creator: Some(maker.to_owned()),
                 count,
-                of: 100,
+                sample_size: 100,
                 ..SpawnRow::default()
             };
             n.spawns = vec![row(SpawnRow::ATTEMPT, "cluster_strategy", 9)];

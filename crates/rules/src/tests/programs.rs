@@ -2,31 +2,31 @@
 
 use beamtune_model::{Cost, Finding, Level, Outcome, PortRow, SpawnRow, Subject, metrics};
 
-use super::node::{Busy, Node, Programs, node, stand};
+use super::node::{SyntheticProcess, SyntheticNode, ExternalPrograms, node, stack_row};
 use super::{Read, assert_healthy, entries, finding, outcome, row, value};
 
-fn programs(name: &'static str, alive: (i64, i64), orphans: i64) -> Programs {
-    Programs { name, alive, orphans, cpu: 0.0, resident: 10 << 20, oldest: 1_200 }
+fn programs(name: &'static str, alive: (i64, i64), orphans: i64) -> ExternalPrograms {
+    ExternalPrograms { name, alive, orphans, cpu: 0.0, resident: 10 << 20, oldest: 1_200 }
 }
 
 /// A node on which external programs use most of the CPUs that the schedulers wait for.
-fn converting() -> Node {
+fn converting() -> SyntheticNode {
     node().with(|n| {
-        (n.active, n.cpu, n.wait, n.voluntary_switches) = (0.6, 0.15, 0.4, 1_000);
+        (n.utilization, n.cpu, n.run_queue_delay, n.voluntary_switches) = (0.6, 0.15, 0.4, 1_000);
         (n.programs_cpu, n.programs_ended) = (1.4, 2);
-        n.programs = vec![Programs { cpu: 1.3, ..programs("convert", (3, 0), 0) }];
+        n.programs = vec![ExternalPrograms { cpu: 1.3, ..programs("convert", (3, 0), 0) }];
         n.program_ports = Some(3);
-        n.busiest = vec![Busy {
+        n.busiest = vec![SyntheticProcess {
             pid: "<0.99.0>",
             reductions: 1_000,
             row: row(|r| {
                 r.name = Some("thumbs".to_owned());
                 r.stack = Vec::new();
             }),
-            stood: ["os:get_data/4", "os:cmd/2", "thumbs:make/2", "gen_server:loop/7"]
+            waiting_stack: ["os:get_data/4", "os:cmd/2", "thumbs:make/2", "gen_server:loop/7"]
                 .map(str::to_owned)
                 .to_vec(),
-            ..Busy::default()
+            ..SyntheticProcess::default()
         }];
     })
 }
@@ -51,7 +51,7 @@ fn programs_that_use_the_cpu_are_named_with_their_starter_and_explain_the_wait()
     assert_eq!((follows(&starved), starved.subject_text().as_deref()), (Some("BT060"), Some("programs")));
     assert_eq!(entries(&starved)[0], "code.limit_programs");
     // External programs are no problem if no process lacks CPU.
-    let idle = converting().with(|n| (n.wait, n.cpus, n.schedulers) = (0.0, 8, 8));
+    let idle = converting().with(|n| (n.run_queue_delay, n.cpus, n.schedulers) = (0.0, 8, 8));
     let found = finding(&idle, "BT060");
     assert_eq!((found.level, found.against.len()), (Level::Notice, 1));
     // With a quota, the programs use it up.
@@ -62,12 +62,12 @@ fn programs_that_use_the_cpu_are_named_with_their_starter_and_explain_the_wait()
 
 #[test]
 fn external_programs_of_the_node_are_not_neighbours() {
-    let neighbours = converting().with(|n| (n.programs_cpu, n.foreign) = (0.0, 1.6));
+    let neighbours = converting().with(|n| (n.programs_cpu, n.other_cpu) = (0.0, 1.6));
     let found = finding(&neighbours, "BT004");
     assert_eq!((follows(&found), found.subject_text().as_deref()), (None, Some("neighbours")));
     assert_healthy(&neighbours, "BT060");
     // An older recording has no external programs. They then count as other OS processes, as before.
-    let old = converting().with(|n| n.without.push(&metrics::PROGRAMS_CPU));
+    let old = converting().with(|n| n.missing_metrics.push(&metrics::PROGRAMS_CPU));
     assert_eq!(finding(&old, "BT004").subject_text().as_deref(), Some("neighbours"));
     assert!(matches!(outcome(&old.period(), "BT060"), Outcome::NotJudged { .. }));
 }
@@ -75,10 +75,10 @@ fn external_programs_of_the_node_are_not_neighbours() {
 #[test]
 fn short_programs_are_reported_by_their_number() {
     let short = converting().with(|n| {
-        (n.programs_cpu, n.programs_ended, n.wait) = (0.6, 300, 0.0);
+        (n.programs_cpu, n.programs_ended, n.run_queue_delay) = (0.6, 300, 0.0);
         let helper = programs("inet_gethost", (2, 0), 0);
         // Age of the oldest one at the beginning: here it starts eight seconds later.
-        n.programs = vec![Programs { oldest: -8, cpu: 0.001, ..programs("sh", (1, 0), 0) }, helper];
+        n.programs = vec![ExternalPrograms { oldest: -8, cpu: 0.001, ..programs("sh", (1, 0), 0) }, helper];
     });
     let found = finding(&short, "BT060");
     assert_eq!(
@@ -101,7 +101,7 @@ fn short_programs_are_reported_by_their_number() {
         found.remedies
     );
     // If the counter cannot be read, only the CPU use of programs is known.
-    let unread = short.clone().with(|n| n.without.push(&metrics::PROGRAMS_ENDED));
+    let unread = short.clone().with(|n| n.missing_metrics.push(&metrics::PROGRAMS_ENDED));
     assert_eq!(finding(&unread, "BT060").level, Level::Notice);
     // Some programs per second that use little CPU are normal.
     assert_healthy(&short.clone().with(|n| (n.programs_cpu, n.programs_ended) = (0.01, 3)), "BT060");
@@ -129,9 +129,9 @@ fn the_starter_of_programs_is_recognized_by_its_port_or_by_a_sample_of_its_wait(
         n.spawns = vec![SpawnRow {
             what: "port".to_owned(),
             kind: "/usr/bin/convert - png:-".to_owned(),
-            maker: Some("gallery".to_owned()),
+            creator: Some("gallery".to_owned()),
             count: 2,
-            of: 9,
+            sample_size: 9,
             ..SpawnRow::default()
         }];
     });
@@ -142,7 +142,7 @@ fn the_starter_of_programs_is_recognized_by_its_port_or_by_a_sample_of_its_wait(
     );
     let by_sample = converting().with(|n| {
         n.busiest.clear();
-        n.stands = vec![stand(4, &["Elixir.System:do_cmd/3", "Elixir.Shop.Thumbs:make/1"], &[])];
+        n.stacks = vec![stack_row(4, &["Elixir.System:do_cmd/3", "Elixir.Shop.Thumbs:make/1"], &[])];
     });
     assert_eq!(finding(&by_sample, "BT060").subject_text().as_deref(), Some("Elixir.Shop.Thumbs:make/1"));
 }
@@ -207,7 +207,7 @@ fn memory_of_programs_is_reported_near_the_limit() {
     let large = |used: i64| {
         node().with(|n| {
             n.group_memory = Some((used << 20, 1_000 << 20));
-            n.programs = vec![Programs { resident: 150 << 20, ..programs("chrome", (4, 0), 0) }];
+            n.programs = vec![ExternalPrograms { resident: 150 << 20, ..programs("chrome", (4, 0), 0) }];
             n.program_ports = Some(4);
         })
     };

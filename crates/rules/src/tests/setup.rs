@@ -2,12 +2,12 @@
 
 use beamtune_model::{Level, Outcome, Rank, SpawnRow, facts};
 
-use super::node::{Allocates, Busy, Node, node};
+use super::node::{SyntheticAllocator, SyntheticProcess, SyntheticNode, node};
 use super::{Read, assert_healthy, diagnose, entries, finding, outcome, row};
 
 const MB: i64 = 1_000_000;
 
-fn fact(node: Node, key: &'static str, value: &str) -> Node {
+fn fact(node: SyntheticNode, key: &'static str, value: &str) -> SyntheticNode {
     node.with(|n| n.facts.push((key, value.to_owned())))
 }
 
@@ -16,17 +16,17 @@ fn evidence<'a>(found: &'a beamtune_model::Finding, what: &str) -> Option<&'a be
 }
 
 /// A node with 200 binaries of 600 kB, each in its own carrier.
-fn pictures() -> Node {
+fn pictures() -> SyntheticNode {
     node().with(|n| {
         n.resident = 300 * MB;
         n.allocators.insert(
             1,
-            Allocates {
+            SyntheticAllocator {
                 name: "binary_alloc",
                 mbcs: [2, 10 * MB, 100, 9 * MB],
                 sbcs: [200, 123 * MB, 200, 120 * MB],
-                segments_asked: 40,
-                ..Allocates::default()
+                segments_requested: 40,
+                ..SyntheticAllocator::default()
             },
         );
     })
@@ -45,12 +45,12 @@ fn blocks_a_little_above_the_singleblock_threshold_are_found() {
         found.remedies[1].change
     );
     // Mapping the carriers again and again takes CPU, and the kernel limits the number of mappings.
-    let churn = pictures().with(|n| (n.allocators[1].segments_asked, n.segments) = (2_000, (2_000, 2_000)));
+    let churn = pictures().with(|n| (n.allocators[1].segments_requested, n.segments) = (2_000, (2_000, 2_000)));
     assert!(finding(&churn, "BT045").level >= Level::Warning);
     // A large share of the work of a nearly idle VM is little.
     let idle = pictures().with(|n| {
-        (n.active, n.cpu) = (0.01, 0.02);
-        (n.allocators[1].segments_asked, n.segments) = (20, (20, 20));
+        (n.utilization, n.cpu) = (0.01, 0.02);
+        (n.allocators[1].segments_requested, n.segments) = (20, (20, 20));
     });
     let found = finding(&idle, "BT045");
     let share = evidence(&found, "cost of mapping, share of CPU used").and_then(|of| of.value);
@@ -98,12 +98,12 @@ fn carriers_hardly_larger_than_their_blocks_are_found() {
 }
 
 /// A node with 40,000 page faults per second for carriers that the segment cache does not keep.
-fn churn() -> Node {
+fn churn() -> SyntheticNode {
     node().with(|n| {
         n.minor_faults = 40_000;
         n.system = 0.2;
         n.segments = (100, 20);
-        n.allocators[0].segments_asked = 50;
+        n.allocators[0].segments_requested = 50;
     })
 }
 
@@ -134,7 +134,7 @@ fn a_super_carrier_is_advised_with_a_size_above_the_peak() {
     assert_eq!(entries(&found), ["+MMscs"]);
     assert!(found.remedies[0].why.contains("too small"), "{}", found.remedies[0].why);
     // With less memory of the host, the VM would not start.
-    let host = |node: &Node, megabytes: i64| {
+    let host = |node: &SyntheticNode, megabytes: i64| {
         finding(&fact(node.clone(), facts::HOST_MEMORY, &(megabytes << 20).to_string()), "BT046")
     };
     assert_eq!(host(&small, 400).remedies[0].change, "+MMscs 360 +MMsco false");
@@ -142,15 +142,15 @@ fn a_super_carrier_is_advised_with_a_size_above_the_peak() {
 }
 
 fn spawn(kind: &str, count: i64) -> SpawnRow {
-    SpawnRow { what: "process".to_owned(), kind: kind.to_owned(), count, of: 100, ..SpawnRow::default() }
+    SpawnRow { what: "process".to_owned(), kind: kind.to_owned(), count, sample_size: 100, ..SpawnRow::default() }
 }
 
 /// A node with 200 new processes per second, each of which is collected nine times.
-fn requests() -> Node {
+fn requests() -> SyntheticNode {
     node().with(|n| {
         n.gc = 0.12;
         n.spawned = 200;
-        n.collections = (1_800, None);
+        n.gcs = (1_800, None);
         n.spawns = vec![spawn("shop:request/2", 90), spawn("shop:other/0", 10)];
     })
 }
@@ -163,13 +163,13 @@ fn small_first_heaps_are_found_with_the_heap_to_set() {
     // Six growth steps by 1.618 from 233 words on.
     assert!(found.remedies[0].change.contains("{min_heap_size, 4185}"), "{}", found.remedies[0].change);
     let seen = requests().with(|n| {
-        n.busiest = vec![Busy {
+        n.busiest = vec![SyntheticProcess {
             row: row(|row| {
                 row.ranks = vec![Rank::Memory];
                 row.initial_call = Some("shop:request/2".to_owned());
                 row.total_heap_words = Some(6_772);
             }),
-            ..Busy::default()
+            ..SyntheticProcess::default()
         }];
     });
     assert!(finding(&seen, "BT047").remedies[0].change.contains("6772"));
@@ -192,10 +192,10 @@ fn small_first_heaps_are_found_with_the_heap_to_set() {
     assert!(finding(&swept, "BT047").against.iter().any(|against| against.contains("fullsweep_after")));
     assert_eq!(finding(&requests().with(|n| n.gc = 0.04), "BT047").level, Level::Notice);
 
-    assert_healthy(&requests().with(|n| n.collections.0 = 300), "BT047");
+    assert_healthy(&requests().with(|n| n.gcs.0 = 300), "BT047");
     assert_healthy(&requests().with(|n| n.spawned = 2), "BT047");
     // Skipped slots of the process table are no processes: hardly 19 of these 200 are.
-    assert_healthy(&requests().with(|n| (n.processes, n.collections.0) = ((238_000, 0), 600)), "BT047");
+    assert_healthy(&requests().with(|n| (n.processes, n.gcs.0) = ((238_000, 0), 600)), "BT047");
     let half = finding(&requests().with(|n| n.processes = (131_072, 0)), "BT047");
     assert!(
         half.title.contains("need 18 GCs each") && half.detail.starts_with("100 started/s"),
@@ -203,7 +203,7 @@ fn small_first_heaps_are_found_with_the_heap_to_set() {
         half.title,
         half.detail
     );
-    assert_healthy(&requests().with(|n| n.collections.0 = 200_000), "BT047");
+    assert_healthy(&requests().with(|n| n.gcs.0 = 200_000), "BT047");
     assert_healthy(&requests().with(|n| n.gc = 0.01), "BT047");
     assert_healthy(&node(), "BT047");
 }
@@ -213,12 +213,12 @@ fn settings_of_all_heaps_are_reported_by_their_cost() {
     let swept = |after: &str| {
         fact(node(), facts::FULLSWEEP_AFTER, after).with(|n| {
             n.gc = 0.15;
-            n.busiest = vec![Busy {
+            n.busiest = vec![SyntheticProcess {
                 row: row(|r| {
                     r.fullsweep_after = Some(0);
                     r.total_heap_words = Some(3_000_000);
                 }),
-                ..Busy::default()
+                ..SyntheticProcess::default()
             }];
         })
     };
@@ -247,14 +247,14 @@ fn settings_of_all_heaps_are_reported_by_their_cost() {
 }
 
 /// A node whose literal area collector does this many reductions per second.
-fn collector(reductions: i64) -> Node {
+fn collector(reductions: i64) -> SyntheticNode {
     node().with(|n| {
         n.processes = (2_000, 0);
-        n.busiest = vec![Busy {
+        n.busiest = vec![SyntheticProcess {
             pid: "<0.2.0>",
             reductions,
             row: row(|row| row.initial_call = Some("erts_literal_area_collector:start/0".to_owned())),
-            ..Busy::default()
+            ..SyntheticProcess::default()
         }];
     })
 }
@@ -268,7 +268,7 @@ fn persistent_terms_that_are_replaced_often_are_reported() {
     // A scan takes more reductions on later releases.
     let later = fact(collector(800_000), facts::OTP_RELEASE, "27");
     assert_eq!(finding(&later, "BT048").level, Level::Warning);
-    let scans = |node: &Node| evidence(&finding(node, "BT048"), "scanned processes").and_then(|of| of.value);
+    let scans = |node: &SyntheticNode| evidence(&finding(node, "BT048"), "scanned processes").and_then(|of| of.value);
     assert!(scans(&later) < scans(&collector(800_000)));
     assert_healthy(&collector(20_000), "BT048");
     assert_healthy(&node(), "BT048");
@@ -287,13 +287,13 @@ fn purges_of_beamtunes_own_modules_are_not_blamed_on_the_node() {
 }
 
 /// A node whose schedulers are both bound, and wait for as long as they run, while a CPU is idle.
-fn bound() -> Node {
+fn bound() -> SyntheticNode {
     fact(
         fact(node(), facts::SCHEDULER_BIND_TYPE, "thread_no_node_processor_spread"),
         facts::SCHEDULER_BINDINGS,
         r#"["0","1"]"#,
     )
-    .with(|n| n.wait = 0.3)
+    .with(|n| n.run_queue_delay = 0.3)
 }
 
 #[test]
@@ -306,15 +306,15 @@ fn bound_schedulers_that_wait_while_a_cpu_is_idle_are_reported() {
     assert!(finding(&bound(), "BT049").remedies[0].change.contains("system_flag"));
     // In this order: no other CPU is free, so unbound schedulers would wait, too; binding does no harm.
     assert_healthy(&bound().with(|n| n.idle = 0.01), "BT049");
-    assert_healthy(&bound().with(|n| n.wait = 0.001), "BT049");
+    assert_healthy(&bound().with(|n| n.run_queue_delay = 0.001), "BT049");
     // As on RabbitMQ, which binds schedulers by default: little is lost. And the cost of waking up is no delay.
     assert_eq!(
-        finding(&bound().with(|n| (n.cpu, n.wait, n.voluntary_switches) = (0.2, 0.1, 20)), "BT049").level,
+        finding(&bound().with(|n| (n.cpu, n.run_queue_delay, n.voluntary_switches) = (0.2, 0.1, 20)), "BT049").level,
         Level::Notice
     );
     assert_healthy(&bound().with(|n| n.voluntary_switches = 20_000), "BT049");
     // A short delay is reported as such.
-    let little = finding(&bound().with(|n| (n.cpu, n.wait, n.voluntary_switches) = (1.0, 0.07, 20)), "BT049");
+    let little = finding(&bound().with(|n| (n.cpu, n.run_queue_delay, n.voluntary_switches) = (1.0, 0.07, 20)), "BT049");
     assert!(little.level == Level::Notice && little.title.contains("beside idle CPUs"), "{}", little.title);
     // In this order: throttled threads wait, bound or not; the VM is not allowed to use the idle CPUs.
     let throttled = bound().with(|n| (n.quota, n.throttled_periods_of_10, n.throttled) = (Some(500), 5, 0.8));
@@ -323,12 +323,12 @@ fn bound_schedulers_that_wait_while_a_cpu_is_idle_are_reported() {
     let found = finding(&set, "BT049");
     assert!(found.level == Level::Notice && found.title.contains("beside idle CPUs"), "{found:#?}");
     // The CPUs are shared with others.
-    let risk = finding(&bound().with(|n| (n.wait, n.quota) = (0.001, Some(1_000))), "BT049");
+    let risk = finding(&bound().with(|n| (n.run_queue_delay, n.quota) = (0.001, Some(1_000))), "BT049");
     assert_eq!(risk.level, Level::Notice);
     assert!(risk.title.contains("not the VM's alone"), "{}", risk.title);
-    let part = fact(bound().with(|n| n.wait = 0.001), facts::HOST_CPUS, "8");
+    let part = fact(bound().with(|n| n.run_queue_delay = 0.001), facts::HOST_CPUS, "8");
     assert_eq!(finding(&part, "BT049").level, Level::Notice);
-    assert_healthy(&node().with(|n| n.wait = 0.3), "BT049");
+    assert_healthy(&node().with(|n| n.run_queue_delay = 0.3), "BT049");
     let asked = fact(node(), facts::SCHEDULER_BIND_TYPE, "spread");
     let Outcome::Healthy(text) = outcome(&asked.period(), "BT049") else { panic!("bound") };
     assert!(text.contains("no scheduler is bound"), "{text}");
@@ -336,7 +336,7 @@ fn bound_schedulers_that_wait_while_a_cpu_is_idle_are_reported() {
 
 #[test]
 fn processes_waiting_for_one_scheduler_are_found() {
-    let uneven = |shares: Vec<(f64, i64)>| node().with(|n| n.uneven = shares);
+    let uneven = |shares: Vec<(f64, i64)>| node().with(|n| n.per_scheduler = shares);
     let found = finding(&uneven(vec![(0.1, 0), (1.0, 7)]), "BT050");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("scheduler 2")));
     assert_eq!(entries(&found), ["code.unbound_processes"]);
@@ -357,7 +357,7 @@ fn processes_waiting_for_one_scheduler_are_found() {
     assert!(matches!(outcome(&node().with(|n| n.seconds = 2).period(), "BT050"), Outcome::NotJudged { .. }));
 }
 
-fn erts(version: &str) -> Node {
+fn erts(version: &str) -> SyntheticNode {
     fact(node(), facts::ERTS_VERSION, version)
 }
 
@@ -405,11 +405,11 @@ fn defects_of_the_version_are_reported_if_they_affect_the_node() {
     let own = |own: &str| fact(fact(quota.clone(), facts::CGROUP_PATH, "/pod"), facts::CGROUP_OWN_PATH, own);
     assert_eq!(finding(&own("/pod"), "BT051").level, Level::Warning);
     assert_healthy(&own("/pod/shop"), "BT051");
-    let sends = |n: &mut Node| {
-        n.busiest = vec![Busy {
+    let sends = |n: &mut SyntheticNode| {
+        n.busiest = vec![SyntheticProcess {
             queue: (5_000, 0),
             row: row(|row| row.current_function = Some("prim_inet:send/3".to_owned())),
-            ..Busy::default()
+            ..SyntheticProcess::default()
         }];
     };
     // The first version that fixes one defect has the other one.
@@ -429,7 +429,7 @@ fn defects_of_the_version_are_reported_if_they_affect_the_node() {
 /// Tests each defect on a node that shows it.
 #[test]
 fn every_defect_has_a_sign_on_some_node() {
-    let seen = |version: &str, change: &dyn Fn(&mut Node)| -> Vec<String> {
+    let seen = |version: &str, change: &dyn Fn(&mut SyntheticNode)| -> Vec<String> {
         match outcome(&erts(version).with(|n| change(n)).period(), "BT051") {
             Outcome::Found(found) => {
                 found.iter().flat_map(|found| &found.evidence).map(|of| of.what.clone()).collect()
@@ -437,20 +437,20 @@ fn every_defect_has_a_sign_on_some_node() {
             other => panic!("{version}: {other:?}"),
         }
     };
-    let check = |version: &str, id: &str, change: &dyn Fn(&mut Node)| {
+    let check = |version: &str, id: &str, change: &dyn Fn(&mut SyntheticNode)| {
         let told = seen(version, change);
         assert!(told.iter().any(|what| what.starts_with(id)), "{id}: {told:?}");
     };
-    let process = |n: &mut Node, change: &dyn Fn(&mut Busy)| {
-        let mut busy = Busy::default();
+    let process = |n: &mut SyntheticNode, change: &dyn Fn(&mut SyntheticProcess)| {
+        let mut busy = SyntheticProcess::default();
         change(&mut busy);
         n.busiest = vec![busy];
     };
-    let grow = |n: &mut Node| n.kinds.push(("binary", 50 * MB, 20 * MB));
-    let dist = |n: &mut Node| {
+    let grow = |n: &mut SyntheticNode| n.kinds.push(("binary", 50 * MB, 20 * MB));
+    let dist = |n: &mut SyntheticNode| {
         n.kinds.retain(|kind| kind.0 != "binary");
         n.kinds.push(("binary", 50 * MB, 20 * MB));
-        n.channel = vec![super::node::Channel { queue: 0, output: 0 }; 3];
+        n.dist_samples = vec![super::node::DistSample { queue: 0, output: 0 }; 3];
     };
     for (version, function) in [
         ("15.2.7", "erlang:hibernate/3"),
@@ -481,17 +481,17 @@ fn every_defect_has_a_sign_on_some_node() {
     check("12.3.1", "OTP-18077", &dist);
     check("13.2", "OTP-18838", &|n| n.dirty_cpu_active = 0.5);
     check("13.1", "OTP-18496", &|n| {
-        n.allocators.push(Allocates {
+        n.allocators.push(SyntheticAllocator {
             name: "fix_alloc",
             mbcs: [9, 90 * MB, 900, 80 * MB],
-            ..Allocates::default()
+            ..SyntheticAllocator::default()
         });
     });
     check("13.1", "OTP-18463", &|n| n.facts.push((facts::EMU_ARGS, r#"["-hmax","1000000"]"#.to_owned())));
     check("13.0", "OTP-17340", &|n| process(n, &|busy| busy.queue = (200_000, 0)));
     check("12.3", "OTP-17824", &|n| {
         n.contents = vec![("unknown", 0, None)];
-        (n.given_back, n.minor_faults) = (100 * MB, 9_000);
+        (n.lazy_free, n.minor_faults) = (100 * MB, 9_000);
     });
     check("12.3", "OTP-16982", &|n| {
         n.locks =
@@ -501,8 +501,8 @@ fn every_defect_has_a_sign_on_some_node() {
         // There are few collisions, but their waits take a fiftieth of the time.
         let waits =
             beamtune_model::LockRow { tries: 100, collisions: 20, ..super::node::lock("proc_msgq", None) };
-        n.locks_counted = Some(10_000_000_000);
-        n.locks = vec![beamtune_model::LockRow { waited: 200_000_000, ..waits }];
+        n.lock_counting_ns = Some(10_000_000_000);
+        n.locks = vec![beamtune_model::LockRow { wait_time: 200_000_000, ..waits }];
     });
     check("15.2", "erlang/otp#9594", &|n| {
         n.locks =
@@ -530,7 +530,7 @@ fn every_defect_has_a_sign_on_some_node() {
 
 #[test]
 fn a_vm_on_several_numa_nodes_is_reported() {
-    let two = |node: Node| {
+    let two = |node: SyntheticNode| {
         let node = fact(node, facts::NUMA_NODES, r#"["0-1","2-3"]"#);
         fact(node, facts::CPUS_ALLOWED, "0-3")
     };
@@ -540,7 +540,7 @@ fn a_vm_on_several_numa_nodes_is_reported() {
     assert!(found.remedies[0].change.contains("+S 2:2"), "{}", found.remedies[0].change);
     let large = finding(&two(node().with(|n| n.cpu = 0.9)), "BT052");
     assert!(large.remedies[0].change.starts_with("run one VM for each"), "{}", large.remedies[0].change);
-    assert_healthy(&two(node().with(|n| (n.cpu, n.active) = (0.01, 0.01))), "BT052");
+    assert_healthy(&two(node().with(|n| (n.cpu, n.utilization) = (0.01, 0.01))), "BT052");
     assert_healthy(&fact(two(node()), facts::SCHEDULER_BIND_TYPE, "no_node_thread_spread"), "BT052");
     assert_healthy(&fact(two(node()), facts::CPUS_ALLOWED, "2-3"), "BT052");
     assert_healthy(&node(), "BT052");
@@ -585,7 +585,7 @@ fn an_unused_thread_pool_is_a_notice_and_a_busy_one_a_warning() {
 }
 
 /// A node with these flags, as recordings contain them.
-fn flags(args: &[&str], init: &[&str]) -> Node {
+fn flags(args: &[&str], init: &[&str]) -> SyntheticNode {
     let list = |words: &[&str]| format!("{words:?}");
     fact(fact(node(), facts::EMU_ARGS, &list(args)), facts::INIT_ARGS, &list(init))
 }
@@ -597,7 +597,7 @@ fn a_flag_in_effect_that_is_a_trap_is_reported_with_its_source() {
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("+MBas")));
     assert!(found.title.starts_with("`+MBas aobf` disables the migration of carriers"), "{}", found.title);
     assert_eq!(entries(&found), ["+M<S>as"]);
-    let by = |node: &Node| evidence(&finding(node, "BT064"), "set in").and_then(|by| by.text.clone());
+    let by = |node: &SyntheticNode| evidence(&finding(node, "BT064"), "set in").and_then(|by| by.text.clone());
     assert!(by(&pool).is_some_and(|by| by.contains("vm.args")), "{:?}", by(&pool));
     let variable = fact(pool, facts::ENVIRONMENT, r#"{"ERL_FLAGS":"+MBas aobf +sbwt none"}"#);
     assert_eq!(by(&variable).as_deref(), Some("ERL_FLAGS"));
@@ -666,7 +666,7 @@ fn default_flags_and_those_of_products_are_not_traps() {
 #[test]
 fn a_flag_that_another_finding_covers_as_well_is_not_reported_twice() {
     let debug = fact(flags(&["-A", "64"], &[]), facts::ASYNC_THREADS, "64");
-    let codes = |node: &Node| -> Vec<&str> {
+    let codes = |node: &SyntheticNode| -> Vec<&str> {
         diagnose(&node.period()).findings().iter().map(|found| found.code.0).collect()
     };
     let repeated = codes(&debug).contains(&"BT056") && codes(&debug).contains(&"BT064");

@@ -2,17 +2,17 @@
 
 use beamtune_model::{Level, SpawnRow};
 
-use super::node::{Busy, Happens, Node, node};
+use super::node::{SyntheticProcess, SystemMonitorEvent, SyntheticNode, node};
 use super::{Read, assert_healthy, entries, finding, row};
 
-fn storm() -> Node {
+fn storm() -> SyntheticNode {
     node().with(|n| {
         n.spawned = 100_000;
         n.total_reductions = 20_000_000;
-        n.busiest = vec![Busy {
+        n.busiest = vec![SyntheticProcess {
             reductions: 9_000_000,
             row: row(|r| r.name = Some("mapper".to_owned())),
-            ..Busy::default()
+            ..SyntheticProcess::default()
         }];
     })
 }
@@ -21,9 +21,9 @@ fn seen(count: i64, of: i64) -> Vec<SpawnRow> {
     vec![SpawnRow {
         what: "process".to_owned(),
         kind: "shop:item/1".to_owned(),
-        maker: Some("shop".to_owned()),
+        creator: Some("shop".to_owned()),
         count,
-        of,
+        sample_size,
         ..SpawnRow::default()
     }]
 }
@@ -39,10 +39,10 @@ fn a_spawn_storm_is_found() {
     assert_eq!(found.subject, None, "no new process was sampled");
     let many = storm().with(|n| n.spawned = 270_000);
     assert_eq!(finding(&many, "BT039").level, Level::Warning, "most of the CPU is idle");
-    let full = many.with(|n| n.foreign = 1.38);
+    let full = many.with(|n| n.other_cpu = 1.38);
     assert_eq!(finding(&full, "BT039").level, Level::Critical, "other processes use the rest");
     // A few random samples do not represent the other processes.
-    let alive = storm().with(|n| n.seen_alive = 20_000);
+    let alive = storm().with(|n| n.spawned_alive = 20_000);
     assert_eq!(finding(&alive.clone().with(|n| n.spawns = seen(1, 1)), "BT039").subject, None);
     assert_eq!(finding(&alive.clone().with(|n| n.spawns = seen(15, 40)), "BT039").subject, None);
     assert_eq!(finding(&storm().with(|n| n.spawns = seen(30, 40)), "BT039").subject, None);
@@ -53,7 +53,7 @@ fn a_spawn_storm_is_found() {
     let large = finding(&storm().with(|n| n.total_reductions = 200_000_000), "BT039");
     assert!(large.against.iter().any(|against| against.contains("do much work")), "{:?}", large.against);
     // The node is nearly idle.
-    let idle = storm().with(|n| (n.spawned, n.active) = (10_000, 0.02));
+    let idle = storm().with(|n| (n.spawned, n.utilization) = (10_000, 0.02));
     assert_eq!(finding(&idle, "BT039").level, Level::Notice);
     assert_healthy(&storm().with(|n| n.spawned = 5_000), "BT039");
     // Skipped slots of the process table are no processes.
@@ -66,15 +66,15 @@ fn new_processes_with_large_arguments_are_found_with_their_starter() {
     let given = |bytes: i64, count: i64| SpawnRow {
         what: "given".to_owned(),
         kind: "Elixir.Shop.Mail:send/1".to_owned(),
-        maker: Some("Elixir.Shop.Cart".to_owned()),
+        creator: Some("Elixir.Shop.Cart".to_owned()),
         count,
-        of: 40,
+        sample_size: 40,
         bytes: Some(bytes * count),
         ..SpawnRow::default()
     };
     let with = |bytes: i64, count: i64| {
         node().with(|n| {
-            (n.spawned, n.seen_alive) = (40, 40);
+            (n.spawned, n.spawned_alive) = (40, 40);
             n.spawns = seen(40, 40);
             n.spawns.push(given(bytes, count));
         })
@@ -85,11 +85,11 @@ fn new_processes_with_large_arguments_are_found_with_their_starter() {
     assert_eq!(entries(&found), ["code.small_closures"]);
     // Long time slices of the copying process are a consequence.
     let slow = with(14_000_000, 30).with(|n| {
-        n.events = vec![Happens {
+        n.events = vec![SystemMonitorEvent {
             kind: "long_schedule",
             milliseconds: 300,
             subject: "Elixir.Shop.Cart (<0.9.0>)",
-            from: 1,
+            first_second: 1,
         }];
     });
     assert_eq!(finding(&slow, "BT016").follows.map(|of| of.code.0), Some("BT082"));

@@ -4,30 +4,30 @@ use beamtune_model::{
     Confidence, Cost, Finding, Level, Metric, Outcome, Period, SpawnRow, TableRow, WorkSample, facts, metrics,
 };
 
-use super::node::{Busy, Node, node};
+use super::node::{SyntheticProcess, SyntheticNode, node};
 use super::{Read, assert_healthy, diagnose, entries, finding, outcome, row, value};
 
 /// A process with this stack in each sample, and this many of the million reductions per second of the node.
-fn seen_at(pid: &'static str, reductions: i64, stack: &[&str]) -> Busy {
+fn seen_at(pid: &'static str, reductions: i64, stack: &[&str]) -> SyntheticProcess {
     let row = row(|row| {
         row.name = Some("sessions".to_owned());
         row.stack = stack.iter().map(|&function| function.to_owned()).collect();
     });
-    Busy { pid, reductions, row, ..Busy::default() }
+    SyntheticProcess { pid, reductions, row, ..SyntheticProcess::default() }
 }
 
 const SEARCH: &[&str] = &["ets:select_trap/1", "shop:of_user/1", "shop:loop/1"];
 
-fn searching(reductions: i64) -> Node {
+fn searching(reductions: i64) -> SyntheticNode {
     node().with(|n| {
         n.busiest = vec![seen_at("<0.77.0>", reductions, SEARCH)];
         n.total_reductions = 1_000_000;
-        n.active = 0.5;
+        n.utilization = 0.5;
     })
 }
 
 /// A node with a table of this many objects of this size, and with a worker that has a heap of this size and makes garbage.
-fn copying(each: i64, objects: i64, heap_bytes: i64) -> Node {
+fn copying(each: i64, objects: i64, heap_bytes: i64) -> SyntheticNode {
     node().with(|n| {
         n.ets = vec![TableRow {
             id: "ring".to_owned(),
@@ -41,10 +41,10 @@ fn copying(each: i64, objects: i64, heap_bytes: i64) -> Node {
         }];
         n.gc = 0.1;
         n.reclaimed_words = 100_000_000;
-        n.busiest = vec![Busy {
+        n.busiest = vec![SyntheticProcess {
             reductions: 900_000,
             row: row(|row| row.total_heap_words = Some(heap_bytes / 8)),
-            ..Busy::default()
+            ..SyntheticProcess::default()
         }];
     })
 }
@@ -74,7 +74,7 @@ fn a_bag_with_many_objects_is_named_if_schedulers_wait_for_locks() {
     let locked = |kind: &str, objects: i64| {
         copying(70, objects, 20_000).with(|n| {
             n.ets[0].kind = kind.to_owned();
-            (n.active, n.cpu, n.gc) = (0.6, 0.2, 0.01);
+            (n.utilization, n.cpu, n.gc) = (0.6, 0.2, 0.01);
             n.reclaimed_words = 1_000;
         })
     };
@@ -98,7 +98,7 @@ fn a_process_that_searches_a_table_is_found_with_its_caller() {
     assert_eq!(finding(&searching(80_000), "BT058").level, Level::Notice);
     assert_healthy(&searching(20_000), "BT058");
     // The node does hardly any work.
-    assert_eq!(finding(&searching(900_000).with(|n| n.active = 0.02), "BT058").level, Level::Notice);
+    assert_eq!(finding(&searching(900_000).with(|n| n.utilization = 0.02), "BT058").level, Level::Notice);
     // Several processes search.
     let two = searching(300_000).with(|n| n.busiest.push(seen_at("<0.78.0>", 200_000, SEARCH)));
     let found = finding(&two, "BT058");
@@ -160,7 +160,7 @@ fn a_search_with_a_small_share_of_a_large_host_is_a_notice() {
     let on = |cpus: i32, active: f64| {
         let node = searching(600_000).with(|n| {
             (n.schedulers, n.cpus) = (cpus as usize, cpus.into());
-            (n.active, n.cpu) = (active, active);
+            (n.utilization, n.cpu) = (active, active);
         });
         finding(&node, "BT058")
     };
@@ -190,7 +190,7 @@ fn sample(kind: &str, looks: i64, stack: &str) -> WorkSample {
     WorkSample {
         kind: Some(kind.to_owned()),
         stack: stack.split_whitespace().map(str::to_owned).collect(),
-        looks,
+        samples: looks,
         ..WorkSample::default()
     }
 }
@@ -198,7 +198,7 @@ fn sample(kind: &str, looks: i64, stack: &str) -> WorkSample {
 /// A node that uses one and a half cores, but none of whose processes does much.
 fn spread(samples: &[WorkSample], tables: &[TableRow]) -> Period {
     let node = node().with(|n| {
-        (n.active, n.cpu, n.total_reductions) = (1.5, 1.5, 1_000_000);
+        (n.utilization, n.cpu, n.total_reductions) = (1.5, 1.5, 1_000_000);
         n.ets = tables.to_vec();
     });
     let mut period = node.period();
@@ -300,7 +300,7 @@ fn short_or_rarely_sampled_searches_are_ignored() {
 
 /// A node with a table of 10,000 objects and 60 MB, which gains this much of both in each second. `sampled` has the results of its sampled
 /// objects: position of the pid, objects with a pid, objects of ended processes.
-fn growing_table(rows_per_s: i64, bytes_per_s: i64, sampled: Option<(i64, i64, i64)>) -> Node {
+fn growing_table(rows_per_s: i64, bytes_per_s: i64, sampled: Option<(i64, i64, i64)>) -> SyntheticNode {
     node().with(|n| {
         let mut series: Vec<(&'static Metric, &'static str, i64, i64)> = vec![
             (&metrics::TABLE_ROWS, "baskets", 10_000, rows_per_s),
@@ -355,7 +355,7 @@ fn objects_of_ended_processes_are_a_leak_at_any_rate() {
     let slow = |place| finding(&growing_table(10, 1_000, Some((place, 100, 98))), "BT084");
     assert_eq!(slow(metrics::PID_IN_KEY).level, Level::Warning);
     // The objects of a cache contain the pid of their writer.
-    let written = slow(metrics::PID_IN_ROW);
+    let written = slow(metrics::PID_IN_OBJECT);
     assert_eq!(written.level, Level::Notice);
     assert_eq!(entries(&written), ["code.bounded_table", "code.delete_rows_of_ended"]);
     let long = finding(&leaks(98).with(|n| n.seconds = 400), "BT084");
@@ -376,7 +376,7 @@ fn unexplained_growth_is_a_notice_until_memory_runs_out() {
     let lives = finding(&with_key, "BT084");
     assert_eq!(lives.level, Level::Notice);
     assert!(lives.against.iter().any(|but| but.contains("alive")), "{lives:#?}");
-    assert_eq!(finding(&grows(Some((metrics::PID_IN_ROW, 10, 10))), "BT084").level, Level::Notice);
+    assert_eq!(finding(&grows(Some((metrics::PID_IN_OBJECT, 10, 10))), "BT084").level, Level::Notice);
     // New users arrive.
     let come = finding(&grows(None).with(|n| n.processes.1 = 400), "BT084");
     assert!(come.against.iter().any(|but| but.contains("users")), "{come:#?}");
@@ -396,7 +396,7 @@ fn unexplained_growth_is_a_notice_until_memory_runs_out() {
 #[test]
 fn growing_memory_follows_from_the_table_that_is_most_of_it() {
     let sick = growing_table(500, 3_000_000, None).with(|n| n.memory_available = 240_000_000);
-    let follows = |node: &Node| {
+    let follows = |node: &SyntheticNode| {
         let diagnosis = diagnose(&node.period());
         let found =
             diagnosis.findings().into_iter().find(|found| found.code.0 == "BT027").expect("growth").clone();
@@ -428,7 +428,7 @@ fn the_remedy_of_a_growing_table_depends_on_its_type() {
 
 #[test]
 fn tables_that_were_not_watched_are_not_judged() {
-    let old = outcome(&node().with(|n| n.without.push(&metrics::TABLES_FOLLOWED)).period(), "BT084");
+    let old = outcome(&node().with(|n| n.missing_metrics.push(&metrics::TABLES_FOLLOWED)).period(), "BT084");
     assert!(matches!(old, Outcome::NotJudged { .. }), "{old:?}");
 }
 
@@ -440,9 +440,9 @@ fn tables_of_a_product_itself_are_ignored() {
             let row = |what: &str, maker: Option<&str>| SpawnRow {
                 what: what.to_owned(),
                 kind: "baskets".to_owned(),
-                maker: maker.map(str::to_owned),
+                creator: maker.map(str::to_owned),
                 count: 1,
-                of: 1,
+                sample_size: 1,
                 ..SpawnRow::default()
             };
             n.spawns.push(row(SpawnRow::TABLE_MODULE, module));

@@ -2,11 +2,11 @@
 
 use beamtune_model::{Level, metrics};
 
-use super::node::{Busy, Node, node};
+use super::node::{SyntheticProcess, SyntheticNode, node};
 use super::{Read, assert_healthy, entries, finding, outcome, row};
 
 /// A node with this tracer, on which 5 of 25 processes are traced.
-fn traced(tracer: Busy, session: &'static str, new: i64) -> Node {
+fn traced(tracer: SyntheticProcess, session: &'static str, new: i64) -> SyntheticNode {
     let entity: &'static str = match session {
         "dbg" => "<0.77.0>\u{1f}dbg",
         "my_debug" => "<0.77.0>\u{1f}my_debug",
@@ -24,9 +24,9 @@ fn traced(tracer: Busy, session: &'static str, new: i64) -> Node {
     })
 }
 
-fn tracer(runnable_of_10: i64, queue: (i64, i64), call: &str) -> Busy {
+fn tracer(runnable_of_10: i64, queue: (i64, i64), call: &str) -> SyntheticProcess {
     let row = row(|r| r.initial_call = Some(call.to_owned()));
-    Busy { runnable_of_10, queue, reductions: 1_000, row, ..Busy::default() }
+    SyntheticProcess { runnable_of_10, queue, reductions: 1_000, row, ..SyntheticProcess::default() }
 }
 
 #[test]

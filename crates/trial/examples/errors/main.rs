@@ -65,7 +65,7 @@ fn row(out: &mut impl Write, name: &str, noise: &Noise, effect: f64, runs: u64) 
     for Comparison { answer, interval, pairs: compared } in simulate_all(noise, effect, runs) {
         match answer {
             Answer::Better | Answer::Worse => found += 1,
-            Answer::MethodFindsWhatIsNot | Answer::BelowDetectable | Answer::TooManyInvalid => refused += 1,
+            Answer::FalsePositive | Answer::BelowDetectable | Answer::TooManyInvalid => refused += 1,
             _ => {}
         }
         if let Some((low, high)) = interval {

@@ -1,7 +1,7 @@
 //! Simulates comparisons whose true effect is known.
 
 use anyhow::{Result, bail};
-use beamtune_model::study::{Answer, Arm, CPU_PER_REQUEST, Measures, Order, Question, Trial, TrialOutcome};
+use beamtune_model::study::{Answer, Arm, CPU_PER_REQUEST, Measures, TrialOrder, Question, Trial, TrialOutcome};
 use beamtune_trial::compare::{self, Next};
 
 /// The noise between trials of one setting.
@@ -98,8 +98,8 @@ pub fn simulate(noise: &Noise, effect: f64, seed: u64) -> Comparison {
         b: arm("B"),
         objective: CPU_PER_REQUEST.name.to_owned(),
         guards: Vec::new(),
-        same_pairs: compare::LEAST_SAME_PAIRS,
-        most_pairs: 30,
+        same_pairs: compare::MIN_SAME_PAIRS,
+        max_pairs: 30,
     };
     let mut random = fastrand::Rng::with_seed(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let mut trials: Vec<Trial> = Vec::new();
@@ -121,7 +121,7 @@ pub fn simulate(noise: &Noise, effect: f64, seed: u64) -> Comparison {
     Comparison { answer, interval: ratio.map(|ratio| (ratio.low, ratio.high)), pairs: verdict.pairs as u64 }
 }
 
-fn trial(order: Order, value: f64) -> Trial {
+fn trial(order: TrialOrder, value: f64) -> Trial {
     let mut measures = Measures::default();
     measures.set(CPU_PER_REQUEST.name, value);
     Trial {

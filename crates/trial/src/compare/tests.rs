@@ -12,13 +12,13 @@ fn question() -> Question {
         a: arm("A", &[]),
         b: arm("B", &["+sbwt", "none"]),
         objective: "cpu-per-request".to_owned(),
-        guards: vec![Margin { quantity: "p99".to_owned(), most: 0.10 }],
+        guards: vec![Margin { quantity: "p99".to_owned(), max: 0.10 }],
         same_pairs: 6,
-        most_pairs: 30,
+        max_pairs: 30,
     }
 }
 
-fn trial(order: Order, outcome: TrialOutcome) -> Trial {
+fn trial(order: TrialOrder, outcome: TrialOutcome) -> Trial {
     Trial { order, began_unix_s: 0.0, took_s: 1.0, outcome, remarks: Vec::new() }
 }
 
@@ -40,7 +40,7 @@ fn invalid() -> TrialOutcome {
 }
 
 /// Runs trials until the comparison ends.
-fn run(question: &Question, mut outcome: impl FnMut(&Order, usize) -> TrialOutcome) -> (Answer, Vec<Trial>) {
+fn run(question: &Question, mut outcome: impl FnMut(&TrialOrder, usize) -> TrialOutcome) -> (Answer, Vec<Trial>) {
     let mut trials = Vec::new();
     for count in 0..1_000 {
         match next(question, &trials) {
@@ -68,7 +68,7 @@ fn noise() -> Noise {
     Noise(fastrand::Rng::with_seed(20_261_121))
 }
 
-fn is_b(order: &Order) -> bool {
+fn is_b(order: &TrialOrder) -> bool {
     order.arm.name == "B"
 }
 
@@ -152,7 +152,7 @@ fn trial_without_the_objective_is_invalid() {
 fn setting_that_fails_twice_ends_the_comparison() {
     let (question, mut noise) = (question(), noise());
     let (answer, trials) = run(&question, |order, _| match is_b(order) {
-        true => TrialOutcome::Failed { why: "the VM did not boot: bad size".to_owned() },
+        true => TrialOutcome::Failed { reason: "the VM did not boot: bad size".to_owned() },
         false => valid(noise.times(0.02), 1.0),
     });
     assert_eq!(
@@ -170,7 +170,7 @@ fn comparison_ends_if_a_differs_from_itself() {
         drift *= 1.0001;
         valid(drift * if order.label == 1 { 1.1 } else { 1.0 }, 1.0)
     });
-    assert_eq!(answer, Answer::MethodFindsWhatIsNot);
+    assert_eq!(answer, Answer::FalsePositive);
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn next_trial_depends_only_on_the_trials_that_have_ended() {
 
 #[test]
 fn no_trials_are_planned_if_there_is_no_time_for_the_first_look() {
-    let question = Question { most_pairs: 7, ..question() };
+    let question = Question { max_pairs: 7, ..question() };
     assert_eq!(trials(&question), None);
-    assert_eq!(trials(&Question { most_pairs: 12, ..question }), Some((28, 36)));
+    assert_eq!(trials(&Question { max_pairs: 12, ..question }), Some((28, 36)));
 }

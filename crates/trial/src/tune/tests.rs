@@ -12,13 +12,13 @@ fn knob(name: &str, levels: &[&str]) -> Knob {
 
 /// A study of three knobs. The rules advise the first and the last.
 fn tuning(trials: usize) -> Tuning {
-    let advised = |knob| Advised { knob, level: 1, effect: -0.1, why: "BT001".to_owned() };
+    let advised = |knob| AdvisedLevel { knob, level: 1, effect: -0.1, why: "BT001".to_owned() };
     Tuning {
         seed: 5,
         objective: "cpu-per-request".to_owned(),
         guards: vec![
-            Margin { quantity: "p99".to_owned(), most: 0.10 },
-            Margin { quantity: "errors".to_owned(), most: 0.001 },
+            Margin { quantity: "p99".to_owned(), max: 0.10 },
+            Margin { quantity: "errors".to_owned(), max: 0.001 },
         ],
         knobs: vec![
             knob("wait", &["+sbwt none"]),
@@ -40,7 +40,7 @@ fn usual(point: &[usize]) -> (f64, f64) {
     (wait - 0.08 * point[1] as f64, 0.0)
 }
 
-fn outcome(world: World, order: &Order, random: &mut fastrand::Rng) -> TrialOutcome {
+fn outcome(world: World, order: &TrialOrder, random: &mut fastrand::Rng) -> TrialOutcome {
     let mut noise = |sd: f64| sd * ((0..12).map(|_| random.f64()).sum::<f64>() - 6.0);
     let (cpu, p99) = if order.point.is_empty() { (0.0, 0.0) } else { world(&order.point) };
     let mut measures = Measures::default();
@@ -52,7 +52,7 @@ fn outcome(world: World, order: &Order, random: &mut fastrand::Rng) -> TrialOutc
 }
 
 /// Runs trials until the study ends.
-fn run_with(tuning: &Tuning, mut outcome: impl FnMut(&Order) -> TrialOutcome) -> (Ending, Vec<Trial>) {
+fn run_with(tuning: &Tuning, mut outcome: impl FnMut(&TrialOrder) -> TrialOutcome) -> (TuningOutcome, Vec<Trial>) {
     let mut trials: Vec<Trial> = Vec::new();
     for _ in 0..1_000 {
         match next(tuning, &trials) {
@@ -66,7 +66,7 @@ fn run_with(tuning: &Tuning, mut outcome: impl FnMut(&Order) -> TrialOutcome) ->
     panic!("the study does not end");
 }
 
-fn run(tuning: &Tuning, world: World) -> (Ending, Vec<Trial>) {
+fn run(tuning: &Tuning, world: World) -> (TuningOutcome, Vec<Trial>) {
     let mut random = fastrand::Rng::with_seed(20_261_121);
     run_with(tuning, |order| outcome(world, order, &mut random))
 }
@@ -79,7 +79,7 @@ fn count(trials: &[Trial], phase: Phase) -> usize {
 fn good_setting_is_found_and_confirmed_and_useless_parts_are_removed() {
     let tuning = tuning(120);
     let (ending, trials) = run(&tuning, usual);
-    assert_eq!(ending, Ending::Found);
+    assert_eq!(ending, TuningOutcome::Found);
     let stages = Stages::divide(120).expect("enough");
     assert_eq!(count(&trials, Phase::Same), 12);
     assert!(count(&trials, Phase::Search) <= stages.search);
@@ -92,27 +92,27 @@ fn good_setting_is_found_and_confirmed_and_useless_parts_are_removed() {
     let winner = &verdict.finalists[0];
     assert!(winner.is_better && winner.broken.is_empty(), "{verdict:#?}");
     let part = |knob: usize| verdict.parts.iter().find(|part| part.knob == knob);
-    assert_eq!(part(0).map(|part| part.pays), Some(Pays::Yes), "{verdict:#?}");
+    assert_eq!(part(0).map(|part| part.verdict), Some(PartVerdict::Yes), "{verdict:#?}");
     assert!(verdict.flags.join(" ").contains("+sbwt none"), "{verdict:#?}");
     let gain = verdict.gain.as_ref().expect("measured on fresh trials");
     let truth = usual(&verdict.point).0.exp();
     assert!((gain.ratio.low..=gain.ratio.high).contains(&truth), "{gain:?}, not {truth}");
-    assert!(gain.again.low < gain.ratio.low && gain.ratio.high < gain.again.high, "{gain:?}");
+    assert!(gain.repeat_interval.low < gain.ratio.low && gain.ratio.high < gain.repeat_interval.high, "{gain:?}");
     let learnt = verdict
         .levels
         .iter()
         .find(|learnt| (learnt.knob, learnt.level) == (0, 1))
         .expect("the level was tried");
     assert!(learnt.effect.is_some_and(|effect| effect.high < 0.9), "{learnt:?}");
-    assert!(!verdict.front.is_empty());
+    assert!(!verdict.pareto_front.is_empty());
     // The placebo was advised. It must be removed or not be reported as worthwhile.
-    assert!(part(2).is_none_or(|part| part.pays != Pays::Yes), "{verdict:#?}");
+    assert!(part(2).is_none_or(|part| part.verdict != PartVerdict::Yes), "{verdict:#?}");
 }
 
 #[test]
 fn nothing_is_recommended_if_nothing_is_better() {
     let (ending, trials) = run(&tuning(120), |_| (0.0, 0.0));
-    assert!(matches!(ending, Ending::NothingBetter | Ending::NotConfirmed), "{ending:?}");
+    assert!(matches!(ending, TuningOutcome::NothingBetter | TuningOutcome::NotConfirmed), "{ending:?}");
     let verdict = judge(&tuning(120), &trials);
     assert!(verdict.flags.is_empty() && verdict.parts.is_empty());
 }
@@ -130,10 +130,10 @@ fn candidate_that_does_not_boot_is_a_result() {
     let tuning = tuning(120);
     let mut random = fastrand::Rng::with_seed(3);
     let (ending, trials) = run_with(&tuning, |order| match order.point.get(1) {
-        Some(2) => TrialOutcome::Failed { why: "the VM did not boot".to_owned() },
+        Some(2) => TrialOutcome::Failed { reason: "the VM did not boot".to_owned() },
         _ => outcome(usual, order, &mut random),
     });
-    assert_eq!(ending, Ending::Found);
+    assert_eq!(ending, TuningOutcome::Found);
     let verdict = judge(&tuning, &trials);
     assert_ne!(verdict.point[1], 2, "{verdict:#?}");
     let learnt = verdict.levels.iter().find(|learnt| (learnt.knob, learnt.level) == (1, 2));
@@ -146,22 +146,22 @@ fn failed_candidates_are_not_invalid_trials() {
     tuning.knobs.extend((0..6).map(|number| knob(&format!("broken {number}"), &["+zz 1", "+zz 2"])));
     let mut random = fastrand::Rng::with_seed(4);
     let (ending, _) = run_with(&tuning, |order| match order.point.iter().skip(3).any(|level| *level > 0) {
-        true => TrialOutcome::Failed { why: "the VM did not boot".to_owned() },
+        true => TrialOutcome::Failed { reason: "the VM did not boot".to_owned() },
         false => outcome(usual, order, &mut random),
     });
-    assert_ne!(ending, Ending::TooManyInvalid);
+    assert_ne!(ending, TuningOutcome::TooManyInvalid);
 }
 
 #[test]
 fn study_ends_if_the_unchanged_target_fails() {
     let (ending, trials) =
-        run_with(&tuning(120), |_| TrialOutcome::Failed { why: "no such release".to_owned() });
-    assert_eq!((ending, trials.len()), (Ending::Fails { why: "no such release".to_owned() }, 2));
+        run_with(&tuning(120), |_| TrialOutcome::Failed { reason: "no such release".to_owned() });
+    assert_eq!((ending, trials.len()), (TuningOutcome::Fails { why: "no such release".to_owned() }, 2));
 }
 
 #[test]
 fn too_few_trials_are_rejected_with_the_required_minimum() {
-    let Next::Done(Ending::TooFewTrials { least }) = next(&tuning(20), &[]) else { panic!("not rejected") };
+    let Next::Done(TuningOutcome::TooFewTrials { min_trials: least }) = next(&tuning(20), &[]) else { panic!("not rejected") };
     assert!(Stages::divide(least).is_ok() && Stages::divide(least - 1).is_err(), "{least}");
     let Ok(stages) = Stages::divide(least) else { panic!("too few") };
     assert_eq!(stages.same + stages.search + stages.confirm + stages.back_out, least);
@@ -184,8 +184,8 @@ fn number_of_trials_fits_the_time_budget() {
     let trials = |budget_s| within(budget_s, 60, &slow);
     assert_eq!(within(1_800.0, 60, &slow[..11]), 60, "the duration of a trial is not known yet");
     assert_eq!(trials(1_800.0), 90);
-    assert_eq!(trials(1_000.0), Stages::least(), "the minimum may exceed the budget a little");
-    assert!(trials(600.0) < Stages::least());
+    assert_eq!(trials(1_000.0), Stages::min_trials(), "the minimum may exceed the budget a little");
+    assert!(trials(600.0) < Stages::min_trials());
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn pareto_front_contains_the_trials_that_no_other_trial_dominates() {
         measures.set("p99", p99);
         measures.set("rss", rss);
         let order =
-            Order { phase: Phase::Search, block: 0, label: 0, arm: Arm::default(), point: Vec::new() };
+            TrialOrder { phase: Phase::Search, block: 0, label: 0, arm: Arm::default(), point: Vec::new() };
         let outcome = TrialOutcome::Valid { measures };
         Trial { order, began_unix_s: 0.0, took_s: 1.0, outcome, remarks: Vec::new() }
     };
@@ -217,7 +217,7 @@ fn good_part_is_found_even_if_it_was_never_tried_alone() {
     tuning.knobs.extend((0..5).map(|number| knob(&format!("nothing {number}"), &["+zz 1", "+zz 2"])));
     let (ending, trials) = run(&tuning, usual);
     let verdict = judge(&tuning, &trials);
-    assert_eq!(ending, Ending::Found, "{verdict:#?}");
+    assert_eq!(ending, TuningOutcome::Found, "{verdict:#?}");
     assert!(verdict.flags.join(" ").contains("+sbwt none"), "{verdict:#?}");
     assert!(verdict.parts.len() <= 2, "{verdict:#?}");
 }
@@ -233,5 +233,5 @@ fn gain_is_measured_on_the_confirmation_if_the_back_out_has_too_few_blocks() {
         _ => outcome(usual, order, &mut random),
     });
     let gain = judge(&tuning, &trials).gain.expect("confirmed");
-    assert!(gain.has_chosen_it && gain.pairs >= MIN_CONFIRM_BLOCKS, "{gain:?}");
+    assert!(gain.selected_by_same_trials && gain.pairs >= MIN_CONFIRM_BLOCKS, "{gain:?}");
 }

@@ -52,7 +52,7 @@ impl Generator {
 
     /// Returns the reader of the generator's results.
     fn reader(self) -> Option<import::Tool> {
-        import::Tool::named(self.name())
+        import::Tool::from_name(self.name())
     }
 
     /// Returns the option that prints the version. With it, wrk exits with a failure.

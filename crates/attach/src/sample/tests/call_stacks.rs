@@ -1,6 +1,6 @@
 //! Tests of the call stacks of waiting processes.
 
-use beamtune_model::StandRow;
+use beamtune_model::WaitSampleRow;
 
 use super::*;
 
@@ -37,29 +37,29 @@ fn call_stacks_become_rows() {
         )])
         .unwrap();
     assert!(sample.gaps.is_empty(), "{:?}", sample.gaps);
-    let t = sample.stands[0].t;
-    let sampled = StandRow {
+    let t = sample.wait_samples[0].t;
+    let sampled = WaitSampleRow {
         t,
         pid: None,
         status: "waiting".to_owned(),
         stack: vec!["gen:do_call/4".to_owned(), "shop:buy/2".to_owned()],
         count: 7,
         queued: 2,
-        of: 200,
-        on: vec![("<0.9.0>".to_owned(), 6), ("other@host".to_owned(), 1)],
+        sample_size: 200,
+        targets: vec![("<0.9.0>".to_owned(), 6), ("other@host".to_owned(), 1)],
         kind: None,
     };
-    let blocking = StandRow {
+    let blocking = WaitSampleRow {
         pid: Some("<0.9.0>".to_owned()),
         status: "running".to_owned(),
         stack: Vec::new(),
         count: 1,
         queued: 3,
-        of: 0,
-        on: ["10.0.0.7:5432", "[::1]:80", "<0.10.0>"].map(|name| (name.to_owned(), 1)).to_vec(),
+        sample_size: 0,
+        targets: ["10.0.0.7:5432", "[::1]:80", "<0.10.0>"].map(|name| (name.to_owned(), 1)).to_vec(),
         ..sampled.clone()
     };
-    assert_eq!(sample.stands, [sampled, blocking]);
+    assert_eq!(sample.wait_samples, [sampled, blocking]);
 }
 
 #[test]
@@ -83,11 +83,11 @@ fn resampled_new_processes_become_separate_rows() {
     ];
     let sample = Recording::default().add(vec![done("spawns", &pairs)]).unwrap();
     assert!(sample.gaps.is_empty(), "{:?}", sample.gaps);
-    let [row] = &sample.stands[..] else { panic!("{:?}", sample.stands) };
+    let [row] = &sample.wait_samples[..] else { panic!("{:?}", sample.wait_samples) };
     assert_eq!((row.kind.as_deref(), row.status.as_str()), (Some("shop:cart/1"), "waiting"));
-    assert_eq!((row.count, row.queued, row.of), (19, 0, 20));
+    assert_eq!((row.count, row.queued, row.sample_size), (19, 0, 20));
     assert_eq!(
-        (&row.stack[..], &row.on[..]),
+        (&row.stack[..], &row.targets[..]),
         (&["gen_server:loop/7".to_owned()][..], &[("<0.9.0>".to_owned(), 2)][..])
     );
 }
@@ -98,13 +98,13 @@ fn fixtures_of_real_agents_are_decoded() {
         let mut recording = Recording::default();
         recording.add_fixture(&format!("r{release}-sample-facts"));
         let sample = recording.add_fixture(&format!("r{release}-sample-slow"));
-        let is_idle = |row: &StandRow| {
+        let is_idle = |row: &WaitSampleRow| {
             row.stack.first().is_some_and(|function| function.starts_with("gen_server:loop/"))
         };
-        assert!(sample.stands.iter().any(is_idle), "OTP {release}: {:?}", sample.stands);
-        let mut sampled = sample.stands.iter().filter(|row| row.pid.is_none() && row.kind.is_none());
-        assert!(sampled.all(|row| row.of > 20 && row.count > 0), "OTP {release}");
-        let mut again = sample.stands.iter().filter(|row| row.kind.is_some());
-        assert!(again.all(|row| row.of >= row.count && row.count > 0), "OTP {release}");
+        assert!(sample.wait_samples.iter().any(is_idle), "OTP {release}: {:?}", sample.wait_samples);
+        let mut sampled = sample.wait_samples.iter().filter(|row| row.pid.is_none() && row.kind.is_none());
+        assert!(sampled.all(|row| row.sample_size > 20 && row.count > 0), "OTP {release}");
+        let mut again = sample.wait_samples.iter().filter(|row| row.kind.is_some());
+        assert!(again.all(|row| row.sample_size >= row.count && row.count > 0), "OTP {release}");
     }
 }

@@ -1,6 +1,6 @@
 //! Tests of explicit items: the agent's terms become rows.
 
-use beamtune_model::{CarrierRow, CollectRow, CollectionRow, HolderRow, SizeCount};
+use beamtune_model::{CarrierRow, CollectedProcessRow, RequestedGcRow, BinaryHolderRow, SizeCount};
 
 use super::*;
 
@@ -305,7 +305,7 @@ fn binary_holders_become_rows_and_sums() {
     let rows = vec![holder("ok", &HELD), holder("no_answer", &HELD[..2])];
     let sample = recording.add(vec![held(rows.clone(), true, [6, 80_000])]).unwrap();
     assert!(sample.gaps.is_empty(), "{:?}", sample.gaps);
-    let asked = HolderRow {
+    let asked = BinaryHolderRow {
         t: 1_004_000,
         pid: "<0.9.0>".to_owned(),
         name: Some("cache".to_owned()),
@@ -317,15 +317,15 @@ fn binary_holders_become_rows_and_sums() {
         references: 5,
         binaries: 4,
         bytes: 70_000,
-        alone: 1,
+        exclusive: 1,
         alone_bytes: 9_000,
     };
-    let not_asked = HolderRow {
+    let not_asked = BinaryHolderRow {
         skipped: Some("no_answer".to_owned()),
         references: 0,
         binaries: 0,
         bytes: 0,
-        alone: 0,
+        exclusive: 0,
         alone_bytes: 0,
         ..asked.clone()
     };
@@ -406,9 +406,9 @@ fn garbage_collection_becomes_rows() {
     let sample = recording.add(vec![collection(&COLLECTED, &BY_CHANCE, &row)]).unwrap();
     assert!(sample.gaps.is_empty(), "{:?}", sample.gaps);
     let t = 1_004_000;
-    let expect = CollectionRow {
+    let expect = RequestedGcRow {
         t,
-        how: "sample".to_owned(),
+        selection: "sample".to_owned(),
         processes: 100,
         chosen: 50,
         largest: 12,
@@ -422,7 +422,7 @@ fn garbage_collection_becomes_rows() {
         heap_after: 4_000,
         binary_before: 800,
         binary_after: 700,
-        chance: 30,
+        random: 30,
         chance_heap_kib: 5,
         chance_heap_kib_squares: 25,
         chance_binary_kib: 4,
@@ -437,7 +437,7 @@ fn garbage_collection_becomes_rows() {
         queue: 7,
     };
     assert_eq!(sample.collections, [expect]);
-    let process = CollectRow {
+    let process = CollectedProcessRow {
         t,
         pid: "<0.9.0>".to_owned(),
         heap_before: 500,
@@ -445,10 +445,10 @@ fn garbage_collection_becomes_rows() {
         binary_before: 60,
         binary_after: 10,
         took: 4_000,
-        ..CollectRow::default()
+        ..CollectedProcessRow::default()
     };
     assert_eq!((process.freed(), &sample.collected), (450, &vec![process.clone()]));
-    let largest = CollectRow { heap_before: i64::MAX, binary_before: i64::MAX, ..CollectRow::default() };
+    let largest = CollectedProcessRow { heap_before: i64::MAX, binary_before: i64::MAX, ..CollectedProcessRow::default() };
     assert_eq!(largest.freed(), i64::MAX);
     let mut garbled = Vec::new();
     for place in 0..COLLECTED.len() {

@@ -70,7 +70,7 @@ fn classes_and_locks_become_rows() {
         length: 2_000_000,
         categories: vec!["db".to_owned(), "io".to_owned()],
         locks: 588,
-        told: 1,
+        single_locks: 1,
         reductions: Some(9_000),
         processes: Some(80),
         cost_bytes: Some(70_000),
@@ -89,7 +89,7 @@ fn classes_and_locks_become_rows() {
     let placed = |row: LockRow| LockRow {
         file: Some("beam/erl_db_hash.c".to_owned()),
         line: Some(400),
-        waited: 5_000_000,
+        wait_time: 5_000_000,
         waits: 38,
         histogram: vec![0, 3, 35],
         ..row
@@ -193,7 +193,7 @@ fn row_count_is_limited() {
     let mut recording = Recording::default();
     let sample = recording.add(vec![counted(&NUMBERS, classes, rows, false)]).unwrap();
     assert_eq!((sample.locks.len(), sample.lock_sessions.len()), (5_000, 1));
-    assert_eq!((sample.locks[0].histogram.len(), sample.locks[0].waited), (30, i64::MAX));
+    assert_eq!((sample.locks[0].histogram.len(), sample.locks[0].wait_time), (30, i64::MAX));
 }
 
 #[test]
@@ -202,12 +202,12 @@ fn fixtures_of_real_agents_are_decoded() {
         let sample = Recording::default().add_fixture(&format!("r{release}-sample-locks"));
         assert!(sample.gaps.is_empty(), "{release}: {:?}", sample.gaps);
         let [session] = &sample.lock_sessions[..] else { panic!("{release}: {:?}", sample.lock_sessions) };
-        assert!(session.remark.is_empty() && session.told == 5 && session.locks > 300, "{session:?}");
+        assert!(session.remark.is_empty() && session.single_locks == 5 && session.locks > 300, "{session:?}");
         assert!(session.length >= 500_000_000 && session.reductions > Some(0), "{session:?}");
         let of = |id| {
             sample.locks.iter().filter(move |row| row.class == "db_hash_slot" && row.id.as_deref() == id)
         };
-        let waited = |id| of(id).map(|row| row.waited).sum::<i64>();
+        let waited = |id| of(id).map(|row| row.wait_time).sum::<i64>();
         assert!(waited(Some("sessions")) > 0 && waited(None) >= waited(Some("sessions")), "{release}");
         assert!(
             of(Some("sessions"))

@@ -71,7 +71,7 @@ impl PartArgs {
     /// Returns the selected part, and its description.
     pub fn select(&self, reader: &Reader) -> Result<(Selection, String)> {
         let path = reader.path().display();
-        let lives = reader.lives()?;
+        let lives = reader.recorded_incarnations()?;
         let (Some(first), Some(last)) = (lives.first(), lives.last()) else {
             bail!("{path} contains no sample");
         };

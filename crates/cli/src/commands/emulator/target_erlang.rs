@@ -60,7 +60,7 @@ impl TargetErlang {
 
     /// Returns the Erlang installation whose `erl` is on the PATH.
     pub fn on_path() -> Result<Option<TargetErlang>> {
-        match Installation::of_command(OsStr::new("erl"), search_path().as_deref()) {
+        match Installation::for_command(OsStr::new("erl"), search_path().as_deref()) {
             Ok(installation) => TargetErlang::of(&installation).map(Some),
             Err(beamtune_emulator::Error::NoErl) => Ok(None),
             Err(error) => Err(error.into()),

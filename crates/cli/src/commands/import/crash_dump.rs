@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use beamtune_import::crash_dump::{BEGINNING_BYTES, GZIP, begins, read};
+use beamtune_import::crash_dump::{SIGNATURE_BYTES, GZIP_MAGIC, is_crash_dump, read};
 use beamtune_model::{SampleBuilder, SeriesTable, Span, Tick, facts};
 use beamtune_recording::{Existing, Reader, Selection, Writer};
 
@@ -40,11 +40,11 @@ pub fn open(path: &Path) -> Result<Input> {
 /// Reads the beginning of the input, which a pipe may deliver in pieces, and checks whether it is a crash dump.
 fn classify(mut input: impl Read + 'static) -> Result<Input> {
     let mut begin = Vec::new();
-    input.by_ref().take(BEGINNING_BYTES as u64).read_to_end(&mut begin)?;
-    if begin.starts_with(GZIP) {
+    input.by_ref().take(SIGNATURE_BYTES as u64).read_to_end(&mut begin)?;
+    if begin.starts_with(GZIP_MAGIC) {
         bail!("compressed file; unpack it first: gunzip -c FILE | beamtune import -");
     }
-    Ok(match begins(&begin) {
+    Ok(match is_crash_dump(&begin) {
         true => Input::Dump(Box::new(io::Cursor::new(begin).chain(input))),
         false => Input::Text(begin),
     })
@@ -164,7 +164,7 @@ Memory: 4000
                 Input::Text(begin) => {
                     assert!(!is_dump, "{text}");
                     assert!(text.as_bytes().starts_with(&begin), "what was read is passed on: {text}");
-                    assert_eq!(begin.len(), text.len().min(BEGINNING_BYTES), "{text}");
+                    assert_eq!(begin.len(), text.len().min(SIGNATURE_BYTES), "{text}");
                 }
             }
         }

@@ -60,7 +60,7 @@ pub fn check_tls(plan: &Plan) -> Result<()> {
     for kind in &plan.kinds {
         let endpoint = &kind.endpoint;
         if let Some(Err(why)) =
-            endpoint.tls.as_ref().map(|tls| beamtune_load::tls::greet(endpoint.address, tls, TIMEOUT))
+            endpoint.tls.as_ref().map(|tls| beamtune_load::tls::check_handshake(endpoint.address, tls, TIMEOUT))
         {
             bail!("TLS handshake with {} failed: {why}", endpoint.address);
         }

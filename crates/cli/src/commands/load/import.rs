@@ -29,7 +29,7 @@ pub struct Args {
 }
 
 fn tool(name: &str) -> Result<Tool, String> {
-    Tool::named(name).ok_or_else(|| {
+    Tool::from_name(name).ok_or_else(|| {
         let known: Vec<&str> = Tool::ALL.iter().map(|tool| tool.name()).collect();
         format!("unknown tool {name:?}; known are {}", known.join(", "))
     })

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
-use beamtune_load::run::{Part, serve};
+use beamtune_load::run::{Part, run_worker};
 use beamtune_load::{LoadError, limits};
 use serde::{Deserialize, Serialize};
 
@@ -48,7 +48,7 @@ pub fn run() -> Result<ExitCode> {
         let _ = std::io::stdin().lock().read_to_end(&mut Vec::new());
         on_close.store(true, Ordering::Relaxed);
     })?;
-    match serve(&plan, order.part, &stop, &mut std::io::stdout().lock()) {
+    match run_worker(&plan, order.part, &stop, &mut std::io::stdout().lock()) {
         // The leading process was killed, so nobody reads an error.
         Err(LoadError::System { cause, .. }) if cause.kind() == ErrorKind::BrokenPipe => {
             Ok(ExitCode::FAILURE)

@@ -11,12 +11,12 @@ use anyhow::{Context, Result};
 use beamtune_host::tree::LocalTree;
 use beamtune_model::cpu::kind;
 use beamtune_model::units::SECOND_NS;
-use beamtune_model::{Clock, Period, WaitRow};
+use beamtune_model::{Clock, Period, LockWaitRow};
 use beamtune_profile::ProfileError;
 use beamtune_profile::threads::{self, Change, Thread};
-use beamtune_profile::watch::{Cost, Seen, Sleeps, Watch};
+use beamtune_profile::watch::{Cost, WatchResult, SleepDetection, Watch};
 use beamtune_recording::{Stop, SystemClock};
-use beamtune_rules::contention::blocked::{self, Blocked, Times};
+use beamtune_rules::contention::blocked::{self, KindVerdict, ThreadTimes};
 
 use crate::recorder;
 
@@ -44,9 +44,9 @@ const MAX_MISSING_SHARE: f64 = 0.1;
 #[derive(Debug, Clone)]
 pub struct ProbeResult {
     /// Lock waits, longest first. Their timestamps are 0; the recording sets them.
-    pub waits: Vec<WaitRow>,
+    pub waits: Vec<LockWaitRow>,
     /// Whether schedulers of each kind are blocked.
-    pub blocked: Vec<Blocked>,
+    pub blocked: Vec<KindVerdict>,
     /// Sampled time that the durations of the waits refer to; 0 if nothing was sampled.
     pub length: Duration,
     /// True if waits were missed: sleeps were not observed, or many records were lost.
@@ -74,14 +74,14 @@ pub fn sample(pid: u32, length: Duration, rate: u32, stop: &Stop) -> Result<Prob
     let tree = LocalTree::default();
     let clock = SystemClock::new(stop.clone());
     let read_threads = || {
-        threads::look(&tree, pid, &clock).with_context(|| format!("cannot read the threads of process {pid}"))
+        threads::snapshot(&tree, pid, &clock).with_context(|| format!("cannot read the threads of process {pid}"))
     };
     let free = (length / PROBE_FREE_DIVISOR).clamp(PROBE_FREE_BOUNDS.0, PROBE_FREE_BOUNDS.1);
     let left = length.saturating_sub(free).max(free);
     let before = read_threads()?;
     stop.wait(free);
     let chosen = read_threads()?;
-    let change = threads::between(&before, &chosen);
+    let change = threads::changes(&before, &chosen);
     let mut result = ProbeResult {
         waits: Vec::new(),
         blocked: schedulers(&change),
@@ -95,7 +95,7 @@ pub fn sample(pid: u32, length: Duration, rate: u32, stop: &Stop) -> Result<Prob
         Err(error) => {
             result.remarks.push(not_sampled(&error));
             stop.wait(left);
-            result.blocked = schedulers(&threads::between(&before, &read_threads()?));
+            result.blocked = schedulers(&threads::changes(&before, &read_threads()?));
             return Ok(result);
         }
     };
@@ -110,7 +110,7 @@ pub fn sample(pid: u32, length: Duration, rate: u32, stop: &Stop) -> Result<Prob
     let watched = clock.now().saturating_sub(begin).max(1);
     result.remarks.append(&mut watch.remarks);
     // If the VM has ended, the waits so far are used.
-    let during = read_threads().map(|last| threads::between(&opened, &last)).ok();
+    let during = read_threads().map(|last| threads::changes(&opened, &last)).ok();
     let tids = watch.tids();
     let unwatched = during.as_ref().map_or(0, |during| unwatched(during, &tids));
     let queued = during.map(|during| {
@@ -127,26 +127,26 @@ pub fn sample(pid: u32, length: Duration, rate: u32, stop: &Stop) -> Result<Prob
     result.is_lower_bound = unwatched > 0 || is_lower_bound(&seen);
     result.cost = seen.cost;
     result.length = Duration::from_nanos(watched.unsigned_abs());
-    result.waits = seen.found.rows;
+    result.waits = seen.summary.rows;
     Ok(result)
 }
 
 /// Evaluates how the schedulers spent their time.
-fn schedulers(change: &Change) -> Vec<Blocked> {
+fn schedulers(change: &Change) -> Vec<KindVerdict> {
     times(change).into_iter().map(blocked::judge).collect()
 }
 
 /// Sums up how the schedulers of each kind spent their time, without data of the VM.
-fn times(change: &Change) -> Vec<Times> {
-    let mut kinds: BTreeMap<&str, Times> = BTreeMap::new();
+fn times(change: &Change) -> Vec<ThreadTimes> {
+    let mut kinds: BTreeMap<&str, ThreadTimes> = BTreeMap::new();
     for thread in change.threads.iter().filter(|thread| kind::SCHEDULERS.contains(&thread.kind.as_str())) {
-        let times = kinds.entry(&thread.kind).or_insert_with(|| Times {
+        let times = kinds.entry(&thread.kind).or_insert_with(|| ThreadTimes {
             kind: thread.kind.clone(),
             length: change.length,
             ran: Some(0),
             queued: Some(0),
             sleeps: Some(0),
-            ..Times::default()
+            ..ThreadTimes::default()
         });
         let add = |sum: Option<i64>, more: Option<i64>| Some(sum?.saturating_add(more?));
         times.threads += 1;
@@ -178,14 +178,14 @@ fn unwatched(during: &Change, watched: &[u32]) -> usize {
 }
 
 /// True if waits were missed.
-fn is_lower_bound(seen: &Seen) -> bool {
-    let missing = seen.cost.lost.saturating_add(seen.found.left_out);
-    seen.sleeps == Sleeps::Unseen || missing as f64 > MAX_MISSING_SHARE * seen.cost.samples as f64
+fn is_lower_bound(seen: &WatchResult) -> bool {
+    let missing = seen.cost.lost.saturating_add(seen.summary.left_out);
+    seen.sleeps == SleepDetection::None || missing as f64 > MAX_MISSING_SHARE * seen.cost.samples as f64
 }
 
 /// Returns remarks on missing or unusual samples.
-fn remarks(seen: &Seen) -> Vec<String> {
-    let found = &seen.found;
+fn remarks(seen: &WatchResult) -> Vec<String> {
+    let found = &seen.summary;
     let mut remarks = Vec::new();
     let locking: i64 = found.locking.iter().map(|(_, count)| count).sum();
     let share = locking as f64 / found.on_cpu.max(1) as f64;
@@ -244,44 +244,44 @@ pub fn cost_sentence(cost: &Cost, length: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use beamtune_profile::waits::Found;
-    use beamtune_profile::watch::Sleeps;
+    use beamtune_profile::waits::WaitSummary;
+    use beamtune_profile::watch::SleepDetection;
 
     use super::*;
 
-    fn seen(found: Found) -> Seen {
-        Seen { found, sleeps: Sleeps::Entries, cost: Cost::default() }
+    fn seen(found: WaitSummary) -> WatchResult {
+        WatchResult { summary: found, sleeps: SleepDetection::Uprobes, cost: Cost::default() }
     }
 
     #[test]
     fn a_normal_result_has_no_remarks() {
-        let found = Found {
+        let found = WaitSummary {
             on_cpu: 1_000,
             locking: vec![("ets_lookup_2".to_owned(), 20)],
             other: vec![(Some("erts_schedule".to_owned()), 500), (None, 3)],
             lost: 10,
-            ..Found::default()
+            ..WaitSummary::default()
         };
         assert_eq!(remarks(&seen(found)), Vec::<String>::new());
     }
 
     #[test]
     fn missing_data_cause_a_remark() {
-        let check = |seen: Seen, expect: &str| {
+        let check = |seen: WatchResult, expect: &str| {
             let remarks = remarks(&seen);
             assert!(remarks.len() == 1 && remarks[0].contains(expect), "{remarks:?}");
         };
         let locking = vec![("ets_update_counter_3".to_owned(), 90), ("alcu_alloc".to_owned(), 10)];
         check(
-            seen(Found { on_cpu: 1_000, locking, ..Found::default() }),
+            seen(WaitSummary { on_cpu: 1_000, locking, ..WaitSummary::default() }),
             "in 10 % of the samples, mostly for ets_update_counter_3",
         );
         let other = vec![(Some("erts_thr_progress_block".to_owned()), 3)];
-        check(seen(Found { other, ..Found::default() }), "3 of the sampled sleeps");
-        check(seen(Found { on_cpu: 100, lost: 30, ..Found::default() }), "30 stacks are incomplete");
+        check(seen(WaitSummary { other, ..WaitSummary::default() }), "3 of the sampled sleeps");
+        check(seen(WaitSummary { on_cpu: 100, lost: 30, ..WaitSummary::default() }), "30 stacks are incomplete");
         let cost = Cost { lost: 7, ..Cost::default() };
-        check(Seen { cost, ..seen(Found::default()) }, "7 records were lost");
-        check(seen(Found { left_out: 5, ..Found::default() }), "5 samples were left out");
+        check(WatchResult { cost, ..seen(WaitSummary::default()) }, "7 records were lost");
+        check(seen(WaitSummary { left_out: 5, ..WaitSummary::default() }), "5 samples were left out");
     }
 
     #[test]
@@ -303,7 +303,7 @@ mod tests {
                 thread(3, "scheduler", Some(20), 2),
             ],
         };
-        let of = |kind: &str, threads, ran, queued, sleeps| Times {
+        let of = |kind: &str, threads, ran, queued, sleeps| ThreadTimes {
             kind: kind.to_owned(),
             threads,
             length: 100,
@@ -343,16 +343,16 @@ mod tests {
     fn missed_waits_make_the_result_a_lower_bound() {
         let check = |sleeps, samples, lost, left_out, expect| {
             let cost = Cost { samples, lost, ..Cost::default() };
-            let found = Found { left_out, ..Found::default() };
+            let found = WaitSummary { left_out, ..WaitSummary::default() };
             let what = format!("{sleeps:?} {samples} {lost} {left_out}");
-            assert_eq!(is_lower_bound(&Seen { found, sleeps, cost }), expect, "{what}");
+            assert_eq!(is_lower_bound(&WatchResult { summary, sleeps, cost }), expect, "{what}");
         };
-        check(Sleeps::Entries, 1_000, 0, 0, false);
-        check(Sleeps::Switches, 1_000, 99, 0, false);
-        check(Sleeps::Switches, 1_000, 60, 60, true);
-        check(Sleeps::Unseen, 1_000, 0, 0, true);
+        check(SleepDetection::Uprobes, 1_000, 0, 0, false);
+        check(SleepDetection::Switches, 1_000, 99, 0, false);
+        check(SleepDetection::Switches, 1_000, 60, 60, true);
+        check(SleepDetection::None, 1_000, 0, 0, true);
         // Nothing happened, so nothing was missed.
-        check(Sleeps::Switches, 0, 0, 0, false);
+        check(SleepDetection::Switches, 0, 0, 0, false);
     }
 
     #[test]

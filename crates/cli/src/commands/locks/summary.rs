@@ -3,17 +3,17 @@
 use beamtune_model::cpu::kind;
 use beamtune_model::{Nanos, Period};
 use beamtune_report::locks::{self, Answer, Contended, WaitShare};
-use beamtune_rules::contention::blocked::{self, Blocked};
-use beamtune_rules::contention::look::{self, Look, Watched};
-use beamtune_rules::contention::{self, Contender, Operation, Thing};
+use beamtune_rules::contention::blocked::{self, KindVerdict};
+use beamtune_rules::contention::verdict::{self, ContentionVerdict, Sampling};
+use beamtune_rules::contention::{self, LockClassWaits, Operation, ContendedLocks};
 
 use super::probes::{self, ProbeResult};
 use crate::recorder;
 
 /// Summarizes a recording; `None` if it contains neither thread times nor lock counts.
 pub fn from_period(period: &Period) -> Option<locks::Look> {
-    let length = contention::length(period);
-    look::of_period(period).map(|look| summarize(look, length, Vec::new(), None))
+    let length = contention::counting_duration(period);
+    verdict::of_period(period).map(|look| summarize(verdict, length, Vec::new(), None))
 }
 
 /// Summarizes the probes of a running VM.
@@ -22,22 +22,22 @@ pub fn from_probes(result: &ProbeResult) -> locks::Look {
     let watched = watched(result);
     let observed = result.blocked.iter().map(|judged| judged.times.length).max().unwrap_or(watched.length);
     let length = observed.max(watched.length);
-    let look = look::of_waits(result.blocked.clone(), &result.waits, watched, length);
-    summarize(look, None, result.remarks.clone(), cost)
+    let look = verdict::of_waits(result.blocked.clone(), &result.waits, watched, length);
+    summarize(verdict, None, result.remarks.clone(), cost)
 }
 
 /// Lists what threads waited for, longest wait first: counted locks by owner, or sampled operations.
-pub fn contended(period: &Period, contenders: &[Contender], things: &[Thing]) -> Vec<Contended> {
+pub fn contended(period: &Period, contenders: &[LockClassWaits], things: &[ContendedLocks]) -> Vec<Contended> {
     if things.is_empty() {
         return sampled(period);
     }
     let all = things.iter().fold(0_i64, |sum, thing| sum.saturating_add(thing.waited));
-    let row = |thing: &Thing| {
+    let row = |thing: &ContendedLocks| {
         let contender = contenders.iter().find(|contender| contender.class == thing.class);
         let entity = contender.and_then(|contender| match &thing.id {
-            Some(id) => contender.entities.iter().find(|entity| entity.id == *id),
+            Some(id) => contender.owners.iter().find(|entity| entity.id == *id),
             // Locks that share a load have no individual remedy, so the most contended one is shown as an example.
-            None => contender.entities.first().filter(|entity| !entity.what.is_apart()),
+            None => contender.owners.first().filter(|entity| !entity.kind.has_own_remedy()),
         });
         let place = entity.and_then(|entity| entity.place.as_ref());
         let place = place.or(contender.and_then(|contender| contender.place.as_ref()));
@@ -80,57 +80,57 @@ fn sampled(period: &Period) -> Vec<Contended> {
 /// True if the waits may be written to a recording.
 pub fn is_recordable(result: &ProbeResult) -> bool {
     let schedulers = result.blocked.iter().filter(|judged| judged.times.kind == kind::SCHEDULER);
-    look::is_told(&result.waits, watched(result), schedulers.map(|judged| judged.times.threads).sum())
+    verdict::is_recordable(&result.waits, watched(result), schedulers.map(|judged| judged.times.threads).sum())
 }
 
-fn watched(result: &ProbeResult) -> Watched {
-    Watched { length: recorder::nanos(result.length), is_least: result.is_lower_bound }
+fn watched(result: &ProbeResult) -> Sampling {
+    Sampling { length: recorder::nanos(result.length), is_lower_bound: result.is_lower_bound }
 }
 
 /// Builds the summary, with the results before the remarks. `counted_length` is how long locks were counted.
 fn summarize(
-    look: Look,
+    look: ContentionVerdict,
     counted_length: Option<Nanos>,
     remarks: Vec<String>,
     cost: Option<String>,
 ) -> locks::Look {
-    let counted = look.counted.map(|share| {
+    let counted = verdict.counted.map(|share| {
         format!("threads waited for counted locks during {:.0} % of the schedulers' time", share * 100.0)
     });
-    let counted_share = look.counted.zip(counted_length).map(|(share, length)| WaitShare {
+    let counted_share = verdict.counted.zip(counted_length).map(|(share, length)| WaitShare {
         share,
         interval: None,
         is_lower_bound: false,
         is_counted: true,
         length,
     });
-    let sampled_share = look.seen.map(|seen| WaitShare {
+    let sampled_share = verdict.seen.map(|seen| WaitShare {
         share: seen.share,
         interval: seen.interval(),
         is_lower_bound: seen.watched.is_least,
         is_counted: false,
         length: seen.watched.length,
     });
-    let seen = look.seen.map(|seen| seen.sentence());
+    let seen = verdict.seen.map(|seen| seen.sentence());
     locks::Look {
-        answer: answer(look.answer),
-        length: look.length,
+        answer: answer(verdict.answer),
+        length: verdict.length,
         share: counted_share.or(sampled_share),
-        kinds: look.kinds.iter().map(kind_summary).collect(),
+        kinds: verdict.kinds.iter().map(kind_summary).collect(),
         means: counted.into_iter().chain(seen).chain(remarks.iter().cloned()).chain(cost).collect(),
         remarks,
     }
 }
 
-fn answer(answer: blocked::Answer) -> Answer {
+fn answer(answer: blocked::Verdict) -> Answer {
     match answer {
-        blocked::Answer::Yes => Answer::Yes,
-        blocked::Answer::No => Answer::No,
-        blocked::Answer::NotSure => Answer::NotSure,
+        blocked::Verdict::Yes => Answer::Yes,
+        blocked::Verdict::No => Answer::No,
+        blocked::Verdict::NotSure => Answer::NotSure,
     }
 }
 
-fn kind_summary(judged: &Blocked) -> locks::Blocked {
+fn kind_summary(judged: &KindVerdict) -> locks::Blocked {
     locks::Blocked {
         kind: judged.times.kind.clone(),
         threads: judged.times.threads,

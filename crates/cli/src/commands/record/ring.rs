@@ -152,7 +152,7 @@ fn record_live(
     let open = |node: &str| {
         file = files.of(node)?;
         let writer = Writer::ring(&file, ring, node)?;
-        let begins = if writer.begins_at(0) > 0 { "recording continues" } else { "recording" };
+        let begins = if writer.first_instant(0) > 0 { "recording continues" } else { "recording" };
         let (keep, size) = (ring.keep / 60_000_000_000, ring.max_bytes / 1_000_000);
         log(node, &format!("{begins} in {}: the last {keep} min, at most {size} MB", file.display()));
         Ok(writer)

@@ -7,7 +7,7 @@ use crate::lint::{Code, Finding, Level, Rule};
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF032"),
     name: "after-extra",
-    finds: "A flag of the emulator after -extra, where all words are for the program.",
+    description: "A flag of the emulator after -extra, where all words are for the program.",
     level: Level::Warning,
 };
 

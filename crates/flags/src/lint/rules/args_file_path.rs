@@ -7,7 +7,7 @@ use crate::source::Place;
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF023"),
     name: "args-file-path",
-    finds: "-args_file with a path that is not absolute, or that leads back to the same file.",
+    description: "-args_file with a path that is not absolute, or that leads back to the same file.",
     level: Level::Warning,
 };
 
@@ -18,7 +18,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         let Some(word) = words.get(flag.at).filter(|word| word.text == "-args_file") else { continue };
         let Some(path) = flag.values.first().and_then(|at| words.get(*at)) else { continue };
         // In a command, a relative path is normal.
-        let of_command = matches!(part.fragment.place, Place::LiveNode | Place::CommandLine { .. });
+        let of_command = matches!(part.fragment.place, Place::RunningNode | Place::CommandLine { .. });
         if path.dynamic || path.text.starts_with('/') || of_command {
             continue;
         }

@@ -9,7 +9,7 @@ use crate::lint::{Code, Finding, Level, Rule};
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF009"),
     name: "cancelled",
-    finds: "A flag that cancels the effect of another one, or whose effect another one cancels.",
+    description: "A flag that cancels the effect of another one, or whose effect another one cancels.",
     level: Level::Warning,
 };
 

@@ -12,12 +12,12 @@ use crate::lint::rules::fatal_value::cut;
 use crate::lint::rules::outdated;
 use crate::lint::rules::without_effect::is_ignored;
 use crate::lint::{Code, Finding, Level, Rule};
-use crate::takes::{Altered, Rounding, Takes};
+use crate::takes::{SilentChange, Rounding, AcceptedValues};
 
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF011"),
     name: "value-changed",
-    finds: "A value that is silently rounded, raised, lowered, wrapped around or parsed as another flag.",
+    description: "A value that is silently rounded, raised, lowered, wrapped around or parsed as another flag.",
     level: Level::Warning,
 };
 
@@ -36,7 +36,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
 fn read_as_another(case: &Case<'_, '_>, judged: &JudgedSetting<'_, '_>, found: &mut Vec<Finding>) {
     let other = |outcome: &Outcome| {
         outcome.altered().iter().find_map(|altered| match altered {
-            Altered::ReadAs { flag, value } => Some(format!("{flag} {value}")),
+            SilentChange::ReadAs { flag, value } => Some(format!("{flag} {value}")),
             _ => None,
         })
     };
@@ -58,7 +58,7 @@ fn read_as_another(case: &Case<'_, '_>, judged: &JudgedSetting<'_, '_>, found: &
 
 /// Whether this rule reports an outcome.
 fn is_reported(outcome: &Outcome) -> bool {
-    let number = [Altered::Rounded, Altered::Raised, Altered::Lowered, Altered::Wrapped, Altered::NotANumber];
+    let number = [SilentChange::Rounded, SilentChange::Raised, SilentChange::Lowered, SilentChange::Wrapped, SilentChange::NotANumber];
     !is_ignored(outcome)
         && cut(outcome.altered()).is_none()
         && outcome.altered().iter().any(|altered| number.contains(altered))
@@ -89,18 +89,18 @@ fn number(case: &Case<'_, '_>, judged: &JudgedSetting<'_, '_>, found: &mut Vec<F
             format!("becomes {}", each.join(" and "))
         }
     };
-    let altered: Vec<&Altered> = judged
+    let altered: Vec<&SilentChange> = judged
         .outcomes
         .iter()
         .filter(|outcome| releases.contains(&outcome.release))
         .flat_map(|outcome| outcome.altered())
         .collect();
-    let rounded = altered.iter().all(|altered| **altered == Altered::Rounded);
-    let takes = entry.takes_for(setting.letter, &OtpVersion::from(*newest));
+    let rounded = altered.iter().all(|altered| **altered == SilentChange::Rounded);
+    let takes = entry.accepted_for(setting.letter, &OtpVersion::from(*newest));
     let rounds = takes.and_then(|takes| takes.rounds);
-    let takes = takes.map(Takes::in_words).unwrap_or_default();
-    let none = altered.contains(&&Altered::NotANumber);
-    let wrapped = altered.contains(&&Altered::Wrapped);
+    let takes = takes.map(AcceptedValues::in_words).unwrap_or_default();
+    let none = altered.contains(&&SilentChange::NotANumber);
+    let wrapped = altered.contains(&&SilentChange::Wrapped);
     let glued = none && setting.words.len() == 1 && setting.kind == SettingKind::Flag;
     let read = match setting.known_value().filter(|_| glued) {
         Some(value) => format!("is parsed as `{} {value}` and {gives}", setting.flag),
@@ -127,20 +127,20 @@ fn number(case: &Case<'_, '_>, judged: &JudgedSetting<'_, '_>, found: &mut Vec<F
 
 /// Whether a number was rounded to a heap size. Nobody writes exact heap sizes, so this is expected.
 fn is_heap_size(judged: &JudgedSetting<'_, '_>, outcome: &Outcome) -> bool {
-    let takes = judged.setting.entry.and_then(|entry| entry.takes_in(outcome.release));
+    let takes = judged.setting.entry.and_then(|entry| entry.accepted_in(outcome.release));
     takes.is_some_and(|takes| takes.rounds == Some(Rounding::HeapSize))
-        && outcome.altered() == [Altered::Rounded]
+        && outcome.altered() == [SilentChange::Rounded]
 }
 
-fn what_happens(altered: &[&Altered], rounds: Option<Rounding>) -> &'static str {
-    let has = |what: &Altered| altered.contains(&what);
-    if has(&Altered::NotANumber) {
+fn what_happens(altered: &[&SilentChange], rounds: Option<Rounding>) -> &'static str {
+    let has = |what: &SilentChange| altered.contains(&what);
+    if has(&SilentChange::NotANumber) {
         "it is not a number"
-    } else if has(&Altered::Wrapped) {
+    } else if has(&SilentChange::Wrapped) {
         "the number is too large and wraps around"
-    } else if has(&Altered::Raised) {
+    } else if has(&SilentChange::Raised) {
         "the number is below the minimum"
-    } else if has(&Altered::Lowered) {
+    } else if has(&SilentChange::Lowered) {
         "the number is above the maximum"
     } else {
         match rounds {

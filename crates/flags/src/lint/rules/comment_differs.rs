@@ -9,7 +9,7 @@ use crate::lint::{Code, Finding, Level, Rule};
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF034"),
     name: "comment-differs",
-    finds: "A flag below a comment that explains a similarly named flag with the same value.",
+    description: "A flag below a comment that explains a similarly named flag with the same value.",
     level: Level::Warning,
 };
 
@@ -40,7 +40,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         if given {
             continue;
         }
-        let does = |flag: &str| recognise(flag).map(|known| known.entry.does.clone()).unwrap_or_default();
+        let does = |flag: &str| recognise(flag).map(|known| known.entry.description.clone()).unwrap_or_default();
         let texts = FindingText {
             message: format!("{} is below a comment about `{other} {value}`", case.quoted(setting)),
             reason: format!("{}: {} {other}: {}", setting.flag, does(&setting.flag), does(&other)),

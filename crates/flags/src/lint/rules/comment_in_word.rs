@@ -7,7 +7,7 @@ use crate::lint::{Code, Finding, Level, Rule};
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF016"),
     name: "comment-in-word",
-    finds: "A # inside a word of an args file: the rest of the line is a comment.",
+    description: "A # inside a word of an args file: the rest of the line is a comment.",
     level: Level::Warning,
 };
 

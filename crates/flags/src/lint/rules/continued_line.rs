@@ -10,7 +10,7 @@ use crate::source::Change;
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF017"),
     name: "continued-line",
-    finds: "A backslash at the end of a line of an args file, which does not continue the line there.",
+    description: "A backslash at the end of a line of an args file, which does not continue the line there.",
     level: Level::Warning,
 };
 

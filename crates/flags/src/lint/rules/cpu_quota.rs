@@ -11,7 +11,7 @@ use crate::source::Place;
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF027"),
     name: "cpu-quota",
-    finds: "More schedulers than the CPU limit allows, or busy waiting where CPU time is shared or limited.",
+    description: "More schedulers than the CPU limit allows, or busy waiting where CPU time is shared or limited.",
     level: Level::Warning,
 };
 
@@ -87,8 +87,8 @@ fn busy_waiting(case: &Case<'_, '_>, judged: &JudgedSetting<'_, '_>, found: &mut
 /// Whether a part contains flags for a node and not for a tool.
 fn is_for_node(part: &Part<'_>) -> bool {
     match &part.fragment.place {
-        Place::Variable { effect, .. } => !effect.of_tool && effect.ignored.is_none(),
-        Place::ArgsFile { .. } | Place::CommandLine { .. } | Place::LiveNode => true,
+        Place::Variable { effect, .. } => !effect.for_tool && effect.ignored.is_none(),
+        Place::ArgsFile { .. } | Place::CommandLine { .. } | Place::RunningNode => true,
         Place::FileNames => false,
     }
 }

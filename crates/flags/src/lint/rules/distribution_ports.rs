@@ -8,7 +8,7 @@ use crate::source::{Format, Order, Place};
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF031"),
     name: "distribution-ports",
-    finds: "A range of distribution ports that is empty, has only an upper end, or forces two nodes to share one port.",
+    description: "A range of distribution ports that is empty, has only an upper end, or forces two nodes to share one port.",
     level: Level::Warning,
 };
 

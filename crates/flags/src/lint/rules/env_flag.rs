@@ -9,7 +9,7 @@ use crate::takes::Form;
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF022"),
     name: "env-flag",
-    finds: "-env that sets a variable which nothing reads, or no longer reads, or that is written with an equals sign.",
+    description: "-env that sets a variable which nothing reads, or no longer reads, or that is written with an equals sign.",
     level: Level::Warning,
 };
 
@@ -64,7 +64,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         }
         let id = if is_of_release(&name.text) { "ERL_OTP<NN>_FLAGS" } else { name.text.as_str() };
         let holds_flags =
-            entry(id).is_some_and(|entry| entry.takes.iter().any(|takes| takes.form == Some(Form::Flags)));
+            entry(id).is_some_and(|entry| entry.accepts.iter().any(|takes| takes.form == Some(Form::Flags)));
         if holds_flags {
             let texts = FindingText {
                 message: format!("`-env {}` has no effect here", name.text),

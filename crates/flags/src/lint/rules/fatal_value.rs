@@ -5,12 +5,12 @@ use crate::lint::case::{Case, FindingText, JudgedSetting, releases_text, why};
 use crate::lint::outcome::Outcome;
 use crate::lint::rules::unit::meant;
 use crate::lint::{Code, Finding, Level, Rule};
-use crate::takes::{Altered, Fatal, Verdict};
+use crate::takes::{SilentChange, FatalValues, Verdict};
 
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF004"),
     name: "fatal-value",
-    finds: "A value with which the VM crashes, hangs or exits while it starts.",
+    description: "A value with which the VM crashes, hangs or exits while it starts.",
     level: Level::Error,
 };
 
@@ -62,14 +62,14 @@ fn ending(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
 /// is parsed immediately: `+Mea r9c` is fatal even before `+Mea max` (tested on OTP 23, 25, 27 and 29).
 fn counts(judged: &JudgedSetting<'_, '_>) -> bool {
     let value = judged.setting.known_value();
-    let at_once = |fatal: &Fatal| fatal.words.iter().any(|word| Some(word.as_str()) == value);
+    let at_once = |fatal: &FatalValues| fatal.words.iter().any(|word| Some(word.as_str()) == value);
     judged.overridden.is_none() || judged.setting.entry.is_some_and(|entry| entry.fatal.iter().any(at_once))
 }
 
 /// Returns the ignored text after a number.
-pub(in crate::lint) fn cut(altered: &[Altered]) -> Option<&str> {
+pub(in crate::lint) fn cut(altered: &[SilentChange]) -> Option<&str> {
     altered.iter().find_map(|altered| match altered {
-        Altered::Cut(rest) => Some(rest.as_str()),
+        SilentChange::Cut(rest) => Some(rest.as_str()),
         _ => None,
     })
 }

@@ -7,7 +7,7 @@ use crate::source::{Change, Place};
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF020"),
     name: "invisible-character",
-    finds: "A byte order mark, a no-break space or a similar character in front of a flag, which then is not a flag.",
+    description: "A byte order mark, a no-break space or a similar character in front of a flag, which then is not a flag.",
     level: Level::Warning,
 };
 
@@ -18,7 +18,7 @@ const DASHES: &[char] = &['\u{2010}', '\u{2011}', '\u{2012}', '\u{2013}', '\u{20
 
 pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     for part in &case.node.parts {
-        if matches!(part.fragment.place, Place::LiveNode | Place::FileNames) {
+        if matches!(part.fragment.place, Place::RunningNode | Place::FileNames) {
             continue;
         }
         for (at, word) in part.fragment.words.iter().enumerate() {

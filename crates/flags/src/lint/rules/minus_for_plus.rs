@@ -12,14 +12,14 @@ use crate::takes::{Form, Verdict};
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF014"),
     name: "minus-for-plus",
-    finds: "A flag of the emulator that is written with a minus, and therefore does nothing.",
+    description: "A flag of the emulator that is written with a minus, and therefore does nothing.",
     level: Level::Warning,
 };
 
 pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     for flag in &case.node.arguments {
         let Some(part) = case.node.parts.get(flag.part) else { continue };
-        if part.fragment.place == Place::LiveNode {
+        if part.fragment.place == Place::RunningNode {
             continue;
         }
         let words = &part.fragment.words;
@@ -28,7 +28,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         // Suggest the effective value, so that the corrected flag has no further finding.
         let newest = part.releases.last().copied().unwrap_or_default();
         let effective = match entry.check(Some(value), newest) {
-            Verdict::Accepted { effective: Some(effective), altered }
+            Verdict::Accepted { effective: Some(effective), changes: altered }
                 if !altered.is_empty() && effective.bytes().all(|byte| byte.is_ascii_digit()) =>
             {
                 effective
@@ -45,7 +45,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             ),
             reason: "Words with a minus go to init, which keeps them for applications and reports nothing (seen on OTP 23, 25, 27 and 29)."
                 .to_owned(),
-            remedy: format!("Write `{plus}{between}{effective}`. {}", entry.does),
+            remedy: format!("Write `{plus}{between}{effective}`. {}", entry.description),
         };
         let last = if glued { word } else { words.get(flag.at + 1).unwrap_or(word) };
         let span = word.span.start..last.span.end;
@@ -88,7 +88,7 @@ fn meant<'w>(case: &Case<'_, '_>, flag: &InitFlag, words: &'w [Word]) -> Option<
     }
     let is_taken = |value: &str| {
         case.node.target.releases.iter().any(|release| {
-            let anything = entry.takes_in(*release).is_some_and(|takes| takes.form == Some(Form::Any));
+            let anything = entry.accepted_in(*release).is_some_and(|takes| takes.form == Some(Form::Any));
             matches!(entry.check(Some(value), *release), Verdict::Accepted { .. })
                 && (!anything || matches!(value, "true" | "false"))
         })

@@ -9,7 +9,7 @@ use crate::source::Place;
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF026"),
     name: "missing-companion",
-    finds: "A flag without the setting that it needs, such as -heart without ERL_CRASH_DUMP_SECONDS.",
+    description: "A flag without the setting that it needs, such as -heart without ERL_CRASH_DUMP_SECONDS.",
     level: Level::Warning,
 };
 
@@ -19,7 +19,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         let Some(word) = part.fragment.words.get(flag.at) else { continue };
         for required in hazards().requirements.iter().filter(|required| required.flag == word.text) {
             // The environment of a running emulator is unknown.
-            let unseen = part.fragment.place == Place::LiveNode || case.node.is_opaque(part.scope);
+            let unseen = part.fragment.place == Place::RunningNode || case.node.is_opaque(part.scope);
             if unseen || case.node.is_given(part.scope, &required.other) {
                 continue;
             }

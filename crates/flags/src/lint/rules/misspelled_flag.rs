@@ -11,7 +11,7 @@ use crate::source::{Change, Place, Word};
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF033"),
     name: "misspelled-flag",
-    finds: "A misspelled flag of init or the launcher, which therefore does nothing.",
+    description: "A misspelled flag of init or the launcher, which therefore does nothing.",
     level: Level::Warning,
 };
 
@@ -25,7 +25,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         let Some(part) = case.node.parts.get(flag.part) else { continue };
         let words = &part.fragment.words;
         let Some(word) = words.get(flag.at) else { continue };
-        if word.dynamic || part.fragment.place == Place::LiveNode || is_known(&word.text) {
+        if word.dynamic || part.fragment.place == Place::RunningNode || is_known(&word.text) {
             continue;
         }
         let Some(meant) = meant(flag, words) else { continue };

@@ -11,7 +11,7 @@ use crate::source::Word;
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF021"),
     name: "no-erlang-term",
-    finds: "A parameter of an application whose value is not an Erlang term.",
+    description: "A parameter of an application whose value is not an Erlang term.",
     level: Level::Error,
 };
 

@@ -12,7 +12,7 @@ use crate::source::{Place, Word};
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF024"),
     name: "node-name",
-    finds: "-name and -sname given twice, together, or with more than one word; -setcookie given twice; any of them in a mix release; a long name without a host.",
+    description: "-name and -sname given twice, together, or with more than one word; -setcookie given twice; any of them in a mix release; a long name without a host.",
     level: Level::Warning,
 };
 
@@ -57,7 +57,7 @@ fn node_flags<'c>(case: &'c Case<'_, '_>, names: &[&str]) -> Vec<Vec<NodeFlag<'c
     for flag in &case.node.arguments {
         let Some(part) = case.node.parts.get(flag.part) else { continue };
         let Some(word) = part.fragment.words.get(flag.at) else { continue };
-        let is_certain = !word.conditional && part.fragment.place != Place::LiveNode;
+        let is_certain = !word.conditional && part.fragment.place != Place::RunningNode;
         // Flags in a mix release are reported separately.
         if names.contains(&word.text.as_str()) && is_certain && part.release_tool != ReleaseTool::Mix {
             scopes.entry(part.scope).or_default().push(NodeFlag { part, flag, word });

@@ -8,7 +8,7 @@ use crate::source::{Fragment, Word};
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF018"),
     name: "not-a-comment",
-    finds: "A comment that starts with %, // or ; in an args file, where only # starts one.",
+    description: "A comment that starts with %, // or ; in an args file, where only # starts one.",
     level: Level::Warning,
 };
 

@@ -10,7 +10,7 @@ use crate::lint::{Code, Finding, Level, Rule};
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF025"),
     name: "variable-not-filled-in",
-    finds: "A shell variable in a vm.args.eex, which mix release does not expand.",
+    description: "A shell variable in a vm.args.eex, which mix release does not expand.",
     level: Level::Warning,
 };
 

@@ -9,7 +9,7 @@ use crate::lint::{Code, Finding, Level, Rule};
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF002"),
     name: "not-in-release",
-    finds: "A flag or value that a release does not have yet, or no longer has.",
+    description: "A flag or value that a release does not have yet, or no longer has.",
     level: Level::Error,
 };
 
@@ -56,7 +56,7 @@ fn absent(case: &Case<'_, '_>, judged: &JudgedSetting<'_, '_>, found: &mut Vec<F
             case.quoted(judged.setting),
             releases_text(&releases)
         ),
-        reason: format!("An unknown flag stops the VM. {}", entry.does),
+        reason: format!("An unknown flag stops the VM. {}", entry.description),
         remedy,
     };
     let everywhere = releases.len() == judged.outcomes.len();

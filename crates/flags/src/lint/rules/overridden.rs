@@ -14,7 +14,7 @@ use crate::takes::Verdict;
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF008"),
     name: "overridden",
-    finds: "A value that is overridden by a later one, or by one in a source that takes effect later.",
+    description: "A value that is overridden by a later one, or by one in a source that takes effect later.",
     level: Level::Warning,
 };
 
@@ -100,7 +100,7 @@ pub(in crate::lint) fn place(part: &Part<'_>) -> String {
         Place::CommandLine { order, .. } if *order > Order::ARGS_FILE => {
             "the rest of the command line".to_owned()
         }
-        Place::CommandLine { .. } | Place::LiveNode => "the command line".to_owned(),
+        Place::CommandLine { .. } | Place::RunningNode => "the command line".to_owned(),
     }
 }
 

@@ -10,7 +10,7 @@ use crate::source::Place;
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF029"),
     name: "port-table-by-ulimit",
-    finds: "A high limit of open files without +Q: it determines the size of the port table.",
+    description: "A high limit of open files without +Q: it determines the size of the port table.",
     level: Level::Note,
 };
 

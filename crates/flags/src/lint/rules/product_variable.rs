@@ -9,7 +9,7 @@ use crate::source::Place;
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF030"),
     name: "product-variable",
-    finds: "A variable of a product that has no effect in this file, or has side effects.",
+    description: "A variable of a product that has no effect in this file, or has side effects.",
     level: Level::Warning,
 };
 

@@ -9,12 +9,12 @@ use crate::lint::outcome::{Outcome, Presence};
 use crate::lint::rules::unknown_flag::{distance, minus};
 use crate::lint::{Code, Finding, Level, Rule};
 use crate::source::Place;
-use crate::takes::{Takes, Verdict};
+use crate::takes::{AcceptedValues, Verdict};
 
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF003"),
     name: "refused-value",
-    finds: "A value that the flag does not accept.",
+    description: "A value that the flag does not accept.",
     level: Level::Error,
 };
 
@@ -33,7 +33,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             (Level::Warning, judged.releases(|outcome| is_refused(outcome) && !stops(outcome))),
         ] {
             let Some(newest) = releases.last() else { continue };
-            let takes = entry.takes_for(judged.setting.letter, &OtpVersion::from(*newest));
+            let takes = entry.accepted_for(judged.setting.letter, &OtpVersion::from(*newest));
             let (written, all) = (case.quoted(judged.setting), releases_text(&releases));
             let message = match level {
                 Level::Error => format!("{written} is refused by {all}"),
@@ -58,7 +58,7 @@ fn greedy(case: &Case<'_, '_>, judged: &JudgedSetting<'_, '_>) -> Option<Finding
     let word = part.fragment.words.get(setting.words.end)?;
     let is_certain = !word.dynamic && word.conditional == setting.conditional;
     let is_fine = word.text.starts_with(['-', '+']) || word.text.starts_with(&greedy.except);
-    if setting.value != Value::Absent || part.fragment.place == Place::LiveNode || !is_certain || is_fine {
+    if setting.value != Value::Absent || part.fragment.place == Place::RunningNode || !is_certain || is_fine {
         return None;
     }
     let releases =
@@ -91,7 +91,7 @@ fn removable(id: &str) -> bool {
     hazards().trap.iter().any(|trap| trap.flag == id && trap.removable)
 }
 
-fn remedy(entry: &Entry, judged: &JudgedSetting<'_, '_>, takes: Option<&Takes>) -> String {
+fn remedy(entry: &Entry, judged: &JudgedSetting<'_, '_>, takes: Option<&AcceptedValues>) -> String {
     if let Some(minus) = minus(judged.setting.name) {
         return format!("If `{minus}` is meant, write it with a minus.");
     }

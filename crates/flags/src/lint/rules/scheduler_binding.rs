@@ -6,7 +6,7 @@ use crate::lint::{Code, Finding, Level, Rule};
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF028"),
     name: "scheduler-binding",
-    finds: "Schedulers that are bound to CPUs in a container, where other VMs are bound to the same ones.",
+    description: "Schedulers that are bound to CPUs in a container, where other VMs are bound to the same ones.",
     level: Level::Warning,
 };
 

@@ -6,12 +6,12 @@ use crate::lint::case::{Case, FindingText, short};
 use crate::lint::node::SettingKind;
 use crate::lint::{Code, Finding, Level, Rule};
 use crate::source::{Place, Role};
-use crate::takes::Altered;
+use crate::takes::SilentChange;
 
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF019"),
     name: "several-words-in-one",
-    finds: "A flag and its value, or several flags, that quotes join into one word.",
+    description: "A flag and its value, or several flags, that quotes join into one word.",
     level: Level::Warning,
 };
 
@@ -26,7 +26,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             continue;
         }
         let is_cut =
-            |altered: &Altered| !matches!(altered, Altered::Rounded | Altered::Raised | Altered::Lowered);
+            |altered: &SilentChange| !matches!(altered, SilentChange::Rounded | SilentChange::Raised | SilentChange::Lowered);
         let is_one = setting.known_value().is_some_and(|value| !value.trim().contains(char::is_whitespace));
         let is_whole = is_one && !judged.outcomes.iter().any(|outcome| outcome.altered().iter().any(is_cut));
         let (level, effect) = if is_whole {
@@ -45,7 +45,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     for flag in &case.node.arguments {
         let Some(part) = case.node.parts.get(flag.part) else { continue };
         let Some(word) = part.fragment.words.get(flag.at) else { continue };
-        if part.fragment.place == Place::LiveNode || !word.text.contains([' ', '\t']) {
+        if part.fragment.place == Place::RunningNode || !word.text.contains([' ', '\t']) {
             continue;
         }
         let texts = FindingText {

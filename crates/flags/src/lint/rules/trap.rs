@@ -15,7 +15,7 @@ use crate::lint::{Code, Finding, Level, Rule};
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF015"),
     name: "trap",
-    finds: "A value, or two together, with which the VM starts but which has an effect that few expect.",
+    description: "A value, or two together, with which the VM starts but which has an effect that few expect.",
     level: Level::Warning,
 };
 
@@ -124,7 +124,7 @@ fn defaults(judged: &JudgedSetting<'_, '_>, releases: &[u32]) -> String {
         else {
             continue;
         };
-        let step = entry.default.iter().find(|step| step.is.as_deref() == Some(default));
+        let step = entry.default.iter().find(|step| step.value.as_deref() == Some(default));
         texts.push(match step.and_then(|step| step.from.as_ref()).filter(|_| !known.is_empty()) {
             Some(from) => format!("{default} from OTP {from} on"),
             None => default.to_owned(),

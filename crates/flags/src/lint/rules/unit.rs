@@ -7,7 +7,7 @@ use crate::lint::{Code, Finding, Level, Rule};
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF012"),
     name: "unit-not-understood",
-    finds: "A number followed by a unit or other text, which is ignored.",
+    description: "A number followed by a unit or other text, which is ignored.",
     level: Level::Warning,
 };
 
@@ -52,7 +52,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
 
 fn unit_of<'e>(judged: &JudgedSetting<'e, '_>) -> Option<&'e str> {
     let release = judged.outcomes.last()?.release;
-    judged.setting.entry?.takes_for(judged.setting.letter, &release.into())?.unit.as_deref()
+    judged.setting.entry?.accepted_for(judged.setting.letter, &release.into())?.unit.as_deref()
 }
 
 /// Returns the setting that was probably intended: `+zdbbl 1024` for `+zdbbl 1MB`.

@@ -15,7 +15,7 @@ use crate::source::Place;
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF001"),
     name: "unknown-flag",
-    finds: "An emulator flag that no release has.",
+    description: "An emulator flag that no release has.",
     level: Level::Error,
 };
 
@@ -26,7 +26,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         // A running emulator has accepted its flags, so an unknown flag is missing in the catalogue.
         if setting.entry.is_some()
             || setting.kind != SettingKind::Flag
-            || part.fragment.place == Place::LiveNode
+            || part.fragment.place == Place::RunningNode
         {
             continue;
         }
@@ -94,7 +94,7 @@ pub(in crate::lint) fn minus(name: &str) -> Option<String> {
 }
 
 fn what(flag: &str) -> String {
-    recognise(flag).map(|known| known.entry.does.clone()).unwrap_or_default()
+    recognise(flag).map(|known| known.entry.description.clone()).unwrap_or_default()
 }
 
 /// A candidate for a misspelled flag.

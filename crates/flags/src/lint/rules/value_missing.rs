@@ -7,12 +7,12 @@ use crate::lint::node::Value;
 use crate::lint::outcome::{Presence, is_taken_for_flag};
 use crate::lint::{Code, Finding, Level, Rule};
 use crate::source::{Change, Place};
-use crate::takes::{Question, Verdict};
+use crate::takes::{ValueQuery, Verdict};
 
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF005"),
     name: "value-missing",
-    finds: "A flag without its value, which takes the next flag as its value.",
+    description: "A flag without its value, which takes the next flag as its value.",
     level: Level::Error,
 };
 
@@ -34,7 +34,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         }
         let spelling = setting.name;
         let describe = entry
-            .takes_for(setting.letter, &OtpVersion::from(*case.node.target.releases.last().unwrap_or(&0)))
+            .accepted_for(setting.letter, &OtpVersion::from(*case.node.target.releases.last().unwrap_or(&0)))
             .map(|takes| takes.describe())
             .unwrap_or_default();
         let glued = entry.argument == Some(Argument::Glued);
@@ -80,7 +80,7 @@ fn is_refused(judged: &JudgedSetting<'_, '_>, release: u32) -> bool {
     let value = judged.setting.known_value().unwrap_or(LAUNCHERS_OWN);
     let otp = OtpVersion::from(release);
     let question =
-        Question { value: Some(value), otp: &otp, allocator: judged.setting.letter, machine: None };
+        ValueQuery { value: Some(value), otp: &otp, allocator: judged.setting.letter, host_cpus: None };
     is_taken_for_flag(judged.setting.name, value, release)
         || judged.setting.entry.is_some_and(|entry| {
             matches!(entry.judge(&question), Verdict::Refused { .. } | Verdict::Fatal { .. })
@@ -91,7 +91,7 @@ fn is_refused(judged: &JudgedSetting<'_, '_>, release: u32) -> bool {
 fn joined(case: &Case<'_, '_>, judged: &JudgedSetting<'_, '_>) -> Option<crate::lint::Fix> {
     let setting = judged.setting;
     let part = case.node.part_of(setting);
-    if part.fragment.place == Place::LiveNode {
+    if part.fragment.place == Place::RunningNode {
         return None;
     }
     let next = part.fragment.words.get(setting.words.end)?;

@@ -7,12 +7,12 @@ use crate::lint::hazards::hazards;
 use crate::lint::node::InitFlag;
 use crate::lint::outcome::{Outcome, Presence};
 use crate::lint::{Code, Finding, Level, Rule};
-use crate::takes::Altered;
+use crate::takes::SilentChange;
 
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF006"),
     name: "without-effect",
-    finds: "A flag that is accepted but ignored.",
+    description: "A flag that is accepted but ignored.",
     level: Level::Warning,
 };
 
@@ -23,7 +23,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         let Some(first) = judged.outcomes.iter().find(|outcome| is_ignored(outcome)) else { continue };
         let written = case.quoted(judged.setting);
         // The description starts with a capitalised verb.
-        let does = uncapitalised(&entry.does);
+        let does = uncapitalised(&entry.description);
         let all = releases_text(&releases);
         let (reason, whole) = match (&first.ignored_since, &first.presence) {
             (Some(since), _) => (format!("Since OTP {since} it does nothing. Before, it {does}"), true),
@@ -32,7 +32,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             }
             (None, Presence::Gone(gone)) => (format!("It was removed in {gone}. Before, it {does}"), true),
             (None, _) => {
-                let takes = entry.takes_in(first.release).map(|takes| takes.in_words()).unwrap_or_default();
+                let takes = entry.accepted_in(first.release).map(|takes| takes.in_words()).unwrap_or_default();
                 (format!("It takes {takes}; any other value is replaced by the default."), false)
             }
         };
@@ -101,5 +101,5 @@ fn uncapitalised(text: &str) -> String {
 
 /// Whether a release accepts the setting but ignores it.
 pub(in crate::lint) fn is_ignored(outcome: &Outcome) -> bool {
-    outcome.starts() && (outcome.ignored_since.is_some() || outcome.altered().contains(&Altered::Ignored))
+    outcome.starts() && (outcome.ignored_since.is_some() || outcome.altered().contains(&SilentChange::Ignored))
 }

@@ -10,7 +10,7 @@ use crate::lint::{Code, Finding, Level, Rule};
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF013"),
     name: "words-not-bytes",
-    finds: "A size in words that looks like one in bytes.",
+    description: "A size in words that looks like one in bytes.",
     level: Level::Note,
 };
 
@@ -35,7 +35,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         };
         let releases = judged.releases(|outcome| {
             let words =
-                entry.takes_in(outcome.release).is_some_and(|takes| takes.unit.as_deref() == Some("words"));
+                entry.accepted_in(outcome.release).is_some_and(|takes| takes.unit.as_deref() == Some("words"));
             takes_effect(outcome) && words && entry.default_value_in(outcome.release) != setting.known_value()
         });
         if releases.is_empty() {
@@ -74,7 +74,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         };
         let texts = FindingText {
             message: format!("{} is {}: the unit is words of 8 bytes", case.quoted(setting), size(number)),
-            reason: entry.does.clone(),
+            reason: entry.description.clone(),
             remedy,
         };
         let mut finding = case.about(&RULE, Level::Note, setting, releases, texts);

@@ -2,10 +2,10 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use beamtune_model::units::SECOND_NS;
-use beamtune_model::{Ask, Metric, Sample, SeriesTable, Source, Tick};
+use beamtune_model::{SampleRequest, Metric, Sample, SeriesTable, Source, Tick};
 
 use super::*;
-use crate::Announce;
+use crate::AnnouncedBy;
 use crate::fake::FakeHost;
 use crate::memory::fake::{AREA, EHEAP_0, FakeVm, MBCS, MSEG};
 use crate::source::tests::host;
@@ -93,7 +93,7 @@ impl Fixture {
             let clock = clock.clone();
             Rc::new(move |path: &str| hook(&clock, path))
         };
-        let source = HostSource::new(Hooked { tree: host.tree(), hook }, 7, Announce::Elsewhere).unwrap();
+        let source = HostSource::new(Hooked { tree: host.tree(), hook }, 7, AnnouncedBy::OtherSource).unwrap();
         Fixture { source, clock, table: SeriesTable::default() }
     }
 
@@ -103,7 +103,7 @@ impl Fixture {
         self.clock.sleep_until(t);
         let tick = Tick { t, incarnation: 0, vm: None, host: None, late: 0 };
         let mut out = SampleBuilder::new(&mut self.table, tick);
-        self.source.request(Ask { seq: 0, t, detail: true }, &*self.clock).unwrap();
+        self.source.request(SampleRequest { seq: 0, t, detail: true }, &*self.clock).unwrap();
         self.source.collect(t + SECOND_NS, &*self.clock, &mut out).unwrap();
         out.sample
     }
@@ -221,7 +221,7 @@ fn only_mappings_of_a_large_memory_are_read_until_it_shrinks() {
     let why = "host.smaps: the content of the VM's memory was not read: it would take more than 100 ms";
     let sample = fixture.sample(400);
     assert_eq!(fixture.seen(&sample).3[0], why);
-    fixture.source.set_memory_budget(MemoryBudget { look_ns: SECOND_NS, rest: 0 });
+    fixture.source.set_memory_budget(MemoryBudget { read_ns: SECOND_NS, rest_factor: 0 });
     let sample = fixture.sample(401);
     assert_eq!(fixture.seen(&sample), (true, true, true, vec![]));
 }

@@ -1,7 +1,7 @@
 use super::super::tests::{Fixture, host, reasons};
 use super::*;
 use crate::fake::FakeHost;
-use crate::source::Announce;
+use crate::source::AnnouncedBy;
 
 /// A clock tick: 10 ms in tests.
 const TICK_NS: i64 = 10_000_000;
@@ -36,7 +36,7 @@ fn programs_are_counted_with_their_descendants() {
     host.program(20, 9, "sh", 1, 600, "22");
     host.program(22, 20, "convert", 40, 610, "");
     host.program(21, 9, "convert", 5, 9_050, "");
-    let mut fixture = Fixture::new(&host, Announce::Elsewhere);
+    let mut fixture = Fixture::new(&host, AnnouncedBy::OtherSource);
     let (sample, _) = fixture.sample(true).unwrap();
     let value = |metric, entity| fixture.value(&sample, metric, entity);
     assert_eq!(value(&metrics::PROGRAMS_CHILDREN, ""), Some(2));
@@ -51,7 +51,7 @@ fn programs_are_counted_with_their_descendants() {
 #[test]
 fn cpu_time_of_programs_never_decreases_and_includes_unsampled_ones() {
     let host = host();
-    let mut fixture = Fixture::new(&host, Announce::Elsewhere);
+    let mut fixture = Fixture::new(&host, AnnouncedBy::OtherSource);
     let cpu = |fixture: &mut Fixture, entity: &str| {
         let (sample, _) = fixture.sample(false).unwrap();
         fixture.value(&sample, &metrics::PROGRAMS_CPU, entity).map(|ns| ns / TICK_NS)
@@ -77,7 +77,7 @@ fn a_child_that_outlives_its_program_is_an_orphan() {
     host.program(9, 7, "erl_child_setup", 2, 501, "20");
     host.program(20, 9, "sh", 1, 600, "22");
     host.program(22, 20, "tail", 1, 610, "");
-    let mut fixture = Fixture::new(&host, Announce::Elsewhere);
+    let mut fixture = Fixture::new(&host, AnnouncedBy::OtherSource);
     assert_eq!(counts(&mut fixture, true), some([1, 2, 0, 0]));
     // The shell is killed, and init adopts its child.
     host.program(9, 7, "erl_child_setup", 2, 501, "");
@@ -116,7 +116,7 @@ fn orphans_that_were_not_sampled_before_are_recognized_by_session_or_variable() 
     orphan(34, 7, "tail", 700);
     orphan(35, 29, "epmd", 700);
     orphan(36, 36, "daemon", 700);
-    let mut fixture = Fixture::new(&host, Announce::Elsewhere);
+    let mut fixture = Fixture::new(&host, AnnouncedBy::OtherSource);
     assert_eq!(counts(&mut fixture, true), some([0, 1, 1, 0]));
     // CPU time from before the orphan was found is not included.
     let (sample, _) = fixture.sample(false).unwrap();
@@ -149,7 +149,7 @@ fn a_vm_as_process_1_of_a_container_has_its_own_orphans_and_zombies() {
     host.program(51, 7, "curl", 1, 700, "");
     let stat = FakeHost::stat(51, "curl", 1, 0, 700);
     host.file("/proc/51/stat", stat.replace(") S", ") Z"));
-    let mut fixture = Fixture::new(&host, Announce::Elsewhere);
+    let mut fixture = Fixture::new(&host, AnnouncedBy::OtherSource);
     assert_eq!(counts(&mut fixture, true), some([0, 1, 1, 1]));
 }
 
@@ -157,7 +157,7 @@ fn a_vm_as_process_1_of_a_container_has_its_own_orphans_and_zombies() {
 fn a_kernel_without_lists_of_children_is_a_gap() {
     let host = host();
     host.remove("/proc/7/task/7/children");
-    let mut fixture = Fixture::new(&host, Announce::Elsewhere);
+    let mut fixture = Fixture::new(&host, AnnouncedBy::OtherSource);
     let (sample, _) = fixture.sample(true).unwrap();
     assert_eq!(reasons(&sample), ["host.programs: /proc/7/task/7/children does not exist"]);
     assert_eq!(fixture.value(&sample, &metrics::PROGRAMS_ALIVE, ""), None);

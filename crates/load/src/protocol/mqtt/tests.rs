@@ -37,7 +37,7 @@ fn send(client: &mut Client, message: &MqttMessage) -> Result<(SendOutcome, Vec<
 fn opened(version: Version) -> Client {
     let mut client = Client::new(&connect(version));
     let connack: &[u8] = if version == Version::V5 { b"\x20\x03\0\0\0" } else { b"\x20\x02\0\0" };
-    assert_eq!(client.read(connack, &NO_CHECKS, &mut Vec::new()), Ok((connack.len(), Heard::Ready)));
+    assert_eq!(client.read(connack, &NO_CHECKS, &mut Vec::new()), Ok((connack.len(), Received::Ready)));
     client
 }
 
@@ -68,7 +68,7 @@ fn feed(client: &mut Client, input: &[u8], cuts: &[usize]) -> (Vec<String>, Vec<
         loop {
             match client.read(&held, &NO_CHECKS, &mut out) {
                 Ok((used, heard)) => {
-                    let is_nothing = heard == Heard::Nothing;
+                    let is_nothing = heard == Received::Nothing;
                     if !is_nothing {
                         events.push(format!("{heard:?}"));
                     }
@@ -89,11 +89,11 @@ fn feed(client: &mut Client, input: &[u8], cuts: &[usize]) -> (Vec<String>, Vec<
 
 fn answer(wrong: Option<&str>) -> String {
     let wrong = wrong.map(|words| (ErrorKind::Status, Cow::Owned(words.to_owned())));
-    format!("{:?}", Heard::Answer(Answer { bytes: 0, keeps_alive: true, wrong }))
+    format!("{:?}", Received::Answer(Answer { bytes: 0, keeps_alive: true, wrong }))
 }
 
 fn message(payload: &[u8]) -> String {
-    format!("{:?}", Heard::Message(payload))
+    format!("{:?}", Received::Message(payload))
 }
 
 #[test]
@@ -444,7 +444,7 @@ fn an_incomplete_packet_is_not_parsed() {
         for length in 0..whole.len() {
             let mut client = opened(version);
             let read = client.read(&whole[..length], &NO_CHECKS, &mut Vec::new());
-            assert_eq!(read, Ok((0, Heard::Nothing)));
+            assert_eq!(read, Ok((0, Received::Nothing)));
         }
     }
 }

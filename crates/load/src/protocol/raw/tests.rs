@@ -25,19 +25,19 @@ fn feed(reader: &mut Reader, input: &[u8], cuts: &[usize], checks: &Checks) -> V
         from = cut;
         while !held.is_empty() {
             let used = match reader.read(&held, checks) {
-                Ok((used, Heard::Nothing)) => {
+                Ok((used, Received::Nothing)) => {
                     held.drain(..used);
                     break;
                 }
-                Ok((used, Heard::Message(payload))) => {
+                Ok((used, Received::Message(payload))) => {
                     events.push(Event::Message(payload.to_vec()));
                     used
                 }
-                Ok((used, Heard::Answer(answer))) => {
+                Ok((used, Received::Answer(answer))) => {
                     events.push(Event::Answer(answer));
                     used
                 }
-                Ok((_, Heard::Ready)) => panic!("a raw session is ready from the start"),
+                Ok((_, Received::Ready)) => panic!("a raw session is ready from the start"),
                 Err(fault) => {
                     events.push(Event::Fault(fault));
                     return events;

@@ -67,16 +67,16 @@ fn feed(connection: &mut Connection, input: &[u8], cuts: &[usize]) -> (Vec<Event
         while !held.is_empty() {
             let (used, is_nothing) = match connection.read(&held, &mut out) {
                 Ok((used, heard)) => {
-                    let is_nothing = heard == Heard::Nothing;
+                    let is_nothing = heard == Received::Nothing;
                     match heard {
-                        Heard::Message(payload) => events.push(message(payload)),
-                        Heard::Answer(answer) => {
+                        Received::Message(payload) => events.push(message(payload)),
+                        Received::Answer(answer) => {
                             assert_eq!(answer.wrong, None);
                             let Answer { bytes, keeps_alive, .. } = answer;
                             events.push(Event::Answer { bytes, keeps_alive });
                         }
-                        Heard::Ready => panic!("the session was open already"),
-                        Heard::Nothing => {}
+                        Received::Ready => panic!("the session was open already"),
+                        Received::Nothing => {}
                     }
                     (used, is_nothing)
                 }
@@ -368,7 +368,7 @@ fn a_message_above_the_maximum_size_is_refused_at_its_head() {
 fn a_message_in_one_piece_is_not_copied() {
     let (mut connection, input) = (open(), [frame(TEXT, b"one"), frame(TEXT, b"two")].concat());
     let (used, heard) = connection.read(&input, &mut Vec::new()).unwrap();
-    assert_eq!((used, heard), (5, Heard::Message(b"one")));
+    assert_eq!((used, heard), (5, Received::Message(b"one")));
     assert_eq!(connection.buffer.capacity(), 0);
 }
 

@@ -46,13 +46,13 @@ impl Clock for VirtualClock {
 }
 
 /// What a source does in `collect`: it may let time pass, add to the sample, or fail.
-pub(super) type Script<'a> = Box<dyn FnMut(Ask, &mut SampleBuilder<'_>) -> Result<(), Trouble> + 'a>;
+pub(super) type Script<'a> = Box<dyn FnMut(SampleRequest, &mut SampleBuilder<'_>) -> Result<(), SourceTrouble> + 'a>;
 
 pub(super) struct Scripted<'a> {
     pub(super) name: &'static str,
     pub(super) clock: &'a VirtualClock,
     pub(super) script: Script<'a>,
-    pub(super) ask: Option<Ask>,
+    pub(super) ask: Option<SampleRequest>,
     /// Requests as (second, detail).
     pub(super) requests: &'a RefCell<Vec<(i64, bool)>>,
     /// Time until the deadline of each `collect`, in milliseconds.
@@ -66,7 +66,7 @@ impl Source for Scripted<'_> {
         self.name
     }
 
-    fn request(&mut self, ask: Ask, _clock: &dyn Clock) -> Result<(), Trouble> {
+    fn request(&mut self, ask: SampleRequest, _clock: &dyn Clock) -> Result<(), SourceTrouble> {
         self.requests.borrow_mut().push((ask.t / SECOND_NS, ask.detail));
         self.ask = Some(ask);
         Ok(())
@@ -77,7 +77,7 @@ impl Source for Scripted<'_> {
         deadline: Nanos,
         clock: &dyn Clock,
         out: &mut SampleBuilder<'_>,
-    ) -> Result<Span, Trouble> {
+    ) -> Result<Span, SourceTrouble> {
         let begin = clock.now();
         self.timeouts.push((deadline - begin) / MS);
         let ask = self.ask.take().expect("requested before it is collected");
@@ -95,7 +95,7 @@ impl Source for Scripted<'_> {
         self.comes_with_vm
     }
 
-    fn on_new_life(&mut self, incarnation: &Incarnation) {
+    fn on_restart(&mut self, incarnation: &Incarnation) {
         self.announced.push(incarnation.id);
     }
 }
@@ -125,7 +125,7 @@ impl Bench {
     pub(super) fn source<'a>(
         &'a self,
         name: &'static str,
-        script: impl FnMut(Ask, &mut SampleBuilder<'_>) -> Result<(), Trouble> + 'a,
+        script: impl FnMut(SampleRequest, &mut SampleBuilder<'_>) -> Result<(), SourceTrouble> + 'a,
     ) -> Scripted<'a> {
         Scripted {
             name,

@@ -1,7 +1,7 @@
 //! Data requested by options as JSON: holders of binaries, and garbage collections.
 
-use beamtune_model::memory::{Estimate, Returns};
-use beamtune_model::{CollectRow, CollectionRow, HolderRow};
+use beamtune_model::memory::{Estimate, Reclaimable};
+use beamtune_model::{CollectedProcessRow, RequestedGcRow, BinaryHolderRow};
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -19,8 +19,8 @@ pub struct HolderDocument<'a> {
     alone_bytes: i64,
 }
 
-impl<'a> From<&'a HolderRow> for HolderDocument<'a> {
-    fn from(row: &'a HolderRow) -> Self {
+impl<'a> From<&'a BinaryHolderRow> for HolderDocument<'a> {
+    fn from(row: &'a BinaryHolderRow) -> Self {
         HolderDocument {
             pid: &row.pid,
             name: row.name.as_deref(),
@@ -31,7 +31,7 @@ impl<'a> From<&'a HolderRow> for HolderDocument<'a> {
             references: row.references,
             binaries: row.binaries,
             binaries_bytes: row.bytes,
-            alone: row.alone,
+            alone: row.exclusive,
             alone_bytes: row.alone_bytes,
         }
     }
@@ -60,10 +60,10 @@ pub struct CollectionDocument<'a> {
     longest_run_queues: i64,
 }
 
-impl<'a> From<&'a CollectionRow> for CollectionDocument<'a> {
-    fn from(row: &'a CollectionRow) -> Self {
+impl<'a> From<&'a RequestedGcRow> for CollectionDocument<'a> {
+    fn from(row: &'a RequestedGcRow) -> Self {
         CollectionDocument {
-            how: &row.how,
+            how: &row.selection,
             processes: row.processes,
             collected: row.collected,
             gone: row.gone,
@@ -98,8 +98,8 @@ pub struct CollectedDocument<'a> {
     binaries_after_bytes: i64,
 }
 
-impl<'a> From<&'a CollectRow> for CollectedDocument<'a> {
-    fn from(row: &'a CollectRow) -> Self {
+impl<'a> From<&'a CollectedProcessRow> for CollectedDocument<'a> {
+    fn from(row: &'a CollectedProcessRow) -> Self {
         CollectedDocument {
             pid: &row.pid,
             name: row.name.as_deref(),
@@ -126,8 +126,8 @@ struct EstimateDocument {
     high_bytes: f64,
 }
 
-impl From<Returns> for ReturnsDocument {
-    fn from(returns: Returns) -> Self {
+impl From<Reclaimable> for ReturnsDocument {
+    fn from(returns: Reclaimable) -> Self {
         ReturnsDocument { heaps: returns.heaps.into(), binaries: returns.binaries.into() }
     }
 }

@@ -4,8 +4,8 @@ use beamtune_model::{PeriodBuilder, SeriesTable};
 use super::*;
 
 /// Schedulers that were sampled for a second; times in milliseconds.
-fn times(threads: usize, awake: Option<i64>, ran: i64, queued: i64, sleeps: i64) -> Times {
-    Times {
+fn times(threads: usize, awake: Option<i64>, ran: i64, queued: i64, sleeps: i64) -> ThreadTimes {
+    ThreadTimes {
         kind: kind::SCHEDULER.to_owned(),
         threads,
         length: SECOND_NS,
@@ -19,70 +19,70 @@ fn times(threads: usize, awake: Option<i64>, ran: i64, queued: i64, sleeps: i64)
 
 #[test]
 fn measured_cases_have_the_expected_verdicts() {
-    let check = |times: Times, answer, what: &str| {
+    let check = |times: ThreadTimes, answer, what: &str| {
         let judged = judge(times);
         assert_eq!(judged.answer, answer, "{what}: {judged:?}");
     };
-    check(times(4, Some(4_000), 400, 120, 74_000), Answer::Yes, "four schedulers on one lock: 87 %");
+    check(times(4, Some(4_000), 400, 120, 74_000), Verdict::Yes, "four schedulers on one lock: 87 %");
     check(
         times(4, Some(4_000), 2_000, 1_360, 17),
-        Answer::NotSure,
+        Verdict::NotSure,
         "four that compute, or spin, on two cores: 16 %",
     );
-    check(times(2, Some(2_000), 1_700, 200, 1_431), Answer::NotSure, "two on one lock, which spin and yield");
-    check(times(2, Some(2_000), 1_900, 90, 2), Answer::NotSure, "two that compute, or spin");
-    check(times(4, Some(100), 90, 5, 9_000), Answer::No, "nearly idle, with many short sleeps");
+    check(times(2, Some(2_000), 1_700, 200, 1_431), Verdict::NotSure, "two on one lock, which spin and yield");
+    check(times(2, Some(2_000), 1_900, 90, 2), Verdict::NotSure, "two that compute, or spin");
+    check(times(4, Some(100), 90, 5, 9_000), Verdict::No, "nearly idle, with many short sleeps");
     check(
         times(4, Some(2_000), 1_900, 50, 20_000),
-        Answer::NotSure,
+        Verdict::NotSure,
         "half idle: sleeps are for lack of work",
     );
-    let spinning = Times { working: Some(1_400_000_000), ..times(2, Some(2_000), 1_980, 10, 1_139) };
-    check(spinning, Answer::NotSure, "two that spin for work, and sleep if none comes");
+    let spinning = ThreadTimes { working: Some(1_400_000_000), ..times(2, Some(2_000), 1_980, 10, 1_139) };
+    check(spinning, Verdict::NotSure, "two that spin for work, and sleep if none comes");
     check(
         times(4, Some(4_000), 2_400, 160, 800),
-        Answer::NotSure,
+        Verdict::NotSure,
         "36 % of the time, and 200 sleeps a second",
     );
     check(
         times(2, Some(2_000), 1_900, 90, 200),
-        Answer::NotSure,
+        Verdict::NotSure,
         "two that run, and sleep 100 times a second",
     );
 }
 
 #[test]
 fn without_the_vms_times_only_idle_threads_are_certainly_not_blocked() {
-    let check = |times: Times, expect| assert_eq!((judge(times.clone()).answer, judge(times).why), expect);
-    check(times(2, None, 1_900, 90, 2), (Answer::NotSure, Why::OnCpu));
-    check(times(2, None, 1_700, 200, 1_431), (Answer::NotSure, Why::OnCpu));
-    check(times(2, None, 10, 0, 5), (Answer::No, Why::Idle(0.005)));
-    check(times(2, None, 900, 0, 5), (Answer::NotSure, Why::NotAsked));
+    let check = |times: ThreadTimes, expect| assert_eq!((judge(times.clone()).answer, judge(times).why), expect);
+    check(times(2, None, 1_900, 90, 2), (Verdict::NotSure, Reason::OnCpu));
+    check(times(2, None, 1_700, 200, 1_431), (Verdict::NotSure, Reason::OnCpu));
+    check(times(2, None, 10, 0, 5), (Verdict::No, Reason::Idle(0.005)));
+    check(times(2, None, 900, 0, 5), (Verdict::NotSure, Reason::NotAsked));
 }
 
 #[test]
 fn on_a_kernel_without_schedstats_the_sleeps_decide() {
-    let open = |sleeps| Times { ran: None, queued: None, ..times(2, Some(2_000), 0, 0, sleeps) };
-    assert_eq!(judge(open(10)).why, Why::NotAccounted);
-    assert_eq!(judge(open(10)).answer, Answer::NotSure);
+    let open = |sleeps| ThreadTimes { ran: None, queued: None, ..times(2, Some(2_000), 0, 0, sleeps) };
+    assert_eq!(judge(open(10)).why, Reason::NotAccounted);
+    assert_eq!(judge(open(10)).answer, Verdict::NotSure);
     assert_eq!(
         judge(open(1_431)),
-        Blocked { times: open(1_431), answer: Answer::NotSure, why: Why::Sleeps(715.5) }
+        KindVerdict { times: open(1_431), answer: Verdict::NotSure, why: Reason::Sleeps(715.5) }
     );
-    let unknown = Times { awake: None, ..open(5) };
-    assert_eq!(judge(unknown).why, Why::NotAccounted);
+    let unknown = ThreadTimes { awake: None, ..open(5) };
+    assert_eq!(judge(unknown).why, Reason::NotAccounted);
 }
 
 #[test]
 fn without_time_and_threads_there_is_no_verdict() {
-    let none = judge(Times::default());
-    assert_eq!(none.answer, Answer::NotSure);
+    let none = judge(ThreadTimes::default());
+    assert_eq!(none.answer, Verdict::NotSure);
     assert_eq!(none.times.blocked_share(), None);
 }
 
 #[test]
 fn the_verdict_is_a_sentence_with_its_number() {
-    let check = |times: Times, expect: &str| assert_eq!(judge(times).sentence(), expect);
+    let check = |times: ThreadTimes, expect: &str| assert_eq!(judge(times).sentence(), expect);
     check(
         times(4, Some(4_000), 400, 120, 74_000),
         "4 schedulers are blocked: neither on a CPU nor runnable for 87 % of their busy time",
@@ -127,7 +127,7 @@ fn the_awake_time_comes_from_microstates() {
         out.family(&metrics::MSACC, entity, "emulator", second * 90);
     });
     let times = of_period(&period).unwrap();
-    let expect = Times {
+    let expect = ThreadTimes {
         kind: kind::SCHEDULER.to_owned(),
         threads: 2,
         length: 10 * SECOND_NS,
@@ -138,7 +138,7 @@ fn the_awake_time_comes_from_microstates() {
         sleeps: Some(100_000),
     };
     assert_eq!(times, [expect]);
-    assert_eq!(judge(times[0].clone()).answer, Answer::Yes);
+    assert_eq!(judge(times[0].clone()).answer, Verdict::Yes);
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn a_scheduler_that_waits_for_a_processs_lock_is_awake_although_its_microstate_i
     });
     let times = of_period(&period).unwrap().remove(0);
     assert_eq!(times.awake, Some(19_800_000_000));
-    assert_eq!(judge(times).answer, Answer::Yes);
+    assert_eq!(judge(times).answer, Verdict::Yes);
 }
 
 #[test]

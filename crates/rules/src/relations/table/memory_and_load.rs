@@ -1,6 +1,6 @@
 //! Relations about memory, external programs, brokers and connections.
 
-use beamtune_model::{HostPart, MemoryKind, Signal, Subject, Use};
+use beamtune_model::{HostPart, MemoryKind, Signal, Subject, CpuUse};
 
 use super::super::EXPLAINS;
 use super::super::MIN_LEVEL;
@@ -110,7 +110,7 @@ pub(super) const MEMORY_AND_LOAD: &[Relation] = &[
         cause: "BT036",
         effects: &["BT004", "BT015"],
         is_meant: |cause, effect| {
-            let is_steal = effect.is_about(&Subject::host(HostPart::Steal)) || is_unused(effect, Use::Stolen);
+            let is_steal = effect.is_about(&Subject::host(HostPart::Steal)) || is_unused(effect, CpuUse::Steal);
             cause.has(&Signal::CreditsSpent) && is_steal
         },
         why: "an instance without credits gets only a part of its CPUs",
@@ -119,7 +119,7 @@ pub(super) const MEMORY_AND_LOAD: &[Relation] = &[
         cause: "BT060",
         effects: &["BT004", "BT015"],
         is_meant: |_, effect| {
-            effect.is_about(&Subject::host(HostPart::Programs)) || is_unused(effect, Use::Programs)
+            effect.is_about(&Subject::host(HostPart::Programs)) || is_unused(effect, CpuUse::ExternalPrograms)
         },
         why: "these programs use the CPU",
     },
