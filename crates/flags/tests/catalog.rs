@@ -258,7 +258,12 @@ fn defaults_and_examples_are_never_fatal() {
             fatal += 1;
             assert!(!case.why.is_empty() && case.why.ends_with('.'), "{}: why", entry.id);
             let of = [case.integer.is_some(), !case.words.is_empty(), case.always];
-            assert_eq!(of.iter().filter(|&&of| of).count(), 1, "{}: exactly one of words, integer and always", entry.id);
+            assert_eq!(
+                of.iter().filter(|&&of| of).count(),
+                1,
+                "{}: exactly one of words, integer and always",
+                entry.id
+            );
             assert!(case.until.is_none() || case.from < case.until, "{}: until is not after from", entry.id);
         }
         for otp in RELEASES.filter(|&otp| entry.exists_in(otp)) {

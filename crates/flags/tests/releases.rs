@@ -101,7 +101,10 @@ fn release_accepts_its_flags_and_reports_them_unchanged() {
             .output()
             .expect("erl runs");
         let error = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "OTP {release} rejects a flag that it has according to the data:\n{error}");
+        assert!(
+            output.status.success(),
+            "OTP {release} rejects a flag that it has according to the data:\n{error}"
+        );
         let args: Vec<String> = String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect();
         for (entry, words) in flags {
             let flag = entry.spelling().replace("<S>", "B");

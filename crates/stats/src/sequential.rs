@@ -330,11 +330,7 @@ mod tests {
         let large = plan.detectable(&twice, 0.9, 1).expect("noise");
         assert!((large / small - 2.0).abs() < 0.1, "{small} {large}");
         assert_eq!(plan.detectable(&noise[..1], 0.9, 1), None);
-        assert_eq!(
-            plan.detectable(&[0.0; 8], 0.9, 1),
-            None,
-            "without noise, no difference can be simulated"
-        );
+        assert_eq!(plan.detectable(&[0.0; 8], 0.9, 1), None, "without noise, no difference can be simulated");
     }
 
     #[test]

@@ -180,7 +180,11 @@ mod tests {
             knob("busy wait", &["+sbwt none"]),
         ];
         let found = fatal(&knobs, &words("+IOt 4 +ssrct -sname x"), 25);
-        assert_eq!(found, [vec![(2, 1)], vec![(0, 2), (1, 1)]], "binding without topology; more pollsets than threads");
+        assert_eq!(
+            found,
+            [vec![(2, 1)], vec![(0, 2), (1, 1)]],
+            "binding without topology; more pollsets than threads"
+        );
     }
 
     #[test]

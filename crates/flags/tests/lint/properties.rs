@@ -153,11 +153,7 @@ fn groups(words: &[Word]) -> Vec<Vec<String>> {
             let takes_next = parse_emu_args(&pair).first().is_some_and(|flag| {
                 pair.len() == 2 && flag.flag == word && flag.value.as_ref() == pair.get(1)
             });
-            groups.push(if takes_next {
-                vec![word, words.next().expect("a next word")]
-            } else {
-                vec![word]
-            });
+            groups.push(if takes_next { vec![word, words.next().expect("a next word")] } else { vec![word] });
         } else if word == "-env" {
             groups.push(std::iter::once(word).chain(words.by_ref().take(2)).collect());
         } else if word.starts_with('-') {

@@ -98,8 +98,11 @@ fn good_setting_is_found_and_confirmed_and_useless_parts_are_removed() {
     let truth = usual(&verdict.point).0.exp();
     assert!((gain.ratio.low..=gain.ratio.high).contains(&truth), "{gain:?}, not {truth}");
     assert!(gain.again.low < gain.ratio.low && gain.ratio.high < gain.again.high, "{gain:?}");
-    let learnt =
-        verdict.levels.iter().find(|learnt| (learnt.knob, learnt.level) == (0, 1)).expect("the level was tried");
+    let learnt = verdict
+        .levels
+        .iter()
+        .find(|learnt| (learnt.knob, learnt.level) == (0, 1))
+        .expect("the level was tried");
     assert!(learnt.effect.is_some_and(|effect| effect.high < 0.9), "{learnt:?}");
     assert!(!verdict.front.is_empty());
     // The placebo was advised. It must be removed or not be reported as worthwhile.
