@@ -36,7 +36,7 @@ mod waiting;
 use std::sync::Arc;
 use std::time::Duration;
 
-use beamtune_made as node;
+use beamtune_synthetic as node;
 use beamtune_model::{
     Code, Cost, Diagnosis, Finding, Level, Missing, Outcome, Period, ProcessRow, WaitSampleRow, facts,
 };

@@ -3,7 +3,7 @@
 //! They are written and read like any recording. Since they were not measured, they are counted separately.
 
 use anyhow::{Result, bail};
-use beamtune_made::{SyntheticAllocator, SyntheticNode, node};
+use beamtune_synthetic::{SyntheticAllocator, SyntheticNode, node};
 use beamtune_model::facts;
 use beamtune_recording::{Reader, Writer};
 

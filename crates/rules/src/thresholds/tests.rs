@@ -122,7 +122,7 @@ fn errors_are_reported_with_their_line_and_the_nearest_name() {
 
 #[test]
 fn a_changed_threshold_changes_the_level_and_the_evidence_says_so() {
-    let mut period = beamtune_made::node().with(|n| (n.utilization, n.cpu, n.gc) = (0.8, 0.8, 0.5)).period();
+    let mut period = beamtune_synthetic::node().with(|n| (n.utilization, n.cpu, n.gc) = (0.8, 0.8, 0.5)).period();
     let gc_share = |period: &beamtune_model::Period| {
         let verdicts = diagnose(&Arc::new(period.clone())).verdicts;
         verdicts.into_iter().find(|verdict| verdict.code.0 == "BT011").expect("its rule").outcome
