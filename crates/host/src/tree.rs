@@ -70,7 +70,7 @@ pub trait FileTree {
         None
     }
 
-    /// Lists at most `max` TCP connections of a process's network namespace. `since` adds the time since data was last received.
+    /// Lists at most `max` TCP connections of a process's network namespace. `since` adds the time since data were last received.
     /// `None` if the tree is not that of this host.
     fn connections(
         &self,
