@@ -21,7 +21,7 @@ pub fn recording(bytes: &[u8]) {
         let path = folder.path().join("r.btr");
         fs::write(&path, bytes).expect("a file");
         let Ok(reader) = Reader::open(&path) else { return };
-        let lives = reader.lives().expect("an opened recording can be read");
+        let lives = reader.recorded_incarnations().expect("an opened recording can be read");
         for life in &lives {
             let _ = (reader.wall_at(life.end), reader.facts(life.id));
         }

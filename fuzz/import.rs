@@ -15,8 +15,8 @@ pub fn lcnt(bytes: &[u8]) {
 /// A crash dump. No number is negative, the sample has a limited size, and its diagnosis can be rendered; the input follows the first
 /// line of a dump.
 pub fn crash_dump(bytes: &[u8]) {
-    let input = [dump::BEGINNING, bytes].concat();
-    let of = |input: &[u8]| -> Result<(dump::Told, Sample, SeriesTable), String> {
+    let input = [dump::SIGNATURE, bytes].concat();
+    let of = |input: &[u8]| -> Result<(dump::DumpSummary, Sample, SeriesTable), String> {
         let mut table = SeriesTable::default();
         let moment = Some(Span { begin: 0, end: 0 });
         let mut out =
@@ -42,7 +42,7 @@ pub fn crash_dump(bytes: &[u8]) {
         assert!(row.memory_bytes >= 0 && row.queue >= 0 && row.reductions >= 0, "{row:?}");
     }
     for row in &sample.spawns {
-        assert!(0 < row.count && row.count <= row.of, "{row:?}");
+        assert!(0 < row.count && row.count <= row.sample_size, "{row:?}");
     }
     let mut builder = PeriodBuilder::default();
     builder.sample(&sample, &table);
@@ -78,9 +78,9 @@ pub fn printed(bytes: &[u8]) {
 /// The results of lock counting are valid counts.
 fn assert_counted(session: &LockSession, rows: &[LockRow], bytes: &[u8]) {
     assert!(!rows.is_empty(), "{session:?}");
-    assert!(session.length >= 0 && session.locks >= 0 && session.told >= 0, "{session:?}");
+    assert!(session.length >= 0 && session.locks >= 0 && session.single_locks >= 0, "{session:?}");
     for row in rows {
-        assert!(row.locks >= 0 && row.tries >= 0 && row.collisions >= 0 && row.waited >= 0, "{row:?}");
+        assert!(row.locks >= 0 && row.tries >= 0 && row.collisions >= 0 && row.wait_time >= 0, "{row:?}");
         assert!(row.histogram.len() <= WAIT_BINS && row.histogram.iter().all(|count| *count >= 0), "{row:?}");
         assert!(row.line.is_none() || row.file.is_some(), "{row:?}");
         assert!(row.class.len() <= bytes.len(), "{row:?}");
@@ -91,6 +91,6 @@ fn assert_placed(unread: &[Unread], bytes: &[u8]) {
     let lines = String::from_utf8_lossy(bytes).lines().count().max(1);
     for unread in unread {
         assert!((1..=lines).contains(&unread.line) && unread.column > 0, "{unread:?}");
-        assert!(!unread.why.is_empty() && unread.text.len() <= 4_096, "{unread:?}");
+        assert!(!unread.reason.is_empty() && unread.text.len() <= 4_096, "{unread:?}");
     }
 }

@@ -8,7 +8,7 @@ use beamtune_load::import::{self, Tool};
 use beamtune_load::protocol::http::HttpRequest;
 use beamtune_load::protocol::raw::{Framing, RawMessage};
 use beamtune_load::protocol::websocket::Upgrade;
-use beamtune_load::protocol::{Checks, Heard, Message, Protocol, Session};
+use beamtune_load::protocol::{Checks, Message, Protocol, Received, Session};
 use beamtune_load::scenario::Scenario;
 use beamtune_load::template::{Template, Values};
 use beamtune_report::Style;
@@ -121,7 +121,7 @@ fn read_session(
     let mut is_ready = session.open(protocol, &mut values, &mut out).expect("its own protocol");
     if !opened.is_empty() {
         let (used, opening) = session.read(opened, &checks, &mut out).expect("a reply that opens");
-        assert_eq!((used, opening), (opened.len(), Heard::Ready));
+        assert_eq!((used, opening), (opened.len(), Received::Ready));
         is_ready = true;
     }
     if is_ready {
@@ -135,9 +135,9 @@ fn read_session(
         held.extend_from_slice(bytes);
         while !held.is_empty() {
             let (used, is_nothing) = match session.read(&held, &checks, &mut out) {
-                Ok((used, Heard::Nothing)) => (used, true),
+                Ok((used, Received::Nothing)) => (used, true),
                 Ok((used, event)) => {
-                    answered += usize::from(matches!(event, Heard::Answer(_)));
+                    answered += usize::from(matches!(event, Received::Answer(_)));
                     let _ = writeln!(heard, "{event:?}");
                     (used, false)
                 }
@@ -147,7 +147,7 @@ fn read_session(
                     return (heard, out);
                 }
             };
-            session.forget();
+            session.release_buffer();
             held.drain(..used);
             if is_nothing {
                 break;

@@ -1,7 +1,7 @@
 //! Streams from MQTT brokers.
 
 use beamtune_load::protocol::mqtt::{MqttConnect, MqttMessage, Qos, Version};
-use beamtune_load::protocol::{Checks, Heard, Message, Protocol, Session};
+use beamtune_load::protocol::{Checks, Message, Protocol, Received, Session};
 use beamtune_load::template::{Template, Values};
 use rand_core::SeedableRng;
 use rand_xoshiro::Xoroshiro128PlusPlus;
@@ -44,7 +44,7 @@ fn read_session(choice: u8, heard: &[u8], piece: usize) -> (Vec<String>, Vec<u8>
     let mut session = Session::new(&protocol);
     if let Some(message) = message {
         let connack: &[u8] = if version == Version::V5 { b"\x20\x03\0\0\0" } else { b"\x20\x02\0\0" };
-        assert_eq!(session.read(connack, &checks, &mut out), Ok((connack.len(), Heard::Ready)));
+        assert_eq!(session.read(connack, &checks, &mut out), Ok((connack.len(), Received::Ready)));
         let sent =
             session.send(&Message::Mqtt(Box::new(message)), &checks, &mut values, &mut Vec::new(), &mut out);
         assert!(sent.is_ok());
@@ -57,7 +57,7 @@ fn read_session(choice: u8, heard: &[u8], piece: usize) -> (Vec<String>, Vec<u8>
         unread.extend_from_slice(bytes);
         loop {
             match session.read(&unread, &checks, &mut out) {
-                Ok((used, Heard::Nothing)) => {
+                Ok((used, Received::Nothing)) => {
                     unread.drain(..used);
                     break;
                 }

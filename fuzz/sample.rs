@@ -6,10 +6,10 @@ use std::sync::Arc;
 use beamtune_attach::fuzzing;
 use beamtune_host::process::Identity;
 use beamtune_host::tree::{FileTree, ReadAt};
-use beamtune_host::{Announce, HostError, HostSource, discover};
+use beamtune_host::{AnnouncedBy, HostError, HostSource, discover};
 use beamtune_model::{
-    Ask, Clock, Facts, Nanos, Outcome, Period, PeriodBuilder, Sample, SampleBuilder, SeriesTable, Source,
-    Tick, Verdict,
+    Clock, Facts, Nanos, Outcome, Period, PeriodBuilder, Sample, SampleBuilder, SampleRequest, SeriesTable,
+    Source, Tick, Verdict,
 };
 use beamtune_report::diagnosis::Verbosity;
 use beamtune_report::locks::{By, Page};
@@ -103,15 +103,19 @@ pub fn host(bytes: &[u8]) {
     let tree = SyntheticHost::read(bytes);
     if let Ok(found) = discover(&tree) {
         for vm in found.vms {
-            let _ =
-                (vm.cores(), vm.distribution.candidates(), vm.command_line.shown(), vm.environment.shown());
+            let _ = (
+                vm.cores(),
+                vm.distribution.possible_ports(),
+                vm.command_line.redacted(),
+                vm.environment.shown(),
+            );
             for name in vm.distribution.name.iter().filter_map(|name| name.full()) {
                 assert!(name.len() <= bytes.len() + 256);
             }
         }
     }
     let _ = Identity::of(&tree, 7);
-    let mut source = match HostSource::new(tree, 7, Announce::Here) {
+    let mut source = match HostSource::new(tree, 7, AnnouncedBy::HostSource) {
         Ok(source) => source,
         Err(error) => return assert!(error.to_string().len() < 4096),
     };
@@ -121,7 +125,7 @@ pub fn host(bytes: &[u8]) {
         let t = seq as Nanos * 1_000_000_000;
         let tick = Tick { t, incarnation: 0, vm: None, host: None, late: 0 };
         let mut out = SampleBuilder::new(&mut table, tick);
-        let asked = source.request(Ask { seq, t, detail: seq != 1 }, &clock);
+        let asked = source.request(SampleRequest { seq, t, detail: seq != 1 }, &clock);
         let span = asked.and_then(|()| source.collect(t + 1_000_000_000, &clock, &mut out));
         let mut sample = out.sample;
         sample.tick.host = span.ok().map(|span| beamtune_model::Span {

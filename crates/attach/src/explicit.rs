@@ -415,7 +415,10 @@ mod tests {
 
     #[test]
     fn requests_equal_those_of_the_fixtures() {
-        let walk = CarrierWalk { allocators: vec!["binary_alloc".to_owned(), "ets_alloc".to_owned()], include_pools: true };
+        let walk = CarrierWalk {
+            allocators: vec!["binary_alloc".to_owned(), "ets_alloc".to_owned()],
+            include_pools: true,
+        };
         let everywhere = CarrierWalk { allocators: Vec::new(), ..walk.clone() };
         let whom = ProcessSelection::Sample { permille: 1_000, max_processes: 50 };
         let (pause, latency_limit) = (Duration::from_millis(1), Duration::from_secs(60));
@@ -452,7 +455,8 @@ mod tests {
         check(Duration::from_secs(7), 7_000);
         check(Duration::MAX, 600_000);
         let check = |length, limit, expect: [u64; 2]| {
-            let mut explicit = ExplicitItem::new(ExplicitKind::Locks(Locks::new(Duration::from_millis(length))));
+            let mut explicit =
+                ExplicitItem::new(ExplicitKind::Locks(Locks::new(Duration::from_millis(length))));
             explicit.limit = Duration::from_millis(limit);
             let value = explicit.to_value();
             let document = Document::decode(value.to_bytes().unwrap(), 0, Limits::default()).unwrap();

@@ -223,9 +223,10 @@ impl Handshake {
     pub fn closed(&self) -> AttachError {
         let peer = self.parameters.peer.clone();
         match &self.state {
-            State::Status if self.input.is_empty() => {
-                AttachError::ClosedDuringHandshake { peer, over_tls: self.parameters.lengths == Lengths::Four }
-            }
+            State::Status if self.input.is_empty() => AttachError::ClosedDuringHandshake {
+                peer,
+                over_tls: self.parameters.lengths == Lengths::Four,
+            },
             State::Acknowledgement(established) => self.wrong_cookie(established),
             _ => self.broken("it closed the connection in the middle of the handshake"),
         }

@@ -60,7 +60,9 @@ impl Route {
         let network = &self.network;
         let label = match network {
             Network::Own => self.target.to_string(),
-            Network::Other(namespace) => format!("{} in the network of process {}", self.target, namespace.pid),
+            Network::Other(namespace) => {
+                format!("{} in the network of process {}", self.target, namespace.pid)
+            }
         };
         match &self.target {
             Target::Address { host, port } => Ok(Located {

@@ -108,7 +108,8 @@ mod tests {
 
     #[test]
     fn process_with_a_reused_pid_is_not_entered() {
-        let other = Network::Other(Namespace { pid: std::process::id(), inode: 1, has_user_namespace: false });
+        let other =
+            Network::Other(Namespace { pid: std::process::id(), inode: 1, has_user_namespace: false });
         assert!(matches!(other.check().unwrap_err(), AttachError::NetworkGone { .. }));
     }
 }

@@ -8,16 +8,19 @@ use std::time::{Duration, Instant};
 
 use beamtune_model::units::Nanos;
 use beamtune_model::{
-    SampleRequest, FileExchange, Clock, FileRequest, FileReplies, Incarnation, SampleBuilder, Source, Span, SourceTrouble, TroubleKind,
-    facts, metrics,
+    Clock, FileExchange, FileReplies, FileRequest, Incarnation, SampleBuilder, SampleRequest, Source,
+    SourceTrouble, Span, TroubleKind, facts, metrics,
 };
 
-use crate::agent::{Answer, Item, Status, SessionOptions};
+use crate::agent::{Answer, Item, SessionOptions, Status};
 use crate::connection::{Connection, Settings};
 use crate::cookie::FoundCookie;
 use crate::error::{AttachError, printable};
 use crate::etf::{Term, TermError};
-use crate::explicit::{Collect, ExplicitItem, Locks, LockCountingCost, CarrierWalk, CarrierWalkCost, ExplicitKind, ProcessSelection};
+use crate::explicit::{
+    CarrierWalk, CarrierWalkCost, Collect, ExplicitItem, ExplicitKind, LockCountingCost, Locks,
+    ProcessSelection,
+};
 use crate::handshake::Expected;
 use crate::locate::{Located, Route};
 use crate::sample::{Decoder, ITEMS, Identity, Offset, When, files, identity};
@@ -196,14 +199,24 @@ impl NodeSource {
 
     /// Estimates what a carrier walk would cost the node. To do so, walks the carriers of one cheap allocator instance, for at
     /// most `limit`.
-    pub fn estimate_walk(&mut self, walk: &CarrierWalk, limit: Duration) -> Result<CarrierWalkCost, AttachError> {
+    pub fn estimate_walk(
+        &mut self,
+        walk: &CarrierWalk,
+        limit: Duration,
+    ) -> Result<CarrierWalkCost, AttachError> {
         let estimate = ExplicitItem { kind: ExplicitKind::WalkCost(walk.clone()), limit };
-        self.estimate(&estimate, "a carrier walk", |value| value.field("estimate").and_then(CarrierWalkCost::read))
+        self.estimate(&estimate, "a carrier walk", |value| {
+            value.field("estimate").and_then(CarrierWalkCost::read)
+        })
     }
 
     /// Estimates what lock counting would cost the node, if its emulator supports it. It reads only how many objects have locks,
     /// and changes nothing.
-    pub fn estimate_locks(&mut self, locks: &Locks, limit: Duration) -> Result<LockCountingCost, AttachError> {
+    pub fn estimate_locks(
+        &mut self,
+        locks: &Locks,
+        limit: Duration,
+    ) -> Result<LockCountingCost, AttachError> {
         let estimate = ExplicitItem { kind: ExplicitKind::LocksCost(locks.clone()), limit };
         self.estimate(&estimate, "lock counting", LockCountingCost::read)
     }
@@ -374,7 +387,10 @@ impl NodeSource {
             end_ns = files.begin_ns;
             let (begin, end) =
                 (translation.to_recorder(files.begin_ns), translation.to_recorder(files.end_ns));
-            board.put_replies(FileReplies { span: Span { begin, end: end.max(begin) }, replies: files.results });
+            board.put_replies(FileReplies {
+                span: Span { begin, end: end.max(begin) },
+                replies: files.results,
+            });
         }
         self.decoder
             .add(&answer, translation, out)

@@ -8,7 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use beamtune_attach::agent::SessionOptions;
-use beamtune_attach::explicit::{Collect, ExplicitItem, LOCK_CATEGORIES, Locks, CarrierWalk, ExplicitKind, ProcessSelection};
+use beamtune_attach::explicit::{
+    CarrierWalk, Collect, ExplicitItem, ExplicitKind, LOCK_CATEGORIES, Locks, ProcessSelection,
+};
 use beamtune_attach::source::{Access, NodeSource};
 use beamtune_model::{AllocationRow, CarrierRow, Group, LockRow, Sample, TroubleKind};
 use common::recorder::{Recorder, access};
@@ -161,7 +163,9 @@ fn cost_of_a_carrier_walk_is_estimated() {
         println!("{cost:?}");
         assert!(cost.blocks > 30_000 && cost.bytes > 10_000_000 && cost.instances > 10, "{cost:?}");
         assert!(
-            cost.duration > Duration::ZERO && cost.max_hold > Duration::ZERO && cost.max_hold <= cost.duration,
+            cost.duration > Duration::ZERO
+                && cost.max_hold > Duration::ZERO
+                && cost.max_hold <= cost.duration,
             "{cost:?}"
         );
         assert!(cost.skipped.is_empty() && cost.calibrated_on.is_some(), "{cost:?}");
@@ -259,7 +263,10 @@ fn binary_holders_are_found_and_shared_binaries_are_counted_once() {
         let node = otp.start();
         let pids = holders(&node, 8, 10);
         let mut recorder = Recorder::attach(&node.name);
-        let sample = request(&mut recorder, vec![ExplicitItem::new(ExplicitKind::Holders { pids: Vec::new(), top: 20 })]);
+        let sample = request(
+            &mut recorder,
+            vec![ExplicitItem::new(ExplicitKind::Holders { pids: Vec::new(), top: 20 })],
+        );
         assert!(sample.gaps.is_empty(), "{:?}", sample.gaps);
         for pid in &pids {
             let row = sample
@@ -290,7 +297,11 @@ fn named_or_sampled_processes_are_garbage_collected() {
         let named = Collect { top: 5, ..calm(ProcessSelection::Named(pids[..20].to_vec())) };
         let sample = request(&mut recorder, vec![ExplicitItem::new(ExplicitKind::Collect(named))]);
         let [row] = &sample.collections[..] else { panic!("{:?}", sample.gaps) };
-        assert_eq!((row.selection.as_str(), row.stopped.as_str(), row.processes), ("named", "done", 20), "{row:?}");
+        assert_eq!(
+            (row.selection.as_str(), row.stopped.as_str(), row.processes),
+            ("named", "done", 20),
+            "{row:?}"
+        );
         assert_eq!((row.collected, sample.collected.len()), (20, 5), "{row:?}");
         assert!(
             row.heap_after < row.heap_before
@@ -319,7 +330,8 @@ fn item_may_take_longer_than_the_lease() {
         let mut recorder = Recorder::attach(&node.name);
         let lease = Duration::from_secs(4);
         let terms = SessionOptions { lease, ..SessionOptions::default() };
-        recorder.source = NodeSource::attach(Access { session_options: terms, ..access(&node.name) }).unwrap();
+        recorder.source =
+            NodeSource::attach(Access { session_options: terms, ..access(&node.name) }).unwrap();
         let slow = Collect {
             batch: 1,
             pause: Duration::from_millis(200),

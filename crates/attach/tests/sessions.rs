@@ -16,7 +16,8 @@ use beamtune_attach::etf::{Term, Value};
 use beamtune_attach::session::Session;
 use beamtune_attach::source::{Access, NodeSource};
 use beamtune_model::{
-    FileExchange, Clock, FileRequest, FileReply, Group, Metric, ProcessRow, Sample, TroubleKind, facts, metrics,
+    Clock, FileExchange, FileReply, FileRequest, Group, Metric, ProcessRow, Sample, TroubleKind, facts,
+    metrics,
 };
 use common::recorder::{Recorder, access};
 use common::{
@@ -467,7 +468,8 @@ fn connection_is_restored_after_silence_for_longer_than_the_lease() {
         let mut recorder = Recorder::attach(&node.name);
         recorder.source.leave(PATIENCE).unwrap();
         let terms = SessionOptions { lease: Duration::from_secs(1), ..SessionOptions::default() };
-        recorder.source = NodeSource::attach(Access { session_options: terms, ..access(&node.name) }).unwrap();
+        recorder.source =
+            NodeSource::attach(Access { session_options: terms, ..access(&node.name) }).unwrap();
         recorder.sample(false, PATIENCE).unwrap();
         node.signal("STOP");
         eventually("the end of the session", || {

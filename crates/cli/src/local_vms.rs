@@ -225,7 +225,11 @@ pub fn place(vm: &Vm) -> Option<String> {
 
 /// Returns the network namespace of a VM's sockets.
 pub fn network(vm: &Vm) -> Network {
-    let of = |number| Namespace { pid: vm.identity.pid, inode: number, has_user_namespace: vm.isolation.user == Some(true) };
+    let of = |number| Namespace {
+        pid: vm.identity.pid,
+        inode: number,
+        has_user_namespace: vm.isolation.user == Some(true),
+    };
     let its_own = vm.network.filter(|_| vm.isolation.net == Some(true));
     its_own.map_or(Network::Own, |number| Network::Other(of(number)))
 }

@@ -12,7 +12,8 @@ use beamtune_host::remote::RemoteHost;
 use beamtune_host::source::{AnnouncedBy, HostSource, MemoryBudget};
 use beamtune_host::tree::LocalTree;
 use beamtune_model::{
-    SampleRequest, FileExchange, Clock, Incarnation, Nanos, SampleBuilder, Source, Span, SourceTrouble, TroubleKind, LockWaitRow, facts,
+    Clock, FileExchange, Incarnation, LockWaitRow, Nanos, SampleBuilder, SampleRequest, Source,
+    SourceTrouble, Span, TroubleKind, facts,
 };
 use beamtune_recording::{
     Existing, Outcome, Plan, Progress, Reader, Sources, Stop, SystemClock, Writer, record,
@@ -122,7 +123,7 @@ impl Source for WithWaits<'_> {
         if let Some(LockWaits { length, waits }) = self.observer.take_waits().filter(|found| found.length > 0)
         {
             // Without this fact, "no waits" could not be distinguished from "not sampled".
-            out.sample.facts.push((facts::LOCKS_WATCHED.to_owned(), length.to_string()));
+            out.sample.facts.push((facts::LOCK_SAMPLING_LENGTH.to_owned(), length.to_string()));
             out.sample.lock_waits.extend(waits.into_iter().map(|row| LockWaitRow { t, ..row }));
         }
         self.source.collect(deadline, clock, out)
@@ -471,7 +472,7 @@ impl Source for AbsentSource {
         out: &mut SampleBuilder<'_>,
     ) -> Result<Span, SourceTrouble> {
         if let Some(after) = self.unanswered {
-            out.sample.facts.push((facts::UNANSWERED.to_owned(), nanos(after).to_string()));
+            out.sample.facts.push((facts::UNANSWERED_LENGTH.to_owned(), nanos(after).to_string()));
         }
         Err(SourceTrouble::new(TroubleKind::TimedOut, self.reason.as_str()))
     }

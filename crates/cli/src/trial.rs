@@ -24,7 +24,7 @@ use beamtune_host::discovery::Vm;
 use beamtune_host::process::Identity;
 use beamtune_host::tree::LocalTree;
 use beamtune_load::clock::now_ns;
-use beamtune_model::study::{Invalid, InvalidKind, Measures, TrialOrder, Trial, TrialOutcome};
+use beamtune_model::study::{Invalid, InvalidKind, Measures, Trial, TrialOrder, TrialOutcome};
 use beamtune_model::{Nanos, Period, facts};
 use beamtune_recording::{Existing, Plan, Reader, Selection, Stop, Writer};
 use beamtune_trial::gate::{self, TrialConditions};
@@ -134,7 +134,12 @@ pub struct FinishedTrial {
 ///
 /// # Errors
 /// If every trial would fail: a port is in use, or the load cannot be run.
-pub fn run(setup: &Setup, access: &AccessArgs, order: &TrialOrder, stop: &Stop) -> Result<Option<FinishedTrial>> {
+pub fn run(
+    setup: &Setup,
+    access: &AccessArgs,
+    order: &TrialOrder,
+    stop: &Stop,
+) -> Result<Option<FinishedTrial>> {
     let begin = Instant::now();
     let began_unix_s = unix_s();
     let trial = |outcome, remarks| Trial {
@@ -145,7 +150,10 @@ pub fn run(setup: &Setup, access: &AccessArgs, order: &TrialOrder, stop: &Stop) 
         remarks,
     };
     let failed = |why: String| {
-        Some(FinishedTrial { trial: trial(TrialOutcome::Failed { reason: why }, Vec::new()), recording: None })
+        Some(FinishedTrial {
+            trial: trial(TrialOutcome::Failed { reason: why }, Vec::new()),
+            recording: None,
+        })
     };
     check_addresses_free(setup)?;
     let folders = TrialFolders::new(setup)?;
@@ -449,7 +457,13 @@ fn outcome(period: &Period, order: &TrialOrder, run: &LoadRun) -> TrialOutcome {
     }
     let measures: Measures = measure::measure(period, &run.answers);
     let LoadRun { own_cores, bound, stalled_seconds, seconds, .. } = run;
-    let seen = TrialConditions { period, own_cores: *own_cores, bound_seconds: bound, stalled_seconds: *stalled_seconds, seconds };
+    let seen = TrialConditions {
+        period,
+        own_cores: *own_cores,
+        bound_seconds: bound,
+        stalled_seconds: *stalled_seconds,
+        seconds,
+    };
     let mut reasons = gate::gate(&seen);
     if period.incarnation_count > 1 {
         return TrialOutcome::Failed { reason: "the VM was restarted under the load".to_owned() };

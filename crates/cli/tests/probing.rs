@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use beamtune_host::LocalTree;
 use beamtune_model::{Clock, LockWaitRow};
-use beamtune_profile::watch::{WatchResult, SleepDetection, Watch};
+use beamtune_profile::watch::{SleepDetection, Watch, WatchResult};
 use beamtune_profile::{ProfileError, threads};
 use beamtune_recording::{Stop, SystemClock};
 use common::{Otp, all_otps, loops, wait_up_to};
@@ -43,8 +43,9 @@ fn sample(otp: &Otp, pid: u32, length: Duration) -> Option<WatchResult> {
 
 /// Returns the waits of schedulers in an operation.
 fn waits_in<'a>(seen: &'a WatchResult, operation: &str) -> Vec<&'a LockWaitRow> {
-    let matches =
-        |row: &&LockWaitRow| row.thread == "scheduler" && row.stack.first().is_some_and(|name| name == operation);
+    let matches = |row: &&LockWaitRow| {
+        row.thread == "scheduler" && row.stack.first().is_some_and(|name| name == operation)
+    };
     seen.summary.rows.iter().filter(matches).collect()
 }
 

@@ -47,8 +47,9 @@ fn ring_continues_after_restarts_of_recorder_and_node() {
 
         let mut second_recorder = recorder(&targets, folder.path());
         wait_until("more samples of the same node", || samples(&file) >= before + 3);
-        let incarnations =
-            || Reader::open(&file).and_then(|reader| reader.recorded_incarnations()).map_or(0, |list| list.len());
+        let incarnations = || {
+            Reader::open(&file).and_then(|reader| reader.recorded_incarnations()).map_or(0, |list| list.len())
+        };
         assert_eq!(incarnations(), 1, "OTP {}: the node was not restarted", otp.release);
         drop(first);
         let second = node(otp, &name);

@@ -159,7 +159,12 @@ impl Cache {
     }
 
     /// Moves a new emulator into the cache, replacing one with the same identity.
-    pub(crate) fn keep(&self, workplace: &Workplace, about: Manifest, built: &Path) -> Result<CachedEmulator, Error> {
+    pub(crate) fn keep(
+        &self,
+        workplace: &Workplace,
+        about: Manifest,
+        built: &Path,
+    ) -> Result<CachedEmulator, Error> {
         let new = workplace.path().join("keep");
         fs::create_dir(&new).map_err(|source| Error::io(&new, source))?;
         let name = about.identity.variant.kind.file();

@@ -315,7 +315,8 @@ mod tests {
 
     #[test]
     fn base_image_is_derived_from_os_release() {
-        let check = |text: &str, expect: Option<&str>| assert_eq!(base_image(text).as_deref(), expect, "{text}");
+        let check =
+            |text: &str, expect: Option<&str>| assert_eq!(base_image(text).as_deref(), expect, "{text}");
         check(
             "PRETTY_NAME=\"Debian\"\nVERSION_ID=\"12\"\nVERSION_CODENAME=bookworm\nID=debian\n",
             Some("debian:bookworm"),
@@ -329,7 +330,8 @@ mod tests {
 
     #[test]
     fn default_flavor_depends_on_release_and_architecture() {
-        let check = |otp, machine, flavor| assert_eq!(default_flavor(otp, machine), flavor, "{otp} {machine}");
+        let check =
+            |otp, machine, flavor| assert_eq!(default_flavor(otp, machine), flavor, "{otp} {machine}");
         check("23.3", "x86_64", Flavor::Emu);
         check("24.0", "x86_64", Flavor::Jit);
         check("24.0", "aarch64", Flavor::Emu);

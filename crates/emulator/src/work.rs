@@ -54,7 +54,12 @@ pub(crate) struct Work<'w> {
 
 impl<'w> Work<'w> {
     /// Starts a build with the stage `stage`. The output of commands goes to `log`.
-    pub(crate) fn new(watch: &'w mut dyn BuildObserver, folder: &Path, log: PathBuf, stage: Stage) -> Work<'w> {
+    pub(crate) fn new(
+        watch: &'w mut dyn BuildObserver,
+        folder: &Path,
+        log: PathBuf,
+        stage: Stage,
+    ) -> Work<'w> {
         let now = Instant::now();
         watch.on_progress(stage, Duration::ZERO);
         Work { watch, log, folder: folder.to_owned(), began: now, stage, stage_began: now, took: Vec::new() }

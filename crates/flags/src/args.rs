@@ -22,8 +22,8 @@ use crate::entry::Entry;
 use crate::source::{self, Format, Fragment, Order, Place, Position, SourceError};
 
 pub use self::change::change;
-pub use self::convert::{Target, convert, args_file_of_node};
-pub use self::effective::{ValueSource, EffectiveFlag, IneffectiveFlag, Overview, effective_flags};
+pub use self::convert::{Target, args_file_of_node, convert};
+pub use self::effective::{EffectiveFlag, IneffectiveFlag, Overview, ValueSource, effective_flags};
 pub use self::flag_change::FlagChange;
 
 /// A file with flags.

@@ -132,7 +132,10 @@ mod tests {
     #[test]
     fn new_defaults_are_reported() {
         assert_eq!(of("+P", "26", "27"), [ChangeKind::Default { from: "262144", to: "1048576" }]);
-        assert_eq!(of("+C", "25", "26"), [ChangeKind::Default { from: "no_time_warp", to: "multi_time_warp" }]);
+        assert_eq!(
+            of("+C", "25", "26"),
+            [ChangeKind::Default { from: "no_time_warp", to: "multi_time_warp" }]
+        );
         assert_eq!(of("+P", "25", "26"), []);
         assert_eq!(of("+M<S>cp", "23.3", "24"), [ChangeKind::Default { from: "@", to: "its own letter" }]);
         assert_eq!(
@@ -173,7 +176,7 @@ mod tests {
             [ChangeKind::Spelling { from: "-connect_all", to: "-kernel connect_all" }]
         );
         assert!(
-            matches!(of("+S", "22", "23").as_slice(), [ChangeKind::Effect { text, .. }] if says.contains("cgroup v1"))
+            matches!(of("+S", "22", "23").as_slice(), [ChangeKind::Effect { text, .. }] if text.contains("cgroup v1"))
         );
     }
 

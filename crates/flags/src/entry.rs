@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use crate::OtpVersion;
-use crate::takes::{FatalValues, AcceptedValues};
+use crate::takes::{AcceptedValues, FatalValues};
 
 /// A setting: how it is spelled, which values it accepts, what it does and in which releases it exists.
 #[derive(Debug, Clone, Deserialize)]

@@ -30,19 +30,22 @@ mod version;
 
 pub use allocators::{Allocator, DefaultOption, allocator, allocators};
 pub use arguments::{
-    Origin, OverriddenValue, Setting, effective_value, emulator_words, init_words, parse_emu_args, both_take_effect,
+    Origin, OverriddenValue, Setting, both_take_effect, effective_value, emulator_words, init_words,
+    parse_emu_args,
 };
 pub use catalog::{entries, entry};
 pub use changes::{Change, ChangeKind, changes};
 pub use entry::{
-    Argument, DefaultSince, EffectChange, Entry, Evidence, FormerSpelling, Kind, Probe, AbsentBehavior,
+    AbsentBehavior, Argument, DefaultSince, EffectChange, Entry, Evidence, FormerSpelling, Kind, Probe,
 };
 pub use environment::{effective_settings, parse_with_environment};
 pub use init_flags::is_init_flag;
-pub use locks::{Alternative, INSPECTED_RELEASES, LockClass, LockKind, LockKindSince, lock_class, lock_classes};
+pub use locks::{
+    Alternative, INSPECTED_RELEASES, LockClass, LockKind, LockKindSince, lock_class, lock_classes,
+};
 pub use msacc::{Microstate, ThreadType, microstate, microstates, thread_types};
 pub use takes::{
-    AboveMax, SilentChange, BelowMin, FatalValues, Form, HostDependent, Integer, HostCpus, OtherValues, ValueQuery, NumberParsing,
-    Rounding, AcceptedValues, Verdict,
+    AboveMax, AcceptedValues, BelowMin, FatalValues, Form, HostCpus, HostDependent, Integer, NumberParsing,
+    OtherValues, Rounding, SilentChange, ValueQuery, Verdict,
 };
 pub use version::{OtpVersion, release_runs};

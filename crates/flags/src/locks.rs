@@ -215,7 +215,8 @@ mod tests {
                 "{name}: kinds out of order"
             );
             assert!(
-                !class.seen_in.is_empty() && class.seen_in.iter().all(|release| INSPECTED_RELEASES.contains(release)),
+                !class.seen_in.is_empty()
+                    && class.seen_in.iter().all(|release| INSPECTED_RELEASES.contains(release)),
                 "{name}: {:?}",
                 class.seen_in
             );

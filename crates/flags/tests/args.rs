@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use beamtune_flags::OtpVersion;
-use beamtune_flags::args::{ValueSource, Input, FlagChange, change, effective_flags};
+use beamtune_flags::args::{FlagChange, Input, ValueSource, change, effective_flags};
 use beamtune_flags::source::{Format, detect};
 
 /// Returns all readable files of the corpus, with their paths.
@@ -44,7 +44,8 @@ fn changed_file_has_the_new_value_and_keeps_its_lines() {
             }
         };
         changed += 1;
-        let overview = effective_flags(std::slice::from_ref(&result), &OtpVersion::from(27)).expect("one node");
+        let overview =
+            effective_flags(std::slice::from_ref(&result), &OtpVersion::from(27)).expect("one node");
         let known = overview.emulator.iter().find(|known| known.flag == "+sbwt").expect("+sbwt");
         assert_eq!(known.value.as_deref(), Some("none"), "{name}");
         assert!(matches!(known.source, ValueSource::File(_)), "{name}");

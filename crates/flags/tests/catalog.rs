@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use beamtune_flags::{
-    AboveMax, SilentChange, Argument, BelowMin, Entry, Evidence, Kind, OtherValues, OtpVersion, ValueQuery, AcceptedValues,
-    Verdict, entries,
+    AboveMax, AcceptedValues, Argument, BelowMin, Entry, Evidence, Kind, OtherValues, OtpVersion,
+    SilentChange, ValueQuery, Verdict, entries,
 };
 
 /// The releases that the catalogue covers. Each one is tested as its first version.
@@ -87,7 +87,10 @@ fn every_setting_has_values_a_default_and_evidence() {
             }
         }
         for default in &entry.default {
-            assert!(default.value.is_some() != default.rule.is_some(), "{id}: a default is a value or a rule");
+            assert!(
+                default.value.is_some() != default.rule.is_some(),
+                "{id}: a default is a value or a rule"
+            );
         }
         if started(entry) {
             assert!(

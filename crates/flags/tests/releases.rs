@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use beamtune_flags::{
-    Argument, Entry, Kind, Origin, OtpVersion, effective_value, entries, parse_emu_args, parse_with_environment,
+    Argument, Entry, Kind, Origin, OtpVersion, effective_value, entries, parse_emu_args,
+    parse_with_environment,
 };
 
 const RELEASES: [u32; 4] = [23, 25, 27, 29];

@@ -3,8 +3,8 @@
 #![allow(clippy::expect_used, clippy::panic, reason = "tests")]
 
 use beamtune_flags::source::{
-    Change, Format, Fragment, MAX_BYTES, Order, Place, Role, SourceError, Template, apply, running_node,
-    position, read, text,
+    Change, Format, Fragment, MAX_BYTES, Order, Place, Role, SourceError, Template, apply, position, read,
+    running_node, text,
 };
 
 /// Formats the fragments as lines `PLACE: word|word`, with `~` before dynamic and `?` before conditional words. Also checks the byte range

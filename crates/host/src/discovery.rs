@@ -165,7 +165,11 @@ pub fn successor(
 
 /// Like [`successor`], for a VM that had a twin ([`has_twin`]). The twin may have been restarted as well, so only a VM in the same
 /// container is accepted. If the container was recreated, the successor is unknown.
-pub fn successor_in_same_container(tree: &impl FileTree, before: &Vm, gone_ns: Nanos) -> Result<Vm, HostError> {
+pub fn successor_in_same_container(
+    tree: &impl FileTree,
+    before: &Vm,
+    gone_ns: Nanos,
+) -> Result<Vm, HostError> {
     let mut found = successors(tree, before, gone_ns)?;
     found.retain(|vm| vm.container.is_some() && vm.container == before.container);
     only(found, before)

@@ -12,8 +12,8 @@ use std::io;
 use std::rc::Rc;
 
 use beamtune_model::{
-    SampleRequest, FileExchange, Clock, FileRequest, FileReply, FileError, Nanos, SampleBuilder, SeriesTable, Source, Span,
-    ThreadFiles, Tick, SourceTrouble, TroubleKind,
+    Clock, FileError, FileExchange, FileReply, FileRequest, Nanos, SampleBuilder, SampleRequest, SeriesTable,
+    Source, SourceTrouble, Span, ThreadFiles, Tick, TroubleKind,
 };
 
 use crate::error::HostError;
@@ -153,7 +153,8 @@ impl Answers {
     /// all threads were requested.
     fn find(&mut self, path: &str, wanted: FileRequest) -> Result<&FileReply, HostError> {
         let threads = matches!(wanted, FileRequest::Threads { .. });
-        let is_it = |ask: &FileRequest| *ask == wanted || (threads && matches!(ask, FileRequest::Threads { .. }));
+        let is_it =
+            |ask: &FileRequest| *ask == wanted || (threads && matches!(ask, FileRequest::Threads { .. }));
         let found = self.files.iter().find(|(ask, _)| is_it(ask));
         let is_left_out = found.is_none() && is_rollup(&wanted);
         self.missed |= found.is_none() && !is_left_out;
@@ -414,7 +415,10 @@ impl RemoteHost {
         let answer = self.board.take_replies();
         // If the node has ended, its host is not readable any more, either.
         let answer = answer.ok_or_else(|| {
-            SourceTrouble::new(TroubleKind::Gone, "the node's agent, which reads the host's files, did not answer")
+            SourceTrouble::new(
+                TroubleKind::Gone,
+                "the node's agent, which reads the host's files, did not answer",
+            )
         })?;
         self.tree.fill(answer.replies?);
         let pid = self.tree.find_pid().map_err(|error| match error {

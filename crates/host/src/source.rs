@@ -16,7 +16,8 @@
 use std::collections::BTreeMap;
 
 use beamtune_model::{
-    SampleRequest, Clock, Gap, Incarnation, Metric, Nanos, SampleBuilder, Source, Span, SourceTrouble, TroubleKind, metrics,
+    Clock, Gap, Incarnation, Metric, Nanos, SampleBuilder, SampleRequest, Source, SourceTrouble, Span,
+    TroubleKind, metrics,
 };
 
 use crate::cgroup::{Continuation, CpuGroup, Groups};

@@ -155,7 +155,12 @@ fn locate(text: &str, refused: Vec<(usize, usize, String)>) -> Vec<Unread> {
         at = begin;
         let first = text[begin..end].lines().next().unwrap_or_default();
         let column = text[line_begin..begin].chars().count() + 1;
-        unread.push(Unread { line, column, text: first.chars().take(MAX_QUOTED_CHARS).collect(), reason: why });
+        unread.push(Unread {
+            line,
+            column,
+            text: first.chars().take(MAX_QUOTED_CHARS).collect(),
+            reason: why,
+        });
     }
     unread
 }

@@ -9,7 +9,7 @@ use std::io::Read;
 use beamtune_import::ImportError;
 use beamtune_import::crash_dump::{DumpSummary, read};
 use beamtune_model::{Group, ProcessRow, Sample, SampleBuilder, SeriesTable, Span, Tick, facts};
-use made_dump::{SyntheticDump, PROCESSES};
+use made_dump::{PROCESSES, SyntheticDump};
 use proptest::prelude::*;
 
 /// A dump that was read.

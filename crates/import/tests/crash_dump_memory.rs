@@ -5,7 +5,7 @@ mod made_dump;
 
 use beamtune_import::crash_dump::read;
 use beamtune_model::{SampleBuilder, SeriesTable, Tick};
-use made_dump::Made;
+use made_dump::SyntheticDump;
 
 /// Returns the peak resident memory so far, in kB.
 fn peak_kb() -> Option<u64> {
@@ -22,7 +22,7 @@ fn memory_does_not_grow_with_the_size_of_a_dump() {
     let mut table = SeriesTable::default();
     let tick = Tick { t: 0, incarnation: 0, vm: None, host: None, late: 0 };
     let mut builder = SampleBuilder::new(&mut table, tick);
-    let dump = read(Made::new(200), &mut builder).expect("a dump");
+    let dump = read(SyntheticDump::new(200), &mut builder).expect("a dump");
     assert!(dump.bytes >= 200 << 20 && dump.missing.is_none(), "{dump:?}");
     // A hundred thousand processes need 5 MB, and the buffer needs 1 MB.
     let grown_kb = peak_kb().expect("as before") - before_kb;

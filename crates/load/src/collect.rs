@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use beamtune_model::load::{
-    LoadModel, Generator, LOAD_RESULT_VERSION, Latency, LoadErrors, LoadResult, LoadSecond, LoadStep, Traffic,
+    Generator, LOAD_RESULT_VERSION, Latency, LoadErrors, LoadModel, LoadResult, LoadSecond, LoadStep, Traffic,
 };
 
 use crate::clock::SECOND_NS;

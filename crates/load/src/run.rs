@@ -59,7 +59,12 @@ pub fn run(
 ///
 /// # Errors
 /// As for [`run`], and if a report cannot be written.
-pub fn run_worker(plan: &Plan, part: Part, stop: &AtomicBool, output: &mut dyn Write) -> Result<(), LoadError> {
+pub fn run_worker(
+    plan: &Plan,
+    part: Part,
+    stop: &AtomicBool,
+    output: &mut dyn Write,
+) -> Result<(), LoadError> {
     let mut failure = None;
     run_part(plan, part, stop, &mut |report| {
         let line = serde_json::to_string(&report).map_err(std::io::Error::from);

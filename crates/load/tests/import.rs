@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use beamtune_load::import::{ImportError, Tool, merge, read, read_from};
 use beamtune_model::load::{
-    LoadModel, Generator, Latency, LoadErrors, LoadResult, LoadSecond, LoadStep, Traffic,
+    Generator, Latency, LoadErrors, LoadModel, LoadResult, LoadSecond, LoadStep, Traffic,
 };
 use proptest::prelude::*;
 

@@ -97,10 +97,10 @@ keys! {
     LIBC = "libc", "C library of the emulator, if known.";
     MALLOC = "malloc", "The malloc that NIFs, drivers and the VM itself use: `glibc`, `musl`, `jemalloc` …, if known from a mapped library.";
 
-    LOCKS_WATCHED = "locks_watched", "How long the VM's threads were sampled for lock waits, in nanoseconds; the table `lock_wait` holds the observed waits, and no row if there were none.";
+    LOCK_SAMPLING_LENGTH = "locks_watched", "How long the VM's threads were sampled for lock waits, in nanoseconds; the table `lock_wait` holds the observed waits, and no row if there were none.";
 
     COLLECTED = "collected", "JSON list: processes named for garbage collection, by pid or registered name; the results are in the tables `collection` and `collected`.";
-    UNANSWERED = "unanswered", "How long beamtune waited for the node before the recording, in nanoseconds, if the node accepted connections but let nobody log in; only the host was recorded.";
+    UNANSWERED_LENGTH = "unanswered", "How long beamtune waited for the node before the recording, in nanoseconds, if the node accepted connections but let nobody log in; only the host was recorded.";
 
     RECORDED_BY = "recorded_by", "Version of beamtune that made the recording.";
     IMPORTED_FROM = "imported_from", "Source of an import: the tools whose output was imported, `lcnt`, `msacc`, `recon_alloc` …, comma-separated; `crash_dump` for a crash dump.";

@@ -27,11 +27,11 @@ pub mod rows;
 pub mod sample;
 pub mod series;
 pub mod source;
-pub mod wait_samples;
 pub mod study;
 pub mod text;
 pub mod thresholds;
 pub mod units;
+pub mod wait_samples;
 pub mod window;
 
 pub use account::{CpuAccount, CpuShare, CpuUse};
@@ -39,21 +39,24 @@ pub use diagnosis::{
     Against, Chain, Code, Diagnosis, Evidence, Finding, Follows, Level, Outcome, Remedy, Scale, Verdict,
 };
 pub use facts::Facts;
-pub use files::{FileExchange, FileRequest, FileReply, FileError, FileReplies, ThreadFiles};
+pub use files::{FileError, FileExchange, FileReplies, FileReply, FileRequest, ThreadFiles};
 pub use finding::{Account, Claim, Confidence, Cost, HostPart, Limit, MemoryKind, Signal, Subject};
 pub use locks::{LockRow, LockSession, LockWaitRow};
-pub use messages::{MessageRow, Messages, MessageSum};
-pub use period::{QueuedMessages, Missing, Period, PeriodBuilder, ProcessActivity, Readings, IncarnationSpan, SeriesStat, WorkSample};
+pub use messages::{MessageRow, MessageSum, Messages};
+pub use period::{
+    IncarnationSpan, Missing, Period, PeriodBuilder, ProcessActivity, QueuedMessages, Readings, SeriesStat,
+    WorkSample,
+};
 pub use profile::{
     CallStack, CpuState, Frame, FrameKind, FunctionTime, Profile, ProfileBuilder, ProfiledThread, StackSample,
 };
 pub use rows::{
-    AllocationRow, BlockSum, CarrierRow, CodeRow, CollectedProcessRow, RequestedGcRow, ExitRow, BinaryHolderRow, PortRow,
-    ProcessRow, ProcessTick, RunSampleRow, Rank, SizeCount, SpawnRow, TableRow,
+    AllocationRow, BinaryHolderRow, BlockSum, CarrierRow, CodeRow, CollectedProcessRow, ExitRow, PortRow,
+    ProcessRow, ProcessTick, Rank, RequestedGcRow, RunSampleRow, SizeCount, SpawnRow, TableRow,
 };
 pub use sample::{Event, Gap, Incarnation, Sample, SampleBuilder, Snapshot, Span, Tick};
 pub use series::{Family, Group, Metric, Series, SeriesId, SeriesTable};
-pub use source::{SampleRequest, Clock, Source, SourceTrouble, TroubleKind};
-pub use wait_samples::{NewProcesses, WaitSample, WaitSampleRow, WaitSamples, WaitTarget};
+pub use source::{Clock, SampleRequest, Source, SourceTrouble, TroubleKind};
 pub use thresholds::{Threshold, Thresholds};
 pub use units::{Kind, Nanos, Unit};
+pub use wait_samples::{NewProcesses, WaitSample, WaitSampleRow, WaitSamples, WaitTarget};

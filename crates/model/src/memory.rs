@@ -9,8 +9,8 @@ mod movement;
 mod returns;
 
 pub use allocators::{Allocator, Carriers, allocator_totals, allocators};
-pub use bridge::{MemoryBreakdown, Mapping, PAGE_BYTES, ContentPart, moved_during_scan};
-pub use movement::{Daily, Movement, LevelChange};
+pub use bridge::{ContentPart, Mapping, MemoryBreakdown, PAGE_BYTES, moved_during_scan};
+pub use movement::{Daily, LevelChange, Movement};
 pub use returns::{Estimate, Reclaimable};
 
 /// Kinds of mappings. Each mapping has exactly one.

@@ -9,7 +9,7 @@ use crate::units::{Kind, Unit};
 macro_rules! metrics {
     ($($(#[$doc:meta])* $const:ident = $group:ident / $name:literal, $unit:ident, $kind:ident, $what:literal;)+) => {
         $(#[doc = $what] pub const $const: Metric = Metric {
-            group: Group::$group, name: $name, unit: Unit::$unit, kind: Kind::$kind, what: $what,
+            group: Group::$group, name: $name, unit: Unit::$unit, kind: Kind::$kind, description: $what,
         };)+
         /// All metrics.
         pub const METRICS: &[&Metric] = &[$(&$const),+];
@@ -131,7 +131,7 @@ metrics! {
     EVENT_COUNT = Events / "count", Count, Counter,
         "Events: garbage collections of 100 ms or more, time slices of 50 ms or more, heaps of 128 MB or more after a garbage collection, processes suspended by a busy port or busy distribution port.";
     EVENT_TIME = Events / "time", Nanoseconds, Counter, "Total duration of the garbage collections and time slices among these events.";
-    EVENT_LONGEST = Events / "longest", Nanoseconds, Gauge, "Duration of the longest event since the last sample; 0 if there was none.";
+    EVENT_LONGEST = Events / "longest", Nanoseconds, Gauge, "Duration of the longest event since the last sample; 0 without events.";
 
     // Poll sets.
     POLLSET_KERNEL_POLL = CheckIo / "kernel_poll", Count, Gauge,
@@ -164,7 +164,7 @@ metrics! {
         "Maximum size of the blocks in multiblock carriers in use since the VM started.";
     MSEG_CARRIERS_SIZE = Allocator / "mseg_carriers_size", Bytes, Gauge,
         "Size of the carriers that are in mseg segments, pool included; the other carriers come from malloc.";
-    SEGMENTS_ASKED = Allocator / "segments_asked", Count, Counter, "Calls of mseg_alloc and mseg_realloc.";
+    SEGMENTS_REQUESTED = Allocator / "segments_asked", Count, Counter, "Calls of mseg_alloc and mseg_realloc.";
     ALLOCATIONS = Allocator / "allocations", Count, Counter, "Calls of alloc.";
     FREES = Allocator / "frees", Count, Counter, "Calls of free.";
     REALLOCATIONS = Allocator / "reallocations", Count, Counter, "Calls of realloc.";
@@ -201,7 +201,7 @@ metrics! {
     DIST_OUTPUT = Dist / "output", Bytes, Counter, "Bytes sent to the node.";
     MNESIA_RUNS = Dist / "mnesia", Count, Gauge,
         "For connected nodes with a copy of the Mnesia schema: 1 if Mnesia on this node is connected to Mnesia on the other, 0 if not (every ten seconds).";
-    CONNECT_LOOKS = Connect / "samples", Count, Gauge,
+    CONNECT_SAMPLES = Connect / "samples", Count, Gauge,
         "Number of times since the last reading that connection attempts were sampled; the entity is empty.";
     CONNECT_ATTEMPTS = Connect / "attempts", Count, Gauge,
         "Lower bound of attempts to connect this node and the other since the last reading: difference of the connection numbers, which count attempts, between the first and the last sampled attempt (every ten seconds).";
@@ -216,7 +216,7 @@ metrics! {
         "For nodes with counted attempts: 1 if the node is connected now, 0 if not.";
 
     // Growing ETS tables.
-    TABLES_FOLLOWED = Table / "followed", Count, Gauge,
+    TABLES_WATCHED = Table / "followed", Count, Gauge,
         "ETS tables whose size is read each second: the largest ones, and those that grew the most; the entity is empty.";
     TABLE_ROWS = Table / "rows", Count, Gauge, "Objects of a followed ETS table that has grown: ets:info(Table, size).";
     TABLE_MEMORY = Table / "memory", Bytes, Gauge, "Memory of this table, without reference-counted binaries: ets:info(Table, memory).";
@@ -226,7 +226,7 @@ metrics! {
         "Position of the pid in most of the searched objects: 0 none, 1 the key, 2 within the key, 3 in another element.";
     TABLE_WITH_PID = Table / "rows_with_pid", Count, Gauge, "Objects with a local pid in this position.";
     TABLE_ENDED = Table / "rows_of_ended", Count, Gauge, "Objects with a local pid whose process has exited.";
-    TABLE_BINARY_ROWS = Table / "binary_rows", Count, Gauge,
+    TABLE_BINARY_OBJECTS = Table / "binary_rows", Count, Gauge,
         "Objects in the table at the time when its binaries were measured: once a minute per table, if binaries take 32 MB or more.";
     TABLE_BINARY_SAMPLED = Table / "binary_sampled_rows", Count, Gauge,
         "Objects searched for binaries: elements, and elements of tuples in them; 0 if the table cannot be searched.";
@@ -397,7 +397,7 @@ metrics! {
         "Connections that entered an accept queue: PassiveOpens of /proc/PID/net/snmp, whole network namespace.";
 
     // TCP connections of the VM's process, accepted or opened by it. At most 2,048 connections of the network namespace are read.
-    TCP_LOOKED_AT = HostTcp / "looked_at", Count, Gauge,
+    TCP_SAMPLED = HostTcp / "looked_at", Count, Gauge,
         "TCP connections of the network namespace that were read, of all processes.";
     TCP_CONNECTIONS = HostTcp / "connections", Count, Gauge,
         "Open connections that the VM has accepted from this listening socket; absent if the limit was exceeded.";
@@ -427,7 +427,7 @@ metrics! {
         "Datagrams delivered to any socket: InDatagrams of /proc/PID/net/snmp, whole network namespace, IPv4.";
 
     // Open files of the VM's process (every ten seconds).
-    OPEN_FILES_LOOKED_AT = HostFiles / "looked_at", Count, Gauge,
+    OPEN_FILES_SAMPLED = HostFiles / "looked_at", Count, Gauge,
         "Number of open files in an evenly spread sample: links of /proc/PID/fd, at most 1,024.";
     OPEN_FILES_OF_KIND = HostFiles / "open", Count, Gauge,
         "Sampled files of this kind; only kinds with at least a sixteenth of the sample.";

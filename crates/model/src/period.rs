@@ -15,15 +15,15 @@ use crate::locks::{LockRow, LockSession, LockWaitRow};
 use crate::messages::Messages;
 use crate::metrics;
 use crate::rows::{
-    AllocationRow, CarrierRow, CodeRow, CollectedProcessRow, RequestedGcRow, ExitRow, BinaryHolderRow, PortRow, ProcessRow,
-    SpawnRow, TableRow,
+    AllocationRow, BinaryHolderRow, CarrierRow, CodeRow, CollectedProcessRow, ExitRow, PortRow, ProcessRow,
+    RequestedGcRow, SpawnRow, TableRow,
 };
 use crate::sample::{Event, Gap, Incarnation};
 use crate::series::{Family, Group, Metric, Series, SeriesTable};
 use crate::source::TroubleKind;
-use crate::wait_samples::WaitSamples;
 use crate::thresholds::Thresholds;
 use crate::units::{Kind, Nanos, SECOND_NS, Unit, seconds};
+use crate::wait_samples::WaitSamples;
 use crate::window::{self, Break, Point};
 pub use build::{PeriodBuilder, Readings};
 pub use queued::QueuedMessages;
@@ -508,8 +508,9 @@ impl Period {
 
     /// The process with this registered name, if a detailed reading contains it.
     pub fn process_named(&self, name: &str) -> Option<&ProcessActivity> {
-        let is_it =
-            |process: &&ProcessActivity| process.row.as_ref().and_then(|row| row.name.as_deref()) == Some(name);
+        let is_it = |process: &&ProcessActivity| {
+            process.row.as_ref().and_then(|row| row.name.as_deref()) == Some(name)
+        };
         self.processes.iter().find(is_it)
     }
 

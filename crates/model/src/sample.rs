@@ -3,13 +3,13 @@
 use crate::locks::{LockRow, LockSession, LockWaitRow};
 use crate::messages::MessageRow;
 use crate::rows::{
-    AllocationRow, CarrierRow, CodeRow, CollectedProcessRow, RequestedGcRow, ExitRow, BinaryHolderRow, PortRow, ProcessRow,
-    ProcessTick, RunSampleRow, SpawnRow, TableRow,
+    AllocationRow, BinaryHolderRow, CarrierRow, CodeRow, CollectedProcessRow, ExitRow, PortRow, ProcessRow,
+    ProcessTick, RequestedGcRow, RunSampleRow, SpawnRow, TableRow,
 };
 use crate::series::{Family, Group, Metric, SeriesId, SeriesTable};
 use crate::source::TroubleKind;
-use crate::wait_samples::WaitSampleRow;
 use crate::units::{Kind, Nanos, Unit};
+use crate::wait_samples::WaitSampleRow;
 
 /// The interval in which a set of values was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,7 +11,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::units::{Unit, text_names};
-pub use tuning::{AdvisedLevel, TuningOutcome, FatalLevels, Finalist, SettingEffect, Knob, LevelResult, SettingPart, PartVerdict, Tuning, TuningVerdict};
+pub use tuning::{
+    AdvisedLevel, FatalLevels, Finalist, Knob, LevelResult, PartVerdict, SettingEffect, SettingPart, Tuning,
+    TuningOutcome, TuningVerdict,
+};
 pub use verdict::{Answer, GuardVerdict, Margin, QuantityEffect, Question, Ratio, Verdict};
 
 /// A setting under comparison.

@@ -215,8 +215,11 @@ mod tests {
         builder.add(row(1, &["gen:do_call/4", "shop:buy/1"], 40, &[("<0.9.0>", 40), ("<0.7.0>", 1)]), 10);
         builder.add(row(1, &["gen_server:loop/7"], 60, &[]), 10);
         builder.add(row(2, &["gen:do_call/4", "shop:buy/1"], 30, &[("<0.9.0>", 29)]), 10);
-        let blocking =
-            WaitSampleRow { pid: Some("<0.9.0>".to_owned()), sample_size: 0, ..row(2, &["prim_inet:recv0/3"], 1, &[]) };
+        let blocking = WaitSampleRow {
+            pid: Some("<0.9.0>".to_owned()),
+            sample_size: 0,
+            ..row(2, &["prim_inet:recv0/3"], 1, &[])
+        };
         builder.add(blocking, 10);
         let samples = builder.finish();
         assert_eq!((samples.samples, samples.sampled), (2, 200));
@@ -233,8 +236,11 @@ mod tests {
                 (None, "gen_server:loop/7", 60, 1),
             ]
         );
-        let wanted: Vec<_> =
-            samples.stacks[1].targets.iter().map(|wanted| (&*wanted.name, wanted.count, wanted.samples)).collect();
+        let wanted: Vec<_> = samples.stacks[1]
+            .targets
+            .iter()
+            .map(|wanted| (&*wanted.name, wanted.count, wanted.samples))
+            .collect();
         assert_eq!(wanted, [("<0.9.0>", 69, 2), ("<0.7.0>", 1, 1)]);
     }
 
@@ -267,7 +273,12 @@ mod tests {
         let mut builder = WaitSamplesBuilder::default();
         for place in 0..20 {
             builder.add(
-                WaitSampleRow { stack: vec![format!("m:f/{place}")], count: 1, sample_size: 20, ..WaitSampleRow::default() },
+                WaitSampleRow {
+                    stack: vec![format!("m:f/{place}")],
+                    count: 1,
+                    sample_size: 20,
+                    ..WaitSampleRow::default()
+                },
                 5,
             );
         }

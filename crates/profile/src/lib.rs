@@ -41,4 +41,4 @@ pub use error::ProfileError;
 pub use image::Image;
 pub use profiler::Profiler;
 pub use stack::{Registers, Stack, StackEnd};
-pub use watch::{Cost, WatchResult, SleepDetection, Watch};
+pub use watch::{Cost, SleepDetection, Watch, WatchResult};

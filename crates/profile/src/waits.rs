@@ -14,7 +14,7 @@
 use std::collections::HashMap;
 
 use beamtune_model::locks::wait_kind;
-use beamtune_model::{Nanos, LockWaitRow};
+use beamtune_model::{LockWaitRow, Nanos};
 
 use crate::image::{Frame, Image};
 use crate::names::without_underscores;
@@ -230,7 +230,7 @@ impl StackCounter {
             self.kinds.push(kind.to_owned());
             self.kinds.len() - 1
         });
-        let key = (kind, wait_kind, stack);
+        let key = (kind, how, stack);
         if let Some(index) = self.index.get(&key) {
             return Some(*index);
         }
@@ -296,22 +296,22 @@ impl StackCounter {
             let frames = stack.frames.iter().enumerate();
             let frames: Vec<Frame> = frames.map(|(index, address)| name(*address, is_last(index))).collect();
             found.lost += if stack.end == StackEnd::Lost { tally.samples } else { 0 };
-            found.on_cpu += if *wait_kind == WaitKind::Yield { tally.samples } else { 0 };
+            found.on_cpu += if *how == WaitKind::Yield { tally.samples } else { 0 };
             let is_spinning = stack.frames.first().is_some_and(|address| spins(*address));
             match activity(&frames, is_spinning) {
                 Activity::WaitsForLock(names) => {
-                    let sum = rows.entry((*kind, *wait_kind, names)).or_default();
+                    let sum = rows.entry((*kind, *how, names)).or_default();
                     sum.samples += tally.samples;
                     sum.weight += tally.weight;
                     sum.timed += tally.timed;
                     sum.time += tally.time;
                     sum.slept += tally.slept;
                 }
-                Activity::Locks(names) if *wait_kind == WaitKind::Yield => {
+                Activity::Locks(names) if *how == WaitKind::Yield => {
                     *locking.entry(names.into_iter().next().unwrap_or_default()).or_default() +=
                         tally.samples;
                 }
-                Activity::WaitsForOther(function) if *wait_kind == WaitKind::Sleep => {
+                Activity::WaitsForOther(function) if *how == WaitKind::Sleep => {
                     *other.entry(function).or_default() += tally.samples;
                 }
                 _ => {}
@@ -323,10 +323,10 @@ impl StackCounter {
                 t: 0,
                 length,
                 thread: self.kinds.get(kind).cloned().unwrap_or_default(),
-                how: wait_kind.text().to_owned(),
+                how: how.text().to_owned(),
                 stack,
                 samples: tally.samples,
-                waited: waited(&tally, if wait_kind == WaitKind::Sleep { late } else { 0 }),
+                waited: waited(&tally, if how == WaitKind::Sleep { late } else { 0 }),
             })
             .collect();
         found.rows.sort_by(|a, b| {

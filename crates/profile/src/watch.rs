@@ -36,7 +36,7 @@ use crate::stream::{self, Event, MIN_RING_BYTES, Options, Refusal, Stream};
 use crate::threads::Change;
 use crate::timeline::{EndedWait, ThreadEvent, Timeline};
 use crate::unwind::Unwinder;
-use crate::waits::{WaitSummary, StackCounter, WaitKind};
+use crate::waits::{StackCounter, WaitKind, WaitSummary};
 use choose::{Chosen, MAX_THREADS, choose};
 
 /// Memory of all rings together.

@@ -23,7 +23,9 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use beamtune_model::units::SECOND_NS;
-use beamtune_model::{SampleRequest, Clock, Nanos, SampleBuilder, SeriesTable, Source, Span, Tick, SourceTrouble};
+use beamtune_model::{
+    Clock, Nanos, SampleBuilder, SampleRequest, SeriesTable, Source, SourceTrouble, Span, Tick,
+};
 use beamtune_recording::{Existing, Plan, Reader, Selection, Sources, Stop, SystemClock, Writer, record};
 use synthetic::{Host, Node, Vm};
 

@@ -135,7 +135,7 @@ pub enum Error {
         count: usize,
     },
     /// The recording has no such incarnation.
-    #[error("no incarnation {asked} in the recording; it has {known:?}")]
+    #[error("no incarnation {requested} in the recording; it has {known:?}")]
     NoSuchIncarnation {
         /// The requested incarnation.
         requested: u32,

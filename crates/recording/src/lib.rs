@@ -46,7 +46,7 @@ mod writer;
 
 pub use clock::{Stop, SystemClock};
 pub use error::Error;
-pub use reader::{RecordedIncarnation, ResumePoint, Reader, Samples, Selection};
+pub use reader::{Reader, RecordedIncarnation, ResumePoint, Samples, Selection};
 pub use recorder::{EndReason, Outcome, Plan, Progress, Sources, record};
 pub use redact::{Redaction, redact};
 pub use schema::{APPLICATION_ID, FORMAT};

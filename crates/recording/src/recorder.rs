@@ -15,8 +15,8 @@ mod trigger;
 
 use beamtune_model::units::SECOND_NS;
 use beamtune_model::{
-    SampleRequest, Clock, Event, Facts, Gap, Incarnation, Nanos, Sample, SampleBuilder, SeriesTable, Source, Span,
-    Tick, SourceTrouble, TroubleKind, facts,
+    Clock, Event, Facts, Gap, Incarnation, Nanos, Sample, SampleBuilder, SampleRequest, SeriesTable, Source,
+    SourceTrouble, Span, Tick, TroubleKind, facts,
 };
 
 use crate::clock::Stop;

@@ -15,8 +15,9 @@ use std::path::Path;
 
 use beamtune_model::series::PART_SEPARATOR;
 use beamtune_model::{
-    AllocationRow, CarrierRow, CollectedProcessRow, RequestedGcRow, Event, ExitRow, Gap, Group, BinaryHolderRow, PortRow,
-    ProcessRow, Sample, Series, SeriesTable, SpawnRow, WaitSampleRow, TableRow, TroubleKind, facts,
+    AllocationRow, BinaryHolderRow, CarrierRow, CollectedProcessRow, Event, ExitRow, Gap, Group, PortRow,
+    ProcessRow, RequestedGcRow, Sample, Series, SeriesTable, SpawnRow, TableRow, TroubleKind, WaitSampleRow,
+    facts,
 };
 
 use crate::error::Error;

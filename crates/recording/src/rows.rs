@@ -7,9 +7,9 @@ mod texts;
 use std::collections::HashSet;
 
 use beamtune_model::{
-    AllocationRow, CarrierRow, CodeRow, CollectedProcessRow, RequestedGcRow, Event, ExitRow, Gap, BinaryHolderRow, LockRow,
-    LockSession, MessageRow, Nanos, PeriodBuilder, PortRow, ProcessRow, RunSampleRow, Sample, Snapshot, SpawnRow,
-    WaitSampleRow, TableRow, LockWaitRow,
+    AllocationRow, BinaryHolderRow, CarrierRow, CodeRow, CollectedProcessRow, Event, ExitRow, Gap, LockRow,
+    LockSession, LockWaitRow, MessageRow, Nanos, PeriodBuilder, PortRow, ProcessRow, RequestedGcRow,
+    RunSampleRow, Sample, Snapshot, SpawnRow, TableRow, WaitSampleRow,
 };
 use rusqlite::Connection;
 
@@ -73,9 +73,9 @@ table! { "spawn" of SpawnRow, Sample::spawns, PeriodBuilder::spawn;
     t;
     what: Text;
     kind: Text;
-    creator: Text;
+    creator as "maker": Text;
     count;
-    sample_size;
+    sample_size as "of";
     #[later] bytes;
 }
 
@@ -86,7 +86,7 @@ table! { #[later] "stand" of WaitSampleRow, Sample::wait_samples, PeriodBuilder:
     stack: Text;
     count;
     queued;
-    sample_size;
+    sample_size as "of";
     targets as "waits_for": Json;
     #[later] kind: Text;
 }
@@ -106,10 +106,10 @@ table! { #[later] "ran" of RunSampleRow, Sample::run_samples, PeriodBuilder::run
     t;
     pid;
     stack: Text;
-    samples;
-    #[later] is_waiting: Flag;
+    samples as "looks";
+    #[later] is_waiting as "waits": Flag;
     #[later] kind: Text;
-    #[later] is_collecting: Flag;
+    #[later] is_collecting as "collects": Flag;
 }
 
 table! { #[later] "exit" of ExitRow, Sample::exits, PeriodBuilder::exit;
@@ -171,13 +171,13 @@ table! { #[later] "holder" of BinaryHolderRow, Sample::holders, PeriodBuilder::h
     references as "refs";
     binaries;
     bytes;
-    exclusive;
+    exclusive as "alone";
     alone_bytes;
 }
 
 table! { #[later] "collection" of RequestedGcRow, Sample::collections, PeriodBuilder::collection;
     t;
-    selection: Text;
+    selection as "how": Text;
     processes;
     chosen;
     largest;
@@ -191,7 +191,7 @@ table! { #[later] "collection" of RequestedGcRow, Sample::collections, PeriodBui
     heap_after;
     binary_before;
     binary_after;
-    random;
+    random as "chance";
     chance_heap_kib;
     chance_heap_kib_squares;
     chance_binary_kib;
@@ -224,7 +224,7 @@ table! { #[later] "lock_session" of LockSession, Sample::lock_sessions, PeriodBu
     length;
     categories: Json;
     locks;
-    single_locks;
+    single_locks as "told";
     reductions;
     processes;
     cost_bytes;
@@ -242,7 +242,7 @@ table! { #[later] "lock" of LockRow, Sample::locks, PeriodBuilder::lock;
     line;
     tries;
     collisions;
-    wait_time;
+    wait_time as "waited";
     waits;
     histogram: Json;
 }
@@ -253,7 +253,7 @@ table! { #[later] "lock_wait" of LockWaitRow, Sample::lock_waits, PeriodBuilder:
     thread: Text;
     how: Text;
     stack: Json;
-    samples;
+    samples as "seen";
     waited;
 }
 
@@ -290,9 +290,9 @@ table! { "fact" of FactRow, holds_at |_, _| true;
 macro_rules! for_each_row_type {
     ($row:ident => $run:expr) => {
         $crate::rows::for_each_row_type! { $row => $run;
-            ProcessRow TableRow PortRow SpawnRow StandRow MessageRow RanRow ExitRow
-            CarrierRow AllocationRow CodeRow HolderRow CollectionRow CollectRow
-            LockSession LockRow WaitRow Event Gap
+            ProcessRow TableRow PortRow SpawnRow WaitSampleRow MessageRow RunSampleRow ExitRow
+            CarrierRow AllocationRow CodeRow BinaryHolderRow RequestedGcRow CollectedProcessRow
+            LockSession LockRow LockWaitRow Event Gap
         }
     };
     ($row:ident => $run:expr; $($type:ident)+) => {

@@ -28,7 +28,7 @@ pub use ring::Ring;
 use crate::codec::busiest;
 use crate::codec::column::Encoder;
 use crate::error::Error;
-use crate::reader::{self, Leftover, ResumePoint, Reader};
+use crate::reader::{self, Leftover, Reader, ResumePoint};
 use crate::rows::{self, FactRow, SampleRow, TextIds, for_each_row_type};
 use crate::schema::{BUSIEST, RING_SCHEMA, meta};
 use ring::Bounds;

@@ -13,8 +13,12 @@ use std::thread;
 use std::time::Duration;
 
 use beamtune_model::units::SECOND_NS;
-use beamtune_model::{SampleRequest, Clock, Nanos, SampleBuilder, Series, Source, Span, SourceTrouble, TroubleKind, metrics};
-use beamtune_recording::{EndReason, Error, Existing, Plan, Reader, Selection, Sources, Stop, Writer, record};
+use beamtune_model::{
+    Clock, Nanos, SampleBuilder, SampleRequest, Series, Source, SourceTrouble, Span, TroubleKind, metrics,
+};
+use beamtune_recording::{
+    EndReason, Error, Existing, Plan, Reader, Selection, Sources, Stop, Writer, record,
+};
 use rusqlite::Connection;
 
 use common::{Disk, Random, assert_same, recorded, replayed, samples};
@@ -318,7 +322,12 @@ impl Source for Wide {
         Ok(())
     }
 
-    fn collect(&mut self, _: Nanos, clock: &dyn Clock, out: &mut SampleBuilder<'_>) -> Result<Span, SourceTrouble> {
+    fn collect(
+        &mut self,
+        _: Nanos,
+        clock: &dyn Clock,
+        out: &mut SampleBuilder<'_>,
+    ) -> Result<Span, SourceTrouble> {
         for thread in 0..2_000 {
             out.metric(&metrics::THREAD_CPU, &format!("other/x/{thread}"), self.0.bits() as i64);
         }

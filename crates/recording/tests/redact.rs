@@ -73,7 +73,8 @@ fn marked(second: i64, table: &mut beamtune_model::SeriesTable, secret: &str) ->
     for row in &mut sample.wait_samples {
         (row.pid, row.status) = (Some(secret.to_owned()), secret.to_owned());
         row.stack = vec![secret.to_owned(), format!("{secret}:{secret}/1")];
-        row.targets = vec![(secret.to_owned(), 1), (format!("{secret}@{secret}"), 1), (format!("{secret}:80"), 1)];
+        row.targets =
+            vec![(secret.to_owned(), 1), (format!("{secret}@{secret}"), 1), (format!("{secret}:80"), 1)];
     }
     for row in &mut sample.run_samples {
         (row.pid, row.stack) = (secret.to_owned(), vec![secret.to_owned(), format!("{secret}:{secret}/1")]);

@@ -12,7 +12,8 @@ use std::process::{Command, Stdio};
 
 use beamtune_model::units::SECOND_NS;
 use beamtune_model::{
-    SampleRequest, Clock, Incarnation, Nanos, Sample, SampleBuilder, SeriesTable, Source, Span, Tick, SourceTrouble, metrics,
+    Clock, Incarnation, Nanos, Sample, SampleBuilder, SampleRequest, SeriesTable, Source, SourceTrouble,
+    Span, Tick, metrics,
 };
 use beamtune_recording::{Error, Existing, Plan, Reader, Ring, Selection, Sources, Stop, Writer, record};
 use common::{Disk, Random, assert_same, recorded, replayed, sample, samples};
@@ -422,7 +423,12 @@ impl Source for Host<'_> {
         Ok(())
     }
 
-    fn collect(&mut self, _: Nanos, clock: &dyn Clock, out: &mut SampleBuilder<'_>) -> Result<Span, SourceTrouble> {
+    fn collect(
+        &mut self,
+        _: Nanos,
+        clock: &dyn Clock,
+        out: &mut SampleBuilder<'_>,
+    ) -> Result<Span, SourceTrouble> {
         if !std::mem::replace(&mut self.announced, true) {
             let (node, boot) = (NODE.to_owned(), self.boot.to_owned());
             let (mono0, wall0) = (clock.now(), clock.wall());
@@ -455,7 +461,8 @@ fn a_restarted_recorder_continues_the_incarnation_with_a_gap() {
     assert_eq!(run(noon + 4_000 * SECOND_NS, "boot 2"), 3_641 + 3_380);
 
     let reader = Reader::open(&path).expect("opened");
-    let lives: Vec<_> = reader.recorded_incarnations().expect("readable").iter().map(|life| (life.id, life.ticks)).collect();
+    let lives: Vec<_> =
+        reader.recorded_incarnations().expect("readable").iter().map(|life| (life.id, life.ticks)).collect();
     assert_eq!(lives, [(0, 63), (1, 21)]);
     let gaps: Vec<_> = replayed(&reader)
         .iter()

@@ -261,7 +261,11 @@ CPU  ███████░░░░░░░░░░░░░  0.73 of 2.00 
         // Rounded one by one, the parts would be 0.33 three times, which is 0.99.
         let thirds = account(
             1.0,
-            &[(CpuUse::Code, 1.0 / 3.0, ""), (CpuUse::Ports, 1.0 / 3.0, ""), (CpuUse::NoRunnable, 1.0 / 3.0, "")],
+            &[
+                (CpuUse::Code, 1.0 / 3.0, ""),
+                (CpuUse::Ports, 1.0 / 3.0, ""),
+                (CpuUse::NoRunnable, 1.0 / 3.0, ""),
+            ],
         );
         let sum: i64 = parts(&thirds).iter().map(|part| part.hundredths).sum();
         assert_eq!(sum, 100);

@@ -1,6 +1,6 @@
 //! The flags of a node: for each flag, the value in effect and its source.
 
-use beamtune_flags::args::{ValueSource, FlagUse, Input, Overview, place_name};
+use beamtune_flags::args::{FlagUse, Input, Overview, ValueSource, place_name};
 use beamtune_flags::lint::contains_secret;
 use beamtune_flags::source::position;
 use beamtune_flags::{Origin, Setting};

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use beamtune_model::load::{LoadModel, Latency, LoadResult, LoadStep};
+use beamtune_model::load::{Latency, LoadModel, LoadResult, LoadStep};
 
 use crate::table::{Align::*, Table};
 use crate::text::{self, Style};

@@ -2,7 +2,8 @@
 //! all candidates and trials.
 
 use beamtune_model::study::{
-    TuningOutcome, Finalist, Knob, LevelResult, SettingPart, PartVerdict, Quantity, Trial, TrialOutcome, Tuning, TuningVerdict,
+    Finalist, Knob, LevelResult, PartVerdict, Quantity, SettingPart, Trial, TrialOutcome, Tuning,
+    TuningOutcome, TuningVerdict,
 };
 
 use crate::diagnosis::{Verbosity, View};
@@ -92,7 +93,9 @@ fn answer(tuning: &Tuning, verdict: &TuningVerdict, style: Style) -> String {
             "No verdict: the target differs from itself, so the machine or the target changes meanwhile.",
         ),
         Some(TuningOutcome::TooManyInvalid) => none("No verdict: too many invalid trials."),
-        Some(TuningOutcome::Fails { why }) => none(&format!("The target does not work: {}", text::clean_words(why))),
+        Some(TuningOutcome::Fails { why }) => {
+            none(&format!("The target does not work: {}", text::clean_words(why)))
+        }
         Some(TuningOutcome::TooFewTrials { min_trials: least }) => {
             none(&format!("No verdict: too few trials. At least {least} are needed; raise --budget."))
         }
@@ -286,7 +289,7 @@ pub fn comment(part: &SettingPart, knob: &Knob, objective: &str, circumstances: 
 
 #[cfg(test)]
 mod tests {
-    use beamtune_model::study::{SettingEffect, GuardVerdict, Margin, Ratio};
+    use beamtune_model::study::{GuardVerdict, Margin, Ratio, SettingEffect};
 
     use super::*;
 
@@ -331,8 +334,18 @@ mod tests {
         TuningVerdict {
             ending: Some(TuningOutcome::Found),
             parts: vec![
-                SettingPart { knob: 0, level: 1, ratio: Some(ratio(0.6, 0.5, 0.7)), verdict: PartVerdict::Yes },
-                SettingPart { knob: 1, level: 1, ratio: Some(ratio(0.97, 0.92, 1.02)), verdict: PartVerdict::Unknown },
+                SettingPart {
+                    knob: 0,
+                    level: 1,
+                    ratio: Some(ratio(0.6, 0.5, 0.7)),
+                    verdict: PartVerdict::Yes,
+                },
+                SettingPart {
+                    knob: 1,
+                    level: 1,
+                    ratio: Some(ratio(0.97, 0.92, 1.02)),
+                    verdict: PartVerdict::Unknown,
+                },
             ],
             point: vec![1, 1, 0],
             flags: "+sbwt none +sbwtdcpu none -env ERL_FULLSWEEP_AFTER 5"

@@ -1,7 +1,7 @@
 //! Tests of the page of `beamtune locks`, with known numbers.
 #![allow(clippy::expect_used, clippy::panic, reason = "these are tests")]
 
-use beamtune_model::{Diagnosis, LockRow, LockSession, Period, LockWaitRow};
+use beamtune_model::{Diagnosis, LockRow, LockSession, LockWaitRow, Period};
 use beamtune_report::diagnosis::{self, Verbosity};
 use beamtune_report::locks::{
     Answer, Blocked, By, Contended, Filter, Look, Page, Remains, Sort, View, WaitShare, json, lines, render,
@@ -377,7 +377,7 @@ fn sampling_without_waits_is_reported_with_its_length() {
     let page = Page { look: None, contended: &[], views: &[], remains: &[], verdicts: &verdicts };
     let view = verbose(Style::PLAIN);
     assert!(!render(&period, &page, &view).contains("waits"));
-    period.facts.set(beamtune_model::facts::LOCKS_WATCHED, "8000000000");
+    period.facts.set(beamtune_model::facts::LOCK_SAMPLING_LENGTH, "8000000000");
     let text = render(&period, &page, &view);
     assert!(text.contains("Sampled lock waits: none in 8.0 s\n"), "{text}");
 }

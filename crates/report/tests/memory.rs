@@ -2,12 +2,12 @@
 #![allow(clippy::expect_used, clippy::panic, reason = "these are tests")]
 
 use beamtune_model::memory::{
-    MemoryBreakdown, Daily, Estimate, Movement, Reclaimable, LevelChange, allocators, content, mapping,
+    Daily, Estimate, LevelChange, MemoryBreakdown, Movement, Reclaimable, allocators, content, mapping,
 };
 use beamtune_model::window::Point;
 use beamtune_model::{
-    CollectedProcessRow, RequestedGcRow, Diagnosis, Facts, Gap, BinaryHolderRow, Metric, Period, PeriodBuilder, ProcessRow,
-    Rank, Series, TableRow, Tick, TroubleKind, metrics,
+    BinaryHolderRow, CollectedProcessRow, Diagnosis, Facts, Gap, Metric, Period, PeriodBuilder, ProcessRow,
+    Rank, RequestedGcRow, Series, TableRow, Tick, TroubleKind, metrics,
 };
 use beamtune_report::diagnosis::{Verbosity, View};
 use beamtune_report::{Style, memory};

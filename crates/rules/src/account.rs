@@ -6,7 +6,7 @@ mod used;
 
 pub(crate) use unused::{BLOCKED, SLEEPS, Serial, Unused, YIELDS, waits_with_messages};
 
-use beamtune_model::{CpuAccount, Missing, Period, CpuShare, CpuUse, metrics};
+use beamtune_model::{CpuAccount, CpuShare, CpuUse, Missing, Period, metrics};
 
 use crate::view::{self, Capacity};
 

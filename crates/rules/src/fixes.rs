@@ -215,7 +215,7 @@ pub(crate) const FIXES: &[Fix] = &[
             // Monitors and timers that are in use, or leaked, look the same.
             needs(
                 bytes >= 64e6 && each >= 4_096.0,
-                format!("fix_alloc holds {}, {each:.0} bytes for each process", memory::bytes(bytes)),
+                format!("fix_alloc holds {}, {each:.0} bytes for each process", memory::format_bytes(bytes)),
             )
         },
     },
@@ -272,7 +272,7 @@ pub(crate) const FIXES: &[Fix] = &[
                 format!(
                     "collections take {:.2} cores, and a process refers to {}",
                     collecting.gc,
-                    memory::bytes(holder as f64)
+                    memory::format_bytes(holder as f64)
                 ),
             )
         },
@@ -314,7 +314,8 @@ pub(crate) const FIXES: &[Fix] = &[
 /// Whether at least one in twenty attempts to take the lock collides, and too often or for too long to be chance.
 fn is_contended(period: &Period, lock: &LockRow) -> bool {
     let often = lock.collisions >= 1_000;
-    let long = contention::counting_duration(period).is_some_and(|length| lock.wait_time.saturating_mul(100) >= length);
+    let long = contention::counting_duration(period)
+        .is_some_and(|length| lock.wait_time.saturating_mul(100) >= length);
     lock.collisions.saturating_mul(20) >= lock.tries.max(1) && (often || long)
 }
 
@@ -355,7 +356,7 @@ fn binaries_grow(period: &Period) -> Option<Sign> {
     let grown = last - first;
     needs(
         grown >= 64e6 && grown >= 0.25 * first && last >= 0.9 * stat.max as f64,
-        format!("binaries grew by {}", memory::bytes(grown)),
+        format!("binaries grew by {}", memory::format_bytes(grown)),
     )
 }
 

@@ -6,7 +6,7 @@ use std::mem::{Discriminant, discriminant};
 
 use beamtune_model::diagnosis::compare;
 use beamtune_model::{
-    Account, Claim, Cost, Evidence, Finding, Outcome, Period, Signal, Subject, Unit, CpuUse, Verdict,
+    Account, Claim, Cost, CpuUse, Evidence, Finding, Outcome, Period, Signal, Subject, Unit, Verdict,
 };
 
 use crate::signals::kinds::Kind;

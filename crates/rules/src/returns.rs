@@ -1,7 +1,7 @@
 //! Estimates what a GC of all processes would free, from a sample of them.
 
 use beamtune_model::memory::{Estimate, Reclaimable};
-use beamtune_model::{RequestedGcRow, Period};
+use beamtune_model::{Period, RequestedGcRow};
 
 /// Minimum size of the random sample. A smaller sample does not represent the other processes.
 const FEWEST: i64 = 20;

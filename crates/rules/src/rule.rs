@@ -3,8 +3,8 @@
 use beamtune_model::diagnosis::max_severity;
 pub use beamtune_model::diagnosis::{BELOW_CRITICAL, FAR_SECONDS, MINOR, SOON_SECONDS, SOON_SOURCE, WARNING};
 use beamtune_model::{
-    Account, Claim, Code, Confidence, Cost, Evidence, Finding, Level, Metric, Missing, Period, Remedy,
-    Signal, Subject, Threshold, CpuUse,
+    Account, Claim, Code, Confidence, Cost, CpuUse, Evidence, Finding, Level, Metric, Missing, Period,
+    Remedy, Signal, Subject, Threshold,
 };
 
 /// A rule: its identity, the data that it needs, and the function that evaluates a period.

@@ -36,14 +36,14 @@ mod waiting;
 use std::sync::Arc;
 use std::time::Duration;
 
-use beamtune_synthetic as node;
 use beamtune_model::{
     Code, Cost, Diagnosis, Finding, Level, Missing, Outcome, Period, ProcessRow, WaitSampleRow, facts,
 };
+use beamtune_synthetic as node;
 
 use crate::RULES;
 use crate::rule::{Draft, Judgement, Rule};
-use node::{SyntheticProcess, SyntheticNode, node, stack_row};
+use node::{SyntheticNode, SyntheticProcess, node, stack_row};
 
 fn diagnose(period: &Period) -> Diagnosis {
     crate::diagnose(&Arc::new(period.clone()))
@@ -248,7 +248,12 @@ fn a_rule_that_panics_or_hangs_is_reported_and_later_rules_still_run() {
 
 /// The stack of a process that others wait for.
 fn held(pid: &str, status: &str, stack: &[&str]) -> WaitSampleRow {
-    WaitSampleRow { pid: Some(pid.to_owned()), status: status.to_owned(), sample_size: 0, ..stack_row(1, stack, &[]) }
+    WaitSampleRow {
+        pid: Some(pid.to_owned()),
+        status: status.to_owned(),
+        sample_size: 0,
+        ..stack_row(1, stack, &[])
+    }
 }
 
 fn serial() -> SyntheticNode {

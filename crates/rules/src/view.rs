@@ -3,10 +3,12 @@
 use std::collections::{BTreeSet, HashMap};
 
 pub use beamtune_model::cpu::{
-    all_reductions, entities_of, neighbour_cores, kind, process_cores, programs_cores, thread_cores,
+    all_reductions, entities_of, kind, neighbour_cores, process_cores, programs_cores, thread_cores,
     thread_rate,
 };
-use beamtune_model::{Facts, Group, Missing, Period, PortRow, ProcessActivity, facts, metrics, units::SECOND_NS};
+use beamtune_model::{
+    Facts, Group, Missing, Period, PortRow, ProcessActivity, facts, metrics, units::SECOND_NS,
+};
 
 /// Utilization of the schedulers of one kind, by the VM's own clock.
 #[derive(Debug, Clone, PartialEq)]

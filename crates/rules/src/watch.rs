@@ -1,6 +1,6 @@
 //! Memory over time: how each kind changed, its largest step and what happened then, and its daily pattern.
 
-use beamtune_model::memory::{Daily, Movement, LevelChange, content};
+use beamtune_model::memory::{Daily, LevelChange, Movement, content};
 use beamtune_model::period::Trace;
 use beamtune_model::units::SECOND_NS;
 use beamtune_model::{Group, Metric, Nanos, Period, metrics};

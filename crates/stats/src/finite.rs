@@ -23,7 +23,13 @@ pub struct TotalEstimate {
 /// Estimates the total of a population from a sample. The population has `population` values between 0 and `max`; the sample has
 /// `drawn` values with the sum `sum` and the sum of squares `squares`. `None` if the sample of a non-empty population is empty, or if
 /// an argument is negative or not finite.
-pub fn estimate_total(population: f64, drawn: f64, sum: f64, squares: f64, max: f64) -> Option<TotalEstimate> {
+pub fn estimate_total(
+    population: f64,
+    drawn: f64,
+    sum: f64,
+    squares: f64,
+    max: f64,
+) -> Option<TotalEstimate> {
     let numbers = [population, drawn, sum, squares, max];
     if numbers.iter().any(|number| !number.is_finite() || *number < 0.0) {
         return None;
@@ -136,7 +142,10 @@ mod tests {
         {
             assert_eq!(estimate_total(population, drawn, sum, 1.0, 1.0), None);
         }
-        assert_eq!(estimate_total(0.0, 0.0, 0.0, 0.0, 0.0), Some(TotalEstimate { estimate: 0.0, low: 0.0, high: 0.0 }));
+        assert_eq!(
+            estimate_total(0.0, 0.0, 0.0, 0.0, 0.0),
+            Some(TotalEstimate { estimate: 0.0, low: 0.0, high: 0.0 })
+        );
     }
 
     proptest! {

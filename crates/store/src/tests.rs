@@ -1,5 +1,5 @@
 use super::*;
-use beamtune_model::study::{Arm, Measures, TrialOrder, Phase, TrialOutcome};
+use beamtune_model::study::{Arm, Measures, Phase, TrialOrder, TrialOutcome};
 
 fn trial(block: u32) -> Trial {
     let mut measures = Measures::default();

@@ -5,7 +5,7 @@ use beamtune_model::{
     units::SECOND_NS,
 };
 
-use super::{SystemMonitorEvent, Listener, SyntheticNode};
+use super::{Listener, SyntheticNode, SystemMonitorEvent};
 
 /// Monotonic time of the VM at the start of the recording, in nanoseconds.
 const VM_CLOCK: i64 = -576_460_751_000_000_000;
@@ -75,7 +75,7 @@ impl SyntheticNode {
             put(&MBCS_CARRIERS_SIZE_MAX, &entity, allocator.peak.0);
             put(&MBCS_BLOCKS_SIZE_MAX, &entity, allocator.peak.1);
             put(&MSEG_CARRIERS_SIZE, &entity, allocator.mbcs[1] + allocator.pool[1] + allocator.sbcs[1]);
-            put(&SEGMENTS_ASKED, &entity, allocator.segments_requested * s);
+            put(&SEGMENTS_REQUESTED, &entity, allocator.segments_requested * s);
             put(&ALLOCATIONS, &entity, 1_000 * s);
         }
         if let Some(first) = self.allocators.first() {
@@ -146,7 +146,7 @@ impl SyntheticNode {
         for listener in self.listeners.iter().filter(|_| !churns) {
             put(&metrics::TCP_BEGUN, listener.address, 0);
         }
-        put(&metrics::TCP_LOOKED_AT, "", self.tcp.len() as i64 * 50);
+        put(&metrics::TCP_SAMPLED, "", self.tcp.len() as i64 * 50);
         for connected in &self.tcp {
             let group = connected.group;
             if !connected.connections.is_empty() {
@@ -219,7 +219,7 @@ impl SyntheticNode {
             put(&metrics::OPEN_FILES_OF_KIND, kind, *count);
         }
         if !self.open_kinds.is_empty() {
-            put(&metrics::OPEN_FILES_LOOKED_AT, "", self.open_kinds.iter().map(|(_, count)| count).sum());
+            put(&metrics::OPEN_FILES_SAMPLED, "", self.open_kinds.iter().map(|(_, count)| count).sum());
         }
         put(&metrics::CPUS_ALLOWED, "", self.cpus);
         put(&metrics::CPUS_ONLINE, "", self.cpus);
@@ -237,7 +237,7 @@ impl SyntheticNode {
         for (metric, entity, first, growth) in &self.series {
             put(metric, entity, first + growth * s);
         }
-        put(&metrics::TABLES_FOLLOWED, "", 20);
+        put(&metrics::TABLES_WATCHED, "", 20);
         put(&metrics::ANON_HUGE, "", self.huge);
         put(&metrics::SWAP, "", self.swapped);
         put(&metrics::MINOR_FAULTS, "", self.minor_faults * s);

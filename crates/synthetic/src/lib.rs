@@ -8,9 +8,9 @@
 mod fill;
 
 use beamtune_model::{
-    ExitRow, LockRow, LockSession, MessageRow, Metric, Period, PeriodBuilder, PortRow, ProcessRow, RunSampleRow,
-    Sample, SampleBuilder, IncarnationSpan, SeriesTable, Span, SpawnRow, WaitSampleRow, TableRow, Tick, LockWaitRow,
-    units::SECOND_NS,
+    ExitRow, IncarnationSpan, LockRow, LockSession, LockWaitRow, MessageRow, Metric, Period, PeriodBuilder,
+    PortRow, ProcessRow, RunSampleRow, Sample, SampleBuilder, SeriesTable, Span, SpawnRow, TableRow, Tick,
+    WaitSampleRow, units::SECOND_NS,
 };
 
 /// The behaviour of a node. CPU and scheduler times are in cores, and memory is in bytes, unless noted. Most fields with two values are
@@ -377,7 +377,10 @@ pub fn node() -> SyntheticNode {
         clock_step: 0.0,
         incarnations: Vec::new(),
         dist_samples: Vec::new(),
-        allocators: vec![SyntheticAllocator::default(), SyntheticAllocator { name: "fix_alloc", ..SyntheticAllocator::small() }],
+        allocators: vec![
+            SyntheticAllocator::default(),
+            SyntheticAllocator { name: "fix_alloc", ..SyntheticAllocator::small() },
+        ],
         block_growth: 0,
         referenced_binary_bytes: None,
         fix_alloc_kinds: Vec::new(),
@@ -490,7 +493,8 @@ impl SyntheticNode {
             if second == 0 || second == self.seconds {
                 out.sample.messages =
                     self.messages.iter().map(|row| MessageRow { t, ..row.clone() }).collect();
-                out.sample.wait_samples = self.stacks.iter().map(|row| WaitSampleRow { t, ..row.clone() }).collect();
+                out.sample.wait_samples =
+                    self.stacks.iter().map(|row| WaitSampleRow { t, ..row.clone() }).collect();
                 // These processes were running, each in one sample.
                 out.sample.run_samples.extend((0..10).map(|number| RunSampleRow {
                     t,

@@ -47,7 +47,12 @@ pub fn advice(
         && let Some((knob, level)) = find(knobs, &words)
         && advice.iter().all(|known| known.knob != knob)
     {
-        advice.push(AdvisedLevel { knob, level, effect: -MIN_EFFECT, why: "matters for most loads".to_owned() });
+        advice.push(AdvisedLevel {
+            knob,
+            level,
+            effect: -MIN_EFFECT,
+            why: "matters for most loads".to_owned(),
+        });
     }
     advice
 }

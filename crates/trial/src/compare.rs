@@ -10,8 +10,8 @@
 use std::collections::BTreeMap;
 
 use beamtune_model::study::{
-    Answer, ERRORS, GuardVerdict, InvalidKind, Margin, Measures, TrialOrder, Phase, QUANTITIES, QuantityEffect,
-    Question, Ratio, Trial, TrialOutcome, Verdict,
+    Answer, ERRORS, GuardVerdict, InvalidKind, Margin, Measures, Phase, QUANTITIES, QuantityEffect, Question,
+    Ratio, Trial, TrialOrder, TrialOutcome, Verdict,
 };
 use beamtune_stats::median;
 use beamtune_stats::paired::{Effect, effect};

@@ -55,7 +55,10 @@ pub fn gate(seen: &TrialConditions<'_>) -> Vec<Invalid> {
     if let Some(first) = seen.bound_seconds.first()
         && seen.bound_seconds.len() as f64 > MAX_BOUND_SHARE * judged as f64
     {
-        let why = format!("the load generator was the limit in {} of {judged} s: {first}", seen.bound_seconds.len());
+        let why = format!(
+            "the load generator was the limit in {} of {judged} s: {first}",
+            seen.bound_seconds.len()
+        );
         invalid(InvalidKind::GeneratorBound, why);
     }
     if seen.stalled_seconds > 0 {
@@ -147,8 +150,13 @@ mod tests {
         series.extend(changes.iter().filter(|(_, _, values)| !values.is_empty()));
         let bound = vec!["late by 3 ms".to_owned(); bound_seconds];
         let seconds = [Second { cpu_ns: 4e8, done: 1_000, rss_bytes: 1e8 }; 10];
-        let seen =
-            TrialConditions { period: &period(&series), own_cores: 0.3, bound_seconds: &bound, stalled_seconds: stood_still, seconds: &seconds };
+        let seen = TrialConditions {
+            period: &period(&series),
+            own_cores: 0.3,
+            bound_seconds: &bound,
+            stalled_seconds: stood_still,
+            seconds: &seconds,
+        };
         gate(&seen).into_iter().map(|reason| (reason.kind, reason.why)).collect()
     }
 

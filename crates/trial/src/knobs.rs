@@ -6,7 +6,7 @@
 
 use beamtune_flags::lint::{File, Level, Target, lint};
 use beamtune_flags::source::running_node;
-use beamtune_flags::{SilentChange, OtpVersion, ValueQuery, Verdict, parse_emu_args};
+use beamtune_flags::{OtpVersion, SilentChange, ValueQuery, Verdict, parse_emu_args};
 use beamtune_model::study::{FatalLevels, Knob};
 
 use crate::space::{Parameter, Space};
@@ -74,7 +74,7 @@ fn is_accepted(words: &[String], otp: &OtpVersion) -> bool {
         let has_effect = |altered: &[SilentChange]| {
             !altered.iter().any(|what| matches!(what, SilentChange::Ignored | SilentChange::ReadAs { .. }))
         };
-        matches!(entry.judge(&question), Verdict::Accepted { changes, .. } if has_effect(&altered))
+        matches!(entry.judge(&question), Verdict::Accepted { changes, .. } if has_effect(&changes))
     })
 }
 
@@ -102,9 +102,9 @@ pub fn fatal_levels(knobs: &[Knob], args: &[String], release: u32) -> Vec<FatalL
     for (at, (one, words)) in good.iter().enumerate() {
         let others = good.iter().skip(at + 1).filter(|(other, _)| other.0 != one.0);
         let conflicting = others.filter(|(_, other_words)| errors(&[words, other_words]) > before);
-        fatal_levels.extend(conflicting.map(|(other, _)| vec![*one, *other]));
+        fatal.extend(conflicting.map(|(other, _)| vec![*one, *other]));
     }
-    fatal_levels
+    fatal
 }
 
 /// Returns the search space of these knobs.

@@ -14,8 +14,9 @@
 use std::cell::OnceCell;
 
 use beamtune_model::study::{
-    AdvisedLevel, Arm, CPU_PER_REQUEST, ERRORS, TuningOutcome, Finalist, SettingEffect, LevelResult, Margin, Measures, TrialOrder, P99,
-    SettingPart, PartVerdict, Phase, Quantity, RSS, Ratio, Trial, TrialOutcome, Tuning, TuningVerdict,
+    AdvisedLevel, Arm, CPU_PER_REQUEST, ERRORS, Finalist, LevelResult, Margin, Measures, P99, PartVerdict,
+    Phase, Quantity, RSS, Ratio, SettingEffect, SettingPart, Trial, TrialOrder, TrialOutcome, Tuning,
+    TuningOutcome, TuningVerdict,
 };
 use beamtune_stats::gaussian::Prediction;
 use beamtune_stats::paired::{effect, p_value, predict_repetition};
@@ -185,7 +186,8 @@ pub fn judge(tuning: &Tuning, trials: &[Trial]) -> TuningVerdict {
         verdict.winner = verdict.finalists.iter().position(|finalist| finalist.point == winner.point);
         verdict.point.clone_from(&winner.point);
         verdict.parts = study.parts(&winner.point);
-        let removed = verdict.parts.iter().filter(|part| part.verdict == PartVerdict::No).map(|part| part.knob);
+        let removed =
+            verdict.parts.iter().filter(|part| part.verdict == PartVerdict::No).map(|part| part.knob);
         let removed: Vec<usize> = removed.collect();
         verdict.gain = study.gain(&removed);
         for knob in removed {
@@ -195,7 +197,8 @@ pub fn judge(tuning: &Tuning, trials: &[Trial]) -> TuningVerdict {
         }
         // The trials of the back-out may show a violated constraint that the confirmation did not show.
         let guards = verdict.gain.iter().flat_map(|gain| &gain.guards);
-        if verdict.ending == Some(TuningOutcome::Found) && guards.into_iter().any(|guard| guard.verdict == "broken")
+        if verdict.ending == Some(TuningOutcome::Found)
+            && guards.into_iter().any(|guard| guard.verdict == "broken")
         {
             verdict.ending = Some(TuningOutcome::NotConfirmed);
             verdict.point = vec![0; verdict.point.len()];

@@ -30,7 +30,7 @@ pub fn method() -> String {
 /// Writes the dump and imports it.
 pub fn measure(bench: &Bench) -> Result<Vec<Figure>> {
     let path = bench.folder.path().join("erl_crash.dump");
-    let bytes = io::copy(&mut made_dump::Made::new(MEGABYTES), &mut File::create(&path)?)?;
+    let bytes = io::copy(&mut made_dump::SyntheticDump::new(MEGABYTES), &mut File::create(&path)?)?;
     let read = run_to_end(command(&bench.beamtune).arg("import").arg(&path), TIMEOUT)?;
     std::fs::remove_file(&path)?;
     let (megabytes, seconds) = (bytes as f64 / 1e6, read.time.as_secs_f64());

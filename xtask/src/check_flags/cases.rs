@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use beamtune_flags::{
-    SilentChange, Argument, Entry, Form, Kind, HostCpus, ValueQuery as Asked, NumberParsing, AcceptedValues, Verdict, allocator,
-    entry, both_take_effect,
+    AcceptedValues, Argument, Entry, Form, HostCpus, Kind, NumberParsing, SilentChange, ValueQuery as Asked,
+    Verdict, allocator, both_take_effect, entry,
 };
 
 use super::vm::Vm;

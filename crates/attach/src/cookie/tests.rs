@@ -103,8 +103,9 @@ fn user_settings_take_precedence() {
         environment: Some(Cookie::new("variable", "x").unwrap()),
         ..CookieSettings::default()
     };
-    let look =
-        |given: &CookieSettings| find(&places(given, Some(&process)).unwrap(), files(&[("/given", Ok("file"))]));
+    let look = |given: &CookieSettings| {
+        find(&places(given, Some(&process)).unwrap(), files(&[("/given", Ok("file"))]))
+    };
     assert_eq!(look(&given).unwrap().origin, "/given");
     assert_eq!(look(&CookieSettings { file: None, ..given }).unwrap().origin, "BEAMTUNE_COOKIE");
 }

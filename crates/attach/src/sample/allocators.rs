@@ -56,7 +56,7 @@ pub(super) fn allocators(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result
             out.metric(metric, &entity, calls);
         }
         if let [_, _, _, mseg_allocs, _, mseg_reallocs, ..] = calls[..] {
-            out.metric(&metrics::SEGMENTS_ASKED, &entity, mseg_allocs.saturating_add(mseg_reallocs));
+            out.metric(&metrics::SEGMENTS_REQUESTED, &entity, mseg_allocs.saturating_add(mseg_reallocs));
         }
     }
     let mut foreign = BTreeMap::new();

@@ -1,6 +1,6 @@
 //! Decodes files of the node's host, which the agent reads for the samples of the host. The content is untrusted.
 
-use beamtune_model::{FileRequest, FileReply, FileError, ThreadFiles, SourceTrouble, TroubleKind};
+use beamtune_model::{FileError, FileReply, FileRequest, SourceTrouble, ThreadFiles, TroubleKind};
 
 use super::bounded_text;
 use crate::agent::{Answer, Reading, Status};
@@ -67,7 +67,11 @@ fn parse_result(ask: &FileRequest, term: Term<'_>) -> Result<FileReply, TermErro
         ("cut", FileRequest::Read { max_bytes, .. }) => {
             let content = bytes(value, *max_bytes)?;
             // The file is longer, but all requested bytes are present.
-            Ok(if content.len() == *max_bytes { FileReply::Content(content) } else { FileReply::Truncated(content) })
+            Ok(if content.len() == *max_bytes {
+                FileReply::Content(content)
+            } else {
+                FileReply::Truncated(content)
+            })
         }
         ("link", FileRequest::Link(_)) => Ok(FileReply::Link(bounded_text(value)?.unwrap_or_default())),
         ("count", FileRequest::Count(_)) => Ok(FileReply::Count(value.as_u64()?)),

@@ -1,7 +1,7 @@
 //! Decodes which processes refer to binaries, and the results of requested garbage collections.
 
 use beamtune_model::units::Nanos;
-use beamtune_model::{CollectedProcessRow, RequestedGcRow, BinaryHolderRow, SampleBuilder, metrics};
+use beamtune_model::{BinaryHolderRow, CollectedProcessRow, RequestedGcRow, SampleBuilder, metrics};
 
 use super::{NS_PER_US, amount, function, number, rows, text};
 use crate::etf::{Term, TermError};

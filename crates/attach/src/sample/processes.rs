@@ -3,7 +3,9 @@
 use std::collections::HashSet;
 
 use beamtune_model::units::Nanos;
-use beamtune_model::{ExitRow, ProcessRow, ProcessTick, RunSampleRow, Rank, SampleBuilder, SpawnRow, metrics};
+use beamtune_model::{
+    ExitRow, ProcessRow, ProcessTick, Rank, RunSampleRow, SampleBuilder, SpawnRow, metrics,
+};
 
 use super::{VmFacts, amount, bounded_text, call_stacks, event, function, number, required, rows, text};
 use crate::etf::{Term, TermError};
@@ -154,7 +156,14 @@ pub(super) fn details(
             for place in rows(row, places)? {
                 let [stack, looks] = place.tuple_of()?;
                 let (stack, looks) = (call_stacks::stack(stack)?, amount(looks)?);
-                out.sample.run_samples.push(RunSampleRow { t, pid: pid.clone(), stack, samples: looks, is_waiting: waits, ..RunSampleRow::default() });
+                out.sample.run_samples.push(RunSampleRow {
+                    t,
+                    pid: pid.clone(),
+                    stack,
+                    samples: looks,
+                    is_waiting: waits,
+                    ..RunSampleRow::default()
+                });
             }
         }
         out.sample.processes.push(ProcessRow {

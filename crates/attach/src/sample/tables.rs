@@ -77,7 +77,7 @@ fn table(row: Term<'_>, t: Nanos) -> Result<TableRow, TermError> {
 /// Adds the sizes of growing tables. From samples of their objects, adds how many objects belong to exited processes, and the
 /// binaries that the objects refer to.
 pub(super) fn growth(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
-    out.metric(&metrics::TABLES_FOLLOWED, "", required(value, "followed")?);
+    out.metric(&metrics::TABLES_WATCHED, "", required(value, "followed")?);
     for row in rows(value, "rows")? {
         let [id, objects, bytes] = row.tuple_of()?;
         let Some(id) = bounded_text(id)? else { continue };
@@ -110,7 +110,7 @@ fn binaries(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<()
     for row in rows(value, "binaries")? {
         let [id, objects, sampled, hidden, count, bytes, referenced, held] = row.tuple_of()?;
         let Some(id) = bounded_text(id)? else { continue };
-        out.metric(&metrics::TABLE_BINARY_ROWS, &id, objects.as_i64()?);
+        out.metric(&metrics::TABLE_BINARY_OBJECTS, &id, objects.as_i64()?);
         out.metric(&metrics::TABLE_BINARY_SAMPLED, &id, sampled.as_i64()?);
         out.metric(&metrics::TABLE_BINARY_HIDDEN, &id, hidden.as_i64()?);
         out.metric(&metrics::TABLE_BINARIES, &id, count.as_i64()?);
@@ -278,7 +278,7 @@ pub(super) fn dist(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Re
 /// Adds attempts to connect to other nodes. For a sample of the attempts, adds the calling processes and the step that was
 /// reached.
 fn attempts(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
-    out.metric(&metrics::CONNECT_LOOKS, "", required(value, "samples")?);
+    out.metric(&metrics::CONNECT_SAMPLES, "", required(value, "samples")?);
     if let Some(samples) = number(value, "again_samples")? {
         out.metric(&metrics::CONNECT_AGAIN, "", samples);
         for again in list(value, "again")? {

@@ -449,7 +449,11 @@ fn common_prefixes_of_new_atoms_become_rows() {
         recording.add_fixture(&format!("r{release}-sample-facts"));
         let sample = recording.add_fixture(&format!("r{release}-sample-slow"));
         let row = sample.spawns.iter().find(|row| row.what == "atom" && row.kind == "größe-");
-        assert!(row.is_some_and(|row| row.count == 20 && row.sample_size >= 20), "OTP {release}: {:?}", sample.spawns);
+        assert!(
+            row.is_some_and(|row| row.count == 20 && row.sample_size >= 20),
+            "OTP {release}: {:?}",
+            sample.spawns
+        );
     }
 }
 

@@ -11,7 +11,7 @@ use rustls::{Error, InconsistentKeys};
 
 use super::options::Options;
 use super::verify::Trust;
-use super::{TlsSettings, Tls, files, server_name};
+use super::{Tls, TlsSettings, files, server_name};
 use crate::error::{AttachError, printable};
 use crate::process::Process;
 

@@ -176,7 +176,9 @@ impl Session {
             Refusal::Untrusted { subject, issuer } => {
                 AttachError::CertificateUntrusted { peer, subject, issuer, remarks: self.remarks.clone() }
             }
-            Refusal::ForOthers { wanted, names } => AttachError::CertificateHostMismatch { peer, wanted, names },
+            Refusal::ForOthers { wanted, names } => {
+                AttachError::CertificateHostMismatch { peer, wanted, names }
+            }
             Refusal::Outdated { subject, when } => AttachError::CertificateOutdated { peer, subject, when },
             Refusal::Unusable { subject, what } => {
                 AttachError::CertificateUnusable { peer, subject, what: printable(&what) }

@@ -8,7 +8,9 @@ use beamtune_attach::connection::Settings;
 use beamtune_attach::locate::Route;
 use beamtune_attach::source::{Access, NodeSource};
 use beamtune_model::units::Nanos;
-use beamtune_model::{SampleRequest, Clock, Group, Sample, SampleBuilder, SeriesTable, Source, Span, Tick, SourceTrouble};
+use beamtune_model::{
+    Clock, Group, Sample, SampleBuilder, SampleRequest, SeriesTable, Source, SourceTrouble, Span, Tick,
+};
 
 use super::{COOKIE, PATIENCE, eventually, found};
 

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use beamtune_attach::AttachError;
 use beamtune_attach::connection::{Connection, Settings};
 use beamtune_attach::locate::locate;
-use beamtune_attach::tls::{self, TlsSettings, Tls};
+use beamtune_attach::tls::{self, Tls, TlsSettings};
 use certificates::Pair;
 use common::{COOKIE, Folder, Otp, PATIENCE, TestNode, found, process, soon, unique_name};
 

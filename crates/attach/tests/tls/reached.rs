@@ -24,7 +24,8 @@ fn both_sides_authenticate_in_tls_1_2_and_1_3() {
         {
             let server = format!("{DEMANDING}, {{versions, ['{version}']}}");
             let secure = start(otp, pair, &issuer.0, &server, "");
-            let given = TlsSettings { certificate: certificate.clone(), key: key.clone(), ..secure.trusted() };
+            let given =
+                TlsSettings { certificate: certificate.clone(), key: key.clone(), ..secure.trusted() };
             assert_works(secure.connect(&given), &secure.node);
         }
     });
@@ -102,7 +103,8 @@ fn options_on_the_command_line_are_used() {
     on_each_release(|otp| {
         otp.with_file("node.pem", &pair.together(), |path| {
             let node = otp.start_with(&["-proto_dist", "inet_tls", "-ssl_dist_opt", "server_certfile", path]);
-            let tls = tls::find(&TlsSettings::default(), Some(&process(&node)), None, |path| std::fs::read(path));
+            let tls =
+                tls::find(&TlsSettings::default(), Some(&process(&node)), None, |path| std::fs::read(path));
             assert_works(open(&node, tls.unwrap().as_ref()), &node);
         });
     });

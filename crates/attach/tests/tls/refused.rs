@@ -42,8 +42,10 @@ fn node_with_allowed_hosts_requires_a_certificate_for_one_of_them() {
         (file(&own, "here.pem", &pair.together()), file(&own, "elsewhere.pem", &elsewhere.together()));
     on_each_release(|otp| {
         let secure = start(otp, &pair, &issuer.0, DEMANDING, "");
-        let given =
-            |certificate: &Option<PathBuf>| TlsSettings { certificate: certificate.clone(), ..secure.trusted() };
+        let given = |certificate: &Option<PathBuf>| TlsSettings {
+            certificate: certificate.clone(),
+            ..secure.trusted()
+        };
         let mut connection = secure.connect(&given(&elsewhere)).unwrap();
         let allowed = evaluate(&mut connection, "net_kernel:allow(['127.0.0.1'])");
         assert!(allowed.root().is_atom("ok"));
@@ -59,7 +61,10 @@ fn any_certificate_is_accepted_only_on_request() {
     let stranger = self_signed("/CN=stranger");
     on_each_release(|otp| {
         let secure = start(otp, &stranger, &stranger, "", "");
-        assert_works(secure.connect(&TlsSettings { unverified: true, ..TlsSettings::default() }), &secure.node);
+        assert_works(
+            secure.connect(&TlsSettings { unverified: true, ..TlsSettings::default() }),
+            &secure.node,
+        );
         assert!(matches!(
             secure.connect(&TlsSettings { requested: true, ..TlsSettings::default() }).unwrap_err(),
             AttachError::CertificateUntrusted { .. }
@@ -79,7 +84,9 @@ fn unknown_issuer_is_an_error_with_its_name() {
         for (trusted, more) in
             [(None, ", which is not trusted"), (other, " (but not by the key of the given certificate")]
         {
-            let error = secure.connect(&TlsSettings { requested: true, trusted, ..TlsSettings::default() }).unwrap_err();
+            let error = secure
+                .connect(&TlsSettings { requested: true, trusted, ..TlsSettings::default() })
+                .unwrap_err();
             assert!(matches!(error, AttachError::CertificateUntrusted { .. }), "{error:?}");
             let issuer = format!("CN=node,O=Test, is issued by CN=Test CA,O=Test{more}");
             assert_says(&error, &[&secure.node.name, &issuer, "--tls-ca FILE"]);
@@ -168,8 +175,9 @@ fn tls_on_only_one_side_is_an_error() {
     on_each_release(|otp| {
         let begin = Instant::now();
         let plain = otp.start();
-        let tls =
-            tls::find(&TlsSettings { requested: true, ..TlsSettings::default() }, None, None, |path| std::fs::read(path));
+        let tls = tls::find(&TlsSettings { requested: true, ..TlsSettings::default() }, None, None, |path| {
+            std::fs::read(path)
+        });
         let error = open(&plain, tls.unwrap().as_ref()).unwrap_err();
         assert!(matches!(error, AttachError::TlsUnexpected { .. }), "{error:?}");
         assert_says(&error, &["does not use TLS: omit --tls"]);
@@ -214,8 +222,9 @@ fn wrong_cookie_over_tls_is_an_error() {
     let pair = self_signed("/CN=node");
     on_each_release(|otp| {
         let secure = start(otp, &pair, &pair, "", "");
-        let tls =
-            tls::find(&TlsSettings::default(), Some(&process(&secure.node)), None, |path| std::fs::read(path));
+        let tls = tls::find(&TlsSettings::default(), Some(&process(&secure.node)), None, |path| {
+            std::fs::read(path)
+        });
         let located = locate(&secure.node.name.parse().unwrap(), 4369, PATIENCE).unwrap();
         let error = Connection::open(&located, &found("wrong"), tls.unwrap().as_ref(), Settings::default())
             .unwrap_err();
@@ -271,19 +280,28 @@ fn unusable_files_of_the_user_are_errors() {
     };
     let certificate = file(&folder, "one.pem", &one.certificate);
     let empty = file(&folder, "empty", b"");
-    check(TlsSettings { trusted: empty, ..TlsSettings::default() }, &["empty cannot be used", "no certificate in PEM"]);
+    check(
+        TlsSettings { trusted: empty, ..TlsSettings::default() },
+        &["empty cannot be used", "no certificate in PEM"],
+    );
     check(
         TlsSettings { trusted: Some(folder.path().join("none")), ..TlsSettings::default() },
         &["none cannot be used for TLS: No such file"],
     );
-    check(TlsSettings { certificate: certificate.clone(), ..TlsSettings::default() }, &["one.pem", "no private key"]);
+    check(
+        TlsSettings { certificate: certificate.clone(), ..TlsSettings::default() },
+        &["one.pem", "no private key"],
+    );
     let key = file(&folder, "other.key", &other.key);
     check(
         TlsSettings { certificate: certificate.clone(), key, ..TlsSettings::default() },
         &["other.key", "its private key is not that of the certificate in", "one.pem"],
     );
     let key = file(&folder, "locked.key", &encrypted(&one.key));
-    check(TlsSettings { certificate, key, ..TlsSettings::default() }, &["locked.key", "encrypted with a password"]);
+    check(
+        TlsSettings { certificate, key, ..TlsSettings::default() },
+        &["locked.key", "encrypted with a password"],
+    );
     let name = Some("no name".to_owned());
     check(TlsSettings { server_name: name, ..TlsSettings::default() }, &["invalid server name \"no name\""]);
 }
@@ -293,9 +311,10 @@ fn stopped_node_is_a_timeout_with_the_reason() {
     let pair = self_signed("/CN=node");
     on_each_release(|otp| {
         let secure = start(otp, &pair, &pair, "", "");
-        let tls = tls::find(&TlsSettings { unverified: true, ..TlsSettings::default() }, None, None, |path| {
-            std::fs::read(path)
-        });
+        let tls =
+            tls::find(&TlsSettings { unverified: true, ..TlsSettings::default() }, None, None, |path| {
+                std::fs::read(path)
+            });
         let located = locate(&secure.node.name.parse().unwrap(), 4369, PATIENCE).unwrap();
         secure.node.signal("STOP");
         let settings = Settings { setup_timeout: Duration::from_millis(500), ..Settings::default() };
@@ -327,8 +346,9 @@ fn peer(says: impl Fn(&mut TcpStream) + Send + Copy + 'static) -> String {
 }
 
 fn connect_to(target: &str, timeout: Duration) -> AttachError {
-    let tls =
-        tls::find(&TlsSettings { unverified: true, ..TlsSettings::default() }, None, None, |path| std::fs::read(path));
+    let tls = tls::find(&TlsSettings { unverified: true, ..TlsSettings::default() }, None, None, |path| {
+        std::fs::read(path)
+    });
     let located = locate(&target.parse().unwrap(), 1, PATIENCE).unwrap();
     let settings = Settings { setup_timeout: timeout, ..Settings::default() };
     Connection::open(&located, &found(COOKIE), tls.unwrap().as_ref(), settings).unwrap_err()
@@ -343,7 +363,9 @@ fn other_peers_are_distinct_errors() {
     };
     check(b"", |error| matches!(error, AttachError::ClosedDuringHandshake { over_tls: true, .. }));
     check(b"HTTP/1.1 400 Bad Request\r\n\r\n", |error| matches!(error, AttachError::NoTls { .. }));
-    check(&[0x16, 3, 3, 0, 9, 2], |error| matches!(error, AttachError::ClosedDuringHandshake { over_tls: true, .. }));
+    check(&[0x16, 3, 3, 0, 9, 2], |error| {
+        matches!(error, AttachError::ClosedDuringHandshake { over_tls: true, .. })
+    });
     // Alerts: protocol_version, internal_error.
     check(&[0x15, 3, 3, 0, 2, 2, 70], |error| matches!(error, AttachError::TlsTooOld { .. }));
     check(&[0x15, 3, 3, 0, 2, 2, 80], |error| matches!(error, AttachError::TlsFailed { .. }));

@@ -7,10 +7,10 @@ use std::slice;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, anyhow, bail};
-use beamtune_flags::args::{self, ArgsError, Input, Target as OutputFormat, FlagChange};
+use beamtune_flags::args::{self, ArgsError, FlagChange, Input, Target as OutputFormat};
 use beamtune_flags::lint::{File, Level, Target, lint};
 use beamtune_flags::source::{Format, MAX_BYTES};
-use beamtune_flags::{OtpVersion, entries, effective_settings, parse_emu_args};
+use beamtune_flags::{OtpVersion, effective_settings, entries, parse_emu_args};
 use beamtune_report::args::{self as report, Sheet};
 use beamtune_report::flags::{RELEASES, first_sentence, nearest};
 use beamtune_report::lint::{Linted, Report, Unread, text as lint_text};

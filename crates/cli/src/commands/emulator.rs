@@ -14,7 +14,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use beamtune_emulator::build::{self, BuildRequest, check_machine};
 use beamtune_emulator::cache::{Cache, CachedEmulator};
-use beamtune_emulator::install::{self, Image, DEFAULT_ROOT, base_image, package_manager, default_flavor};
+use beamtune_emulator::install::{self, DEFAULT_ROOT, Image, base_image, default_flavor, package_manager};
 use beamtune_emulator::installation::search_path;
 use beamtune_emulator::kind::{Libc, is_version};
 use beamtune_emulator::mount::{MountOutcome, mount_over};
@@ -22,7 +22,9 @@ use beamtune_emulator::needs::PackageManager;
 use beamtune_emulator::program::{Elf, Program};
 use beamtune_emulator::recipe::Stage;
 use beamtune_emulator::source::{Source, tarball_url};
-use beamtune_emulator::{Error, Flavor, Identity, Installation, Options, Type, Variant, BuildObserver, overlay};
+use beamtune_emulator::{
+    BuildObserver, Error, Flavor, Identity, Installation, Options, Type, Variant, overlay,
+};
 use beamtune_report::table::{Align, Table};
 use beamtune_report::{json, text};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -517,8 +519,10 @@ fn list(args: &ListArgs) -> Result<ExitCode> {
     let cache = cache()?;
     let kept = cache.list()?;
     if args.json {
-        let rows: Vec<_> =
-            kept.iter().map(|kept| serde_json::json!({ "file": kept.file, "about": kept.manifest })).collect();
+        let rows: Vec<_> = kept
+            .iter()
+            .map(|kept| serde_json::json!({ "file": kept.file, "about": kept.manifest }))
+            .collect();
         terminal::print(&json::pretty(&rows));
         return Ok(ExitCode::SUCCESS);
     }

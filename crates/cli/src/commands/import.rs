@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use beamtune_import::crash_dump::SIGNATURE_BYTES;
-use beamtune_import::{MAX_BYTES, ImportedText};
+use beamtune_import::{ImportedText, MAX_BYTES};
 use beamtune_model::SeriesTable;
 use beamtune_recording::{Existing, Reader, Selection, Writer};
 use beamtune_report::diagnosis::Verbosity;

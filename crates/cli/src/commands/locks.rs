@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use beamtune_attach::explicit::{ExplicitItem, Locks, LockCountingCost, ExplicitKind};
+use beamtune_attach::explicit::{ExplicitItem, ExplicitKind, LockCountingCost, Locks};
 use beamtune_attach::source::NodeSource;
 use beamtune_model::Period;
 use beamtune_recording::{Existing, Plan, Reader, Selection, Stop, Writer};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use beamtune_attach::explicit::{Collect, ExplicitItem, CarrierWalk, ExplicitKind, ProcessSelection};
+use beamtune_attach::explicit::{CarrierWalk, Collect, ExplicitItem, ExplicitKind, ProcessSelection};
 use beamtune_host::source::MemoryBudget;
 use beamtune_model::Period;
 use beamtune_model::units::SECOND_NS;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use beamtune_model::study::{
-    self as quantities, Answer, TrialOrder, Phase, QUANTITIES, Question, StudyStore, Trial, TrialOutcome,
+    self as quantities, Answer, Phase, QUANTITIES, Question, StudyStore, Trial, TrialOrder, TrialOutcome,
 };
 use beamtune_recording::Stop;
 use beamtune_report::study::Circumstances;

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use beamtune_flags::args::{Input, FlagChange, change};
+use beamtune_flags::args::{FlagChange, Input, change};
 use beamtune_flags::source::Format;
 use beamtune_flags::{OtpVersion, parse_emu_args};
 use beamtune_model::study::{
-    AdvisedLevel, TuningOutcome, FatalLevels, Knob, Margin, SettingPart, PartVerdict, Phase, Trial, TrialOutcome, Tuning, TuningVerdict,
+    AdvisedLevel, FatalLevels, Knob, Margin, PartVerdict, Phase, SettingPart, Trial, TrialOutcome, Tuning,
+    TuningOutcome, TuningVerdict,
 };
 use beamtune_model::{Period, facts, metrics};
 use beamtune_recording::{Reader, Selection};

@@ -3,9 +3,9 @@
 //! They are written and read like any recording. Since they were not measured, they are counted separately.
 
 use anyhow::{Result, bail};
-use beamtune_synthetic::{SyntheticAllocator, SyntheticNode, node};
 use beamtune_model::facts;
 use beamtune_recording::{Reader, Writer};
+use beamtune_synthetic::{SyntheticAllocator, SyntheticNode, node};
 
 /// OTP releases of synthetic nodes, and the ERTS version used for each.
 const RELEASES: [(u32, &str); 4] = [(23, "11.1.8"), (25, "13.2.2.16"), (27, "15.2.7.4"), (29, "17.1")];
@@ -111,7 +111,8 @@ pub const CASES: &[Case] = &[
                     peak: (3_900 * MB, 3_800 * MB),
                     ..SyntheticAllocator::default()
                 };
-                n.allocators = vec![heaps, SyntheticAllocator { name: "fix_alloc", ..SyntheticAllocator::small() }];
+                n.allocators =
+                    vec![heaps, SyntheticAllocator { name: "fix_alloc", ..SyntheticAllocator::small() }];
             })
         },
     },
@@ -209,7 +210,8 @@ pub const CASES: &[Case] = &[
         releases: ALL,
         node: |is_sick| {
             let (schedulers, active, tasks) = if is_sick { (64, 0.97, 110) } else { (100, 0.62, 63) };
-            hundred_cores(schedulers).with(|n| (n.utilization, n.cpu, n.active_tasks) = (active, active, tasks))
+            hundred_cores(schedulers)
+                .with(|n| (n.utilization, n.cpu, n.active_tasks) = (active, active, tasks))
         },
     },
     Case {

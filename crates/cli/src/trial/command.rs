@@ -12,9 +12,9 @@ use beamtune_load::clock::{SECOND_NS, now_ns};
 use beamtune_load::import::{self, ImportError};
 use beamtune_model::load::{LoadResult, LoadSecond};
 use beamtune_recording::Stop;
+use beamtune_trial::load_result::{self, CountedPart};
 use beamtune_trial::measure::{Answers, Run};
 use beamtune_trial::steady::Second;
-use beamtune_trial::load_result::{self, CountedPart};
 use serde::{Deserialize, Serialize};
 
 use super::drive::{LoadEnd, LoadRun};

@@ -27,8 +27,9 @@ fn repeatedly_restarted_node_is_recorded_after_each_restart() {
         let folder = folder();
         let file = folder.path().join("again.btr");
         let mut recorder = Process::start(node.beamtune("record").args(["--keep", "1h", "-o"]).arg(&file));
-        let incarnations =
-            || Reader::open(&file).and_then(|reader| reader.recorded_incarnations()).map_or(0, |list| list.len());
+        let incarnations = || {
+            Reader::open(&file).and_then(|reader| reader.recorded_incarnations()).map_or(0, |list| list.len())
+        };
         wait_until("a sample", || vm_samples(&file) >= 1);
         let mut times = Vec::new();
         for restart in 1..=restarts {

@@ -302,7 +302,12 @@ mod tests {
     use super::*;
     use crate::source::Template;
 
-    fn changed(format: Format, text: &str, request: &FlagChange, comment: &[&str]) -> Result<String, ArgsError> {
+    fn changed(
+        format: Format,
+        text: &str,
+        request: &FlagChange,
+        comment: &[&str],
+    ) -> Result<String, ArgsError> {
         let input = Input::read(format, text).unwrap_or_else(|error| panic!("{error}\n{text}"));
         let comment: Vec<String> = comment.iter().map(|line| (*line).to_owned()).collect();
         change(&input, request, &comment).map(|input| input.text)
@@ -413,8 +418,8 @@ mod tests {
         let error = refused(Format::Compose, two, FlagChange::set("+P 5000").expect("a change"));
         assert!(error.contains("3:16, 6:16"), "{error}");
         let second = Input { node: Some(1), ..Input::read(Format::Compose, two).expect(two) };
-        let changed =
-            change(&second, &FlagChange::set("+P 5000").expect("a change"), &["why".to_owned()]).expect("room");
+        let changed = change(&second, &FlagChange::set("+P 5000").expect("a change"), &["why".to_owned()])
+            .expect("room");
         assert_eq!(changed.text, two.replace("    ERL_FLAGS: +P 2", "    # why\n    ERL_FLAGS: +P 5000"));
         let error = refused(Format::Compose, "services: {}\n", FlagChange::set("+P 5000").expect("a change"));
         assert!(error.contains("ERL_FLAGS"), "{error}");
@@ -515,7 +520,8 @@ mod tests {
         unset(Format::VmArgs, "-kernel a 1 b 2 -heart\n", "-kernel a", "-kernel b 2 -heart\n");
         unset(Format::VmArgs, "-kernel a 1\n-heart\n", "-kernel a", "-heart\n");
         unset(Format::Shell, "ERL_FLAGS='+K true +P 1'\n", "+K", "ERL_FLAGS='+P 1'\n");
-        let error = refused(Format::EjabberdCtl, "ERL_PROCESSES=5\n", FlagChange::unset("+P").expect("a change"));
+        let error =
+            refused(Format::EjabberdCtl, "ERL_PROCESSES=5\n", FlagChange::unset("+P").expect("a change"));
         assert!(error.contains("ERL_PROCESSES at 1:15"), "{error}");
         let error = refused(Format::VmArgs, "+P 1", FlagChange::unset("+K").expect("a change"));
         assert!(error.contains("is not in this file"), "{error}");
@@ -539,8 +545,11 @@ mod tests {
         let conditional = "if x; then\n  ERL_ZFLAGS='+P 2048'\nfi\n";
         let error = refused(Format::Shell, conditional, FlagChange::set("+P 4096").expect("a change"));
         assert!(error.contains("from ERL_ZFLAGS at 2:15"), "{error}");
-        let error =
-            refused(Format::VmArgs, "-name a@b\n-name c@d\n", FlagChange::set("-name x@y").expect("a change"));
+        let error = refused(
+            Format::VmArgs,
+            "-name a@b\n-name c@d\n",
+            FlagChange::set("-name x@y").expect("a change"),
+        );
         assert!(error.contains("1:1 and again at 2:1"), "{error}");
     }
 

@@ -22,7 +22,6 @@ pub struct EffectiveFlag {
     /// Where the value comes from.
     pub source: ValueSource,
     /// The overridden values; the one that would take effect next comes first.
-    #[serde(rename = "instead_of")]
     pub overridden: Vec<FlagUse>,
 }
 
@@ -147,11 +146,11 @@ fn effective_name(all: &[FlagUse]) -> Option<FlagUse> {
 /// Returns the reason why a node name has no effect; `None` for the effective name and for other flags.
 fn ignored_name(given: &FlagUse, effective: &FlagUse) -> Option<IneffectiveFlag> {
     let is_other = (given.file, given.fragment, given.span.start)
-        != (effective_flags.file, effective_flags.fragment, effective_flags.span.start);
+        != (effective.file, effective.fragment, effective.span.start);
     if !NAMES.contains(&given.flag.as_str()) || !is_other {
         return None;
     }
-    let why = match given.flag == effective_flags.flag {
+    let why = match given.flag == effective.flag {
         true => "only the first of several names takes effect",
         false if given.flag == "-sname" => "the value has more than one word, so -name takes effect",
         false => "-sname overrides -name, in any order",
@@ -321,10 +320,12 @@ mod tests {
     fn two_containers_are_two_nodes() {
         let text = "a:\n  environment:\n    ERL_FLAGS: +P 1\nb:\n  environment:\n    ERL_FLAGS: +P 2\n";
         let input = Input::read(Format::Compose, text).expect(text);
-        let error = effective_flags(std::slice::from_ref(&input), &OtpVersion::from(25)).expect_err("two nodes");
+        let error =
+            effective_flags(std::slice::from_ref(&input), &OtpVersion::from(25)).expect_err("two nodes");
         assert!(error.to_string().contains("3:16, 6:16"), "{error}");
         let of_node = |node| {
-            let overview = effective_flags(&[Input { node: Some(node), ..input.clone() }], &OtpVersion::from(25));
+            let overview =
+                effective_flags(&[Input { node: Some(node), ..input.clone() }], &OtpVersion::from(25));
             overview.map(|overview| of(&overview, "+P").value.clone().unwrap_or_default())
         };
         assert_eq!((of_node(0), of_node(1)), (Ok("1".to_owned()), Ok("2".to_owned())));

@@ -4,8 +4,8 @@
 //! because the patch level is unknown.
 
 use crate::OtpVersion;
-use crate::entry::{Argument, Entry, AbsentBehavior};
-use crate::takes::{SilentChange, HostCpus, ValueQuery, AcceptedValues, Verdict};
+use crate::entry::{AbsentBehavior, Argument, Entry};
+use crate::takes::{AcceptedValues, HostCpus, SilentChange, ValueQuery, Verdict};
 
 use super::node::{Setting, SettingKind, Value};
 

@@ -1,9 +1,9 @@
 //! Determines how a VM of one version treats a value of a setting.
 
 use super::number::{NumberParsing, low_32_bits, read, round};
-use super::{AboveMax, BelowMin, Integer, HostCpus, OtherValues, Rounding, AcceptedValues};
+use super::{AboveMax, AcceptedValues, BelowMin, HostCpus, Integer, OtherValues, Rounding};
 use crate::OtpVersion;
-use crate::entry::{Entry, AbsentBehavior};
+use crate::entry::{AbsentBehavior, Entry};
 
 /// A value of a setting, with everything that may affect how a VM treats the value.
 #[derive(Debug, Clone, Copy)]
@@ -244,7 +244,9 @@ impl AcceptedValues {
         }
         // Rounding may exceed the range of an `int`.
         let kept = match self.reads {
-            NumberParsing::Int | NumberParsing::SomeInt => rounded.map(|rounded| i64::from(low_32_bits(rounded))),
+            NumberParsing::Int | NumberParsing::SomeInt => {
+                rounded.map(|rounded| i64::from(low_32_bits(rounded)))
+            }
             _ => rounded,
         };
         if kept != rounded {
@@ -354,7 +356,8 @@ mod tests {
     fn accepted_values_depend_on_the_allocator() {
         let check = |letter: char, id: &str, value: &str, expect: &str| {
             let otp = OtpVersion::from(27);
-            let question = ValueQuery { value: Some(value), otp: &otp, allocator: Some(letter), host_cpus: None };
+            let question =
+                ValueQuery { value: Some(value), otp: &otp, allocator: Some(letter), host_cpus: None };
             assert_eq!(shown(&entry(id).expect(id).judge(&question)), expect, "{letter} {id} {value}");
         };
         check('B', "+M<S>acul", "de", "60");

@@ -69,7 +69,9 @@ fn agent_answer(host: &FakeHost, ask: &FileRequest) -> FileReply {
         tree.read_start(&real(path), max, &mut content).map(|()| content)
     };
     match ask {
-        FileRequest::Read { path, max_bytes } => read(path, *max_bytes).map_or_else(failed, FileReply::Content),
+        FileRequest::Read { path, max_bytes } => {
+            read(path, *max_bytes).map_or_else(failed, FileReply::Content)
+        }
         FileRequest::Link(path) => tree.read_link(&real(path)).map_or_else(failed, FileReply::Link),
         FileRequest::Count(path) => tree.count(&real(path), 10).map_or_else(failed, FileReply::Count),
         FileRequest::Threads { .. } => {
@@ -114,7 +116,11 @@ impl Far {
         panic!("exploration does not end");
     }
 
-    fn sample(&mut self, detail: bool, answer: impl Fn(&FileRequest) -> FileReply) -> Result<Sample, SourceTrouble> {
+    fn sample(
+        &mut self,
+        detail: bool,
+        answer: impl Fn(&FileRequest) -> FileReply,
+    ) -> Result<Sample, SourceTrouble> {
         self.sample_in(4, detail, answer)
     }
 
@@ -127,7 +133,8 @@ impl Far {
     ) -> Result<Sample, SourceTrouble> {
         self.seq += 1;
         let t = self.seq as i64 * SECOND_NS;
-        let files = self.board.next_requests(detail).into_iter().map(|ask| (ask.clone(), answer(&ask))).collect();
+        let files =
+            self.board.next_requests(detail).into_iter().map(|ask| (ask.clone(), answer(&ask))).collect();
         let span = Span { begin: t + 5, end: t + 5 + took };
         self.board.put_replies(FileReplies { span, replies: Ok(files) });
         self.collect_at(span, detail)
@@ -290,7 +297,8 @@ fn after_a_process_is_moved_at_most_two_samples_are_lost() {
 
 #[test]
 fn detailed_samples_stop_if_they_provide_no_new_files() {
-    let is_detailed = |far: &Far, detail| far.board.next_requests(detail).contains(&FileRequest::Threads { all: true });
+    let is_detailed =
+        |far: &Far, detail| far.board.next_requests(detail).contains(&FileRequest::Threads { all: true });
     let late = |_: &FileRequest| FileReply::Failed(FileError::Late);
     // There is no time to read any file, there is no answer, or the whole request fails.
     let too_long = || SourceTrouble::new(TroubleKind::TimedOut, "too long");

@@ -221,7 +221,7 @@ impl<T: FileTree> HostSource<T> {
             // If netlink is not available, the beginning of the kernel's tables is read, without received bytes.
             Some(Err(_)) | None => sockets::connections_in_namespace(&self.tree, pid)?,
         };
-        some(out, &metrics::TCP_LOOKED_AT, "", i64::try_from(found.len()).ok());
+        some(out, &metrics::TCP_SAMPLED, "", i64::try_from(found.len()).ok());
         let unread = self.connections.unread(&found);
         let accepted_at = |connection: &Connection| self.listen.listener(canonical(connection.local));
         let accepted_ones: Vec<(Connection, Listener)> =

@@ -59,7 +59,7 @@ impl<T: FileTree> HostSource<T> {
 
     fn report_kinds(&mut self, kinds: BTreeMap<String, i64>, out: &mut SampleBuilder<'_>) {
         let sampled: i64 = kinds.values().sum();
-        out.metric(&metrics::OPEN_FILES_LOOKED_AT, "", sampled);
+        out.metric(&metrics::OPEN_FILES_SAMPLED, "", sampled);
         for (kind, count) in kinds.into_iter().filter(|(_, count)| count * MAX_LINKS_PER_HIT >= sampled) {
             if self.open_files.kinds.len() < MAX_KINDS {
                 self.open_files.kinds.insert(kind.clone());

@@ -399,19 +399,19 @@ fn open_files_are_counted_by_kind_and_sampled_if_many() {
     let of_kind = |fixture: &Fixture, sample: &Sample, entity: &str| {
         fixture.value(sample, &metrics::OPEN_FILES_OF_KIND, entity)
     };
-    assert_eq!(fixture.value(&sample, &metrics::OPEN_FILES_LOOKED_AT, ""), Some(7));
+    assert_eq!(fixture.value(&sample, &metrics::OPEN_FILES_SAMPLED, ""), Some(7));
     assert_eq!(of_kind(&fixture, &sample, "/srv/shop/uploads"), Some(4));
     assert_eq!(of_kind(&fixture, &sample, "/dev/null"), Some(2));
     assert_eq!(of_kind(&fixture, &sample, "socket"), Some(1));
     // Links are read only in a detailed sample.
     let (sample, _) = fixture.sample(false).unwrap();
-    assert_eq!(fixture.value(&sample, &metrics::OPEN_FILES_LOOKED_AT, ""), None);
+    assert_eq!(fixture.value(&sample, &metrics::OPEN_FILES_SAMPLED, ""), None);
     for number in 8..3_000 {
         host.link(&format!("/proc/7/fd/{number}"), "/srv/shop/uploads/x.jpg");
     }
     let (sample, _) = fixture.sample(true).unwrap();
     // 1,024 links were read, evenly distributed over 3,000 descriptors and some unused ones above.
-    assert_eq!(fixture.value(&sample, &metrics::OPEN_FILES_LOOKED_AT, ""), Some(894));
+    assert_eq!(fixture.value(&sample, &metrics::OPEN_FILES_SAMPLED, ""), Some(894));
     assert_eq!(of_kind(&fixture, &sample, "/srv/shop/uploads"), Some(892));
     assert_eq!(of_kind(&fixture, &sample, "socket"), None, "too few to record");
 }
@@ -493,7 +493,7 @@ fn unread_connections_are_grouped_by_listening_socket_or_peer() {
     let check = |metric: &Metric, entity: &str, expect: Option<i64>| {
         assert_eq!(fixture.value(&sample, metric, entity), expect, "{} {entity}", metric.name);
     };
-    check(&metrics::TCP_LOOKED_AT, "", Some(4));
+    check(&metrics::TCP_SAMPLED, "", Some(4));
     check(&metrics::TCP_CONNECTIONS, "0.0.0.0:5432", Some(2));
     check(&metrics::TCP_UNREAD, "0.0.0.0:5432", Some(1));
     check(&metrics::TCP_UNREAD_BYTES, "0.0.0.0:5432,127.0.0.1:40000", Some(9_000));

@@ -21,7 +21,8 @@ use std::time::{Duration, Instant};
 use beamtune_host::tree::{FileTree, LocalTree};
 use beamtune_host::{AnnouncedBy, HostSource, MemoryBudget};
 use beamtune_model::{
-    SampleRequest, Clock, Metric, Nanos, Sample, SampleBuilder, SeriesTable, Source, Span, Tick, SourceTrouble,
+    Clock, Metric, Nanos, Sample, SampleBuilder, SampleRequest, SeriesTable, Source, SourceTrouble, Span,
+    Tick,
 };
 
 /// Timeout for conditions that are true immediately on an idle host.

@@ -36,7 +36,15 @@ impl Origins {
         let mut rows: Vec<_> = self.0.into_iter().collect();
         rows.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
         out.sample.spawns.extend(rows.into_iter().take(MAX_ORIGIN_ROWS).map(|((kind, maker), count)| {
-            SpawnRow { t: 0, what: what.to_owned(), kind, creator: maker, count, sample_size: self.1, bytes: None }
+            SpawnRow {
+                t: 0,
+                what: what.to_owned(),
+                kind,
+                creator: maker,
+                count,
+                sample_size: self.1,
+                bytes: None,
+            }
         }));
     }
 }

@@ -185,5 +185,7 @@ pub fn numbers(row: &LockRow) -> (&str, Option<&str>, i64, i64, i64, i64) {
 
 /// Returns sums over rows: tries, collisions, microseconds.
 pub fn sum<'a>(rows: impl Iterator<Item = &'a LockRow>) -> [i64; 3] {
-    rows.fold([0; 3], |sum, row| [sum[0] + row.tries, sum[1] + row.collisions, sum[2] + row.wait_time / 1_000])
+    rows.fold([0; 3], |sum, row| {
+        [sum[0] + row.tries, sum[1] + row.collisions, sum[2] + row.wait_time / 1_000]
+    })
 }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use beamtune_model::load::{LoadModel, Generator, Latency, LoadResult, LoadSecond, LoadStep, Traffic};
+use beamtune_model::load::{Generator, Latency, LoadModel, LoadResult, LoadSecond, LoadStep, Traffic};
 
 use super::ImportError;
 use super::convert::add_errors;
@@ -150,9 +150,10 @@ fn asked(results: &[LoadResult]) -> LoadModel {
         (Some(LoadModel::Closed { devices: sum }), LoadModel::Closed { devices }) => {
             Some(LoadModel::Closed { devices: sum.saturating_add(devices) })
         }
-        (Some(LoadModel::Open { per_second: rates, devices: sum }), LoadModel::Open { per_second, devices }) => {
-            Some(LoadModel::Open { per_second: rates + per_second, devices: sum.saturating_add(devices) })
-        }
+        (
+            Some(LoadModel::Open { per_second: rates, devices: sum }),
+            LoadModel::Open { per_second, devices },
+        ) => Some(LoadModel::Open { per_second: rates + per_second, devices: sum.saturating_add(devices) }),
         _ => Some(LoadModel::Unknown),
     };
     results.iter().fold(None, add).unwrap_or(LoadModel::Unknown)

@@ -1,6 +1,6 @@
 //! Reads results that `beamtune load` wrote (docs/load-result.schema.json), including imported ones, to show them again or to merge them.
 
-use beamtune_model::load::{LoadModel, LOAD_RESULT_VERSION, Latency, LoadResult};
+use beamtune_model::load::{LOAD_RESULT_VERSION, Latency, LoadModel, LoadResult};
 use serde::Deserialize;
 
 use super::ImportError;

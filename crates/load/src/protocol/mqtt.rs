@@ -436,7 +436,11 @@ impl Client {
         Ok(Received::Ready)
     }
 
-    fn on_publish<'a>(&mut self, publish: &Publish<'a>, out: &mut Vec<u8>) -> Result<Received<'a>, MqttFault> {
+    fn on_publish<'a>(
+        &mut self,
+        publish: &Publish<'a>,
+        out: &mut Vec<u8>,
+    ) -> Result<Received<'a>, MqttFault> {
         match publish.qos {
             0 => {}
             1 => write::acknowledge(Kind::PUBACK, publish.id, 0, out),

@@ -202,7 +202,11 @@ impl Reader {
     }
 
     /// See [`super::Session::read`].
-    pub fn read<'a>(&'a mut self, input: &'a [u8], checks: &Checks) -> Result<(usize, Received<'a>), RawFault> {
+    pub fn read<'a>(
+        &'a mut self,
+        input: &'a [u8],
+        checks: &Checks,
+    ) -> Result<(usize, Received<'a>), RawFault> {
         if input.is_empty() {
             return Ok((0, Received::Nothing));
         }

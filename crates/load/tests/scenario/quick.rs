@@ -15,7 +15,8 @@ fn quick(url: &str, options: &QuickLoad) -> Scenario {
 
 #[test]
 fn a_rate_makes_an_open_load_of_get_requests() {
-    let options = QuickLoad { per_second: Some(2000.0), spacing: Spacing::Fixed, seed: 9, ..QuickLoad::default() };
+    let options =
+        QuickLoad { per_second: Some(2000.0), spacing: Spacing::Fixed, seed: 9, ..QuickLoad::default() };
     let scenario = quick("http://127.0.0.1:8080/a?b=\"${device}\"", &options);
     let Model::Open { profile, spacing } = scenario.load.model else { panic!("{scenario:?}") };
     assert_eq!((profile.per_second, profile.ramp_ns, profile.sustain_ns), (2000.0, 0, 30 * SECOND_NS));
@@ -36,7 +37,8 @@ fn without_a_rate_the_load_is_closed() {
 
 #[test]
 fn idle_devices_connect_in_a_ramp_and_stay_connected() {
-    let scenario = quick("mqtt://127.0.0.1", &QuickLoad { devices: 15_000, seconds: 60.0, ..QuickLoad::default() });
+    let scenario =
+        quick("mqtt://127.0.0.1", &QuickLoad { devices: 15_000, seconds: 60.0, ..QuickLoad::default() });
     let Model::Closed { ramp_ns, sustain_ns, turns: None } = scenario.load.model else {
         panic!("{scenario:?}")
     };

@@ -117,7 +117,7 @@ pub fn allocators(period: &Period) -> Vec<Allocator> {
         }
         for (metric, sum) in [
             (&metrics::ALLOCATIONS, &mut allocator.allocations_per_s),
-            (&metrics::SEGMENTS_ASKED, &mut allocator.segment_requests_per_s),
+            (&metrics::SEGMENTS_REQUESTED, &mut allocator.segment_requests_per_s),
         ] {
             if let Ok(rate) = period.rate(metric, entity) {
                 *sum.get_or_insert(0.0) += rate;

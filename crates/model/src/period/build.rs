@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 
 use super::queued::ProcessReadings;
-use super::{Period, ProcessActivity, IncarnationSpan, SeriesStat, WorkSample, requested};
+use super::{IncarnationSpan, Period, ProcessActivity, SeriesStat, WorkSample, requested};
 use crate::facts::Facts;
 use crate::messages::{MessageRow, MessagesBuilder};
 use crate::rows::{ExitRow, PortRow, ProcessRow, ProcessTick, RunSampleRow, SpawnRow, TableRow};
 use crate::sample::{Event, Gap, Incarnation, Sample, Tick};
 use crate::series::{Series, SeriesId, SeriesTable};
-use crate::wait_samples::{WaitSampleRow, WaitSamplesBuilder};
 use crate::units::{Kind, Nanos, Unit};
+use crate::wait_samples::{WaitSampleRow, WaitSamplesBuilder};
 use crate::window::Point;
 
 /// Number of processes to keep. When twice as many have accumulated, those with the fewest reductions and the shortest queues are dropped.
@@ -89,7 +89,10 @@ pub struct PeriodBuilder {
 impl PeriodBuilder {
     /// Starts with the facts of one incarnation.
     pub fn new(incarnation: Option<Incarnation>, facts: Facts, lives: u32) -> Self {
-        PeriodBuilder { period: Period { incarnation, facts, incarnation_count: lives, ..Period::default() }, ..Self::default() }
+        PeriodBuilder {
+            period: Period { incarnation, facts, incarnation_count: lives, ..Period::default() },
+            ..Self::default()
+        }
     }
 
     /// Sets the spans of all incarnations, for a period that contains the ticks of only one of them.
@@ -140,7 +143,9 @@ impl PeriodBuilder {
             // Avoids cloning the key of known processes.
             let entry = match self.uses.get_mut(&*tick.pid) {
                 Some(entry) => entry,
-                None => self.uses.entry(tick.pid.to_string()).or_insert_with(|| ProcessActivity::new(&tick.pid)),
+                None => {
+                    self.uses.entry(tick.pid.to_string()).or_insert_with(|| ProcessActivity::new(&tick.pid))
+                }
             };
             entry.reductions = entry.reductions.saturating_add(tick.reductions);
             entry.ticks += 1;
@@ -198,15 +203,26 @@ impl PeriodBuilder {
         }
     }
 
-    fn work_sample(&mut self, RunSampleRow { stack, samples: looks, kind, is_collecting: collects, is_waiting: waits, .. }: RunSampleRow) {
+    fn work_sample(
+        &mut self,
+        RunSampleRow { stack, samples: looks, kind, is_collecting: collects, is_waiting: waits, .. }: RunSampleRow,
+    ) {
         let known = &mut self.period.work_samples;
         let is_same = |one: &&mut WorkSample| {
-            one.stack == stack && one.kind == kind && (one.is_collecting, one.is_runnable) == (collects, waits)
+            one.stack == stack
+                && one.kind == kind
+                && (one.is_collecting, one.is_runnable) == (collects, waits)
         };
         if let Some(one) = known.iter_mut().find(is_same) {
             one.samples = one.samples.saturating_add(looks);
         } else if known.len() < MAX_ROWS {
-            known.push(WorkSample { kind, stack, samples: looks, is_collecting: collects, is_runnable: waits });
+            known.push(WorkSample {
+                kind,
+                stack,
+                samples: looks,
+                is_collecting: collects,
+                is_runnable: waits,
+            });
         }
     }
 

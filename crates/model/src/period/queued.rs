@@ -28,7 +28,13 @@ impl QueuedMessages {
         let loose_bytes = if is_on_heap { row.fragment_bytes? } else { outside_heap()? };
         let is_queued = row.queue > 0;
         let heap_bytes = heap_bytes(row)?;
-        is_queued.then_some(QueuedMessages { t: row.t, messages: row.queue, is_on_heap, outside_bytes: loose_bytes, heap_bytes })
+        is_queued.then_some(QueuedMessages {
+            t: row.t,
+            messages: row.queue,
+            is_on_heap,
+            outside_bytes: loose_bytes,
+            heap_bytes,
+        })
     }
 
     /// Lower bound of the size of the queued messages; off-heap, links and monitors are included. Received messages stay in fragments

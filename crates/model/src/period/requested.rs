@@ -6,7 +6,7 @@ use super::build::MAX_ROWS;
 use super::{Period, PeriodBuilder};
 use crate::facts;
 use crate::locks::{LockRow, LockSession, LockWaitRow};
-use crate::rows::{AllocationRow, CarrierRow, CodeRow, CollectedProcessRow, RequestedGcRow, BinaryHolderRow};
+use crate::rows::{AllocationRow, BinaryHolderRow, CarrierRow, CodeRow, CollectedProcessRow, RequestedGcRow};
 use crate::sample::Sample;
 use crate::units::Nanos;
 
@@ -86,7 +86,7 @@ impl Period {
     /// If there was one and [`waits`](Self::waits) is empty, no sampled thread waited for a lock.
     pub fn lock_sampling_length(&self) -> Option<Nanos> {
         let by_rows = self.lock_waits.iter().map(|row| row.length).max();
-        by_rows.or_else(|| self.facts.number(facts::LOCKS_WATCHED)).filter(|length| *length > 0)
+        by_rows.or_else(|| self.facts.number(facts::LOCK_SAMPLING_LENGTH)).filter(|length| *length > 0)
     }
 }
 
@@ -124,7 +124,8 @@ mod tests {
         for row in [carrier(5, 1), carrier(5, 9), carrier(7, 2), carrier(7, 3), carrier(6, 8)] {
             builder.carriers(row);
         }
-        let collected = |t, heap_before| CollectedProcessRow { t, heap_before, ..CollectedProcessRow::default() };
+        let collected =
+            |t, heap_before| CollectedProcessRow { t, heap_before, ..CollectedProcessRow::default() };
         for row in [collected(5, 1), collected(7, 4), collected(6, 3)] {
             builder.collected(row);
         }
@@ -142,7 +143,7 @@ mod tests {
     fn length_of_a_sampling_without_waits_is_known() {
         let mut period = Period::default();
         assert_eq!(period.lock_sampling_length(), None);
-        period.facts.set(facts::LOCKS_WATCHED, "9000");
+        period.facts.set(facts::LOCK_SAMPLING_LENGTH, "9000");
         assert_eq!(period.lock_sampling_length(), Some(9_000));
         period.lock_waits = vec![LockWaitRow { length: 7_000, ..LockWaitRow::default() }];
         assert_eq!(period.lock_sampling_length(), Some(7_000));

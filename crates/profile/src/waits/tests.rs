@@ -119,7 +119,7 @@ fn spinning_inside_a_locking_function_is_waiting() {
 }
 
 fn index_of(waits: &mut StackCounter, kind: &str, how: WaitKind, frames: &[u64]) -> usize {
-    waits.index_of(kind, wait_kind, Stack { frames: frames.to_vec(), end: StackEnd::Generated }).unwrap()
+    waits.index_of(kind, how, Stack { frames: frames.to_vec(), end: StackEnd::Generated }).unwrap()
 }
 
 /// The tens digit of an address is the function, the last digit a position in it.
@@ -141,7 +141,7 @@ fn row(thread: &str, how: &str, stack: &str, seen: i64, waited: Nanos) -> LockWa
         t: 0,
         length: 1_000,
         thread: thread.to_owned(),
-        how: wait_kind.to_owned(),
+        how: how.to_owned(),
         stack: stack.split_whitespace().map(str::to_owned).collect(),
         samples: seen,
         waited,

@@ -10,8 +10,8 @@ use std::rc::Rc;
 
 use beamtune_model::units::SECOND_NS;
 use beamtune_model::{
-    SampleRequest, Clock, Incarnation, Nanos, PortRow, ProcessRow, ProcessTick, RunSampleRow, Rank, SampleBuilder, Source,
-    Span, SpawnRow, TableRow, SourceTrouble, facts, metrics, units,
+    Clock, Incarnation, Nanos, PortRow, ProcessRow, ProcessTick, Rank, RunSampleRow, SampleBuilder,
+    SampleRequest, Source, SourceTrouble, Span, SpawnRow, TableRow, facts, metrics, units,
 };
 
 const NORMAL: usize = 64;

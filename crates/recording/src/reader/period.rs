@@ -6,10 +6,12 @@ use std::num::NonZero;
 use std::sync::{Mutex, PoisonError};
 
 use beamtune_model::window::Point;
-use beamtune_model::{Group, Nanos, Period, PeriodBuilder, ProcessTick, Readings, IncarnationSpan, SeriesId, Tick};
+use beamtune_model::{
+    Group, IncarnationSpan, Nanos, Period, PeriodBuilder, ProcessTick, Readings, SeriesId, Tick,
+};
 
 use super::parts::{Content, Decoder, Segment, Sink};
-use super::{Cursors, RecordedIncarnation, RECORDING, Reader, SeriesMap, lost, scan};
+use super::{Cursors, RECORDING, Reader, RecordedIncarnation, SeriesMap, lost, scan};
 use crate::codec::Garbled;
 use crate::codec::chunk::Chunk;
 use crate::codec::column::Column;
@@ -48,7 +50,10 @@ impl Reader {
         let (from, to) = (selection.from.unwrap_or(Nanos::MIN), selection.to.unwrap_or(Nanos::MAX));
         let selected = incarnations.iter().filter(|incarnation| within.contains_key(&incarnation.id));
         let seen = selected
-            .map(|incarnation| IncarnationSpan { begin: incarnation.begin.max(from), end: incarnation.end.min(to) })
+            .map(|incarnation| IncarnationSpan {
+                begin: incarnation.begin.max(from),
+                end: incarnation.end.min(to),
+            })
             .collect();
         let Some(incarnation) = choose_incarnation(incarnations, selection.incarnation, &within)? else {
             return Ok(Period::default());

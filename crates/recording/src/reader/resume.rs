@@ -85,7 +85,11 @@ impl Reader {
         let mut life = None;
         self.incarnations(&mut 0, Nanos::MAX, |_, found| life = Some(found))?;
         let wall = last.map_or(0, |(t, _)| self.wall_at(t).unwrap_or(i64::MAX));
-        Ok(Leftover { past: ResumePoint { table: series.table, incarnation: life, last, wall }, unsealed, lost })
+        Ok(Leftover {
+            past: ResumePoint { table: series.table, incarnation: life, last, wall },
+            unsealed,
+            lost,
+        })
     }
 
     fn last_tick(&self) -> Result<Option<(Nanos, u32)>, Error> {

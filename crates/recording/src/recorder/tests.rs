@@ -369,7 +369,8 @@ fn the_recording_continues_without_the_node_while_its_host_answers() {
 fn an_unsupported_source_does_not_prolong_the_recording() {
     let mut bench = Bench::new(100);
     bench.plan.wait_for_return = 5 * SECOND_NS;
-    let mut node = bench.source("vm", |_, _| Err(SourceTrouble::new(TroubleKind::Unsupported, "no distribution")));
+    let mut node =
+        bench.source("vm", |_, _| Err(SourceTrouble::new(TroubleKind::Unsupported, "no distribution")));
     let mut host = bench.source("host", |ask, _| if ask.t >= 3 * SECOND_NS { gone() } else { Ok(()) });
     let (outcome, samples, _) = bench.record(Sources { vm: Some(&mut node), host: Some(&mut host) });
     assert_eq!((outcome.end, outcome.samples), (EndReason::SourcesGone, 9));

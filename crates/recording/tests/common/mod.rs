@@ -7,10 +7,10 @@ use std::process::Command;
 
 use beamtune_model::units::SECOND_NS;
 use beamtune_model::{
-    AllocationRow, BlockSum, CarrierRow, CodeRow, CollectedProcessRow, RequestedGcRow, Event, ExitRow, Gap, BinaryHolderRow,
-    Incarnation, LockRow, LockSession, MessageRow, Nanos, PortRow, ProcessRow, ProcessTick, RunSampleRow, Rank,
-    Sample, SampleBuilder, SeriesTable, SizeCount, Snapshot, Span, SpawnRow, WaitSampleRow, TableRow, Tick,
-    TroubleKind, LockWaitRow, metrics,
+    AllocationRow, BinaryHolderRow, BlockSum, CarrierRow, CodeRow, CollectedProcessRow, Event, ExitRow, Gap,
+    Incarnation, LockRow, LockSession, LockWaitRow, MessageRow, Nanos, PortRow, ProcessRow, ProcessTick,
+    Rank, RequestedGcRow, RunSampleRow, Sample, SampleBuilder, SeriesTable, SizeCount, Snapshot, Span,
+    SpawnRow, TableRow, Tick, TroubleKind, WaitSampleRow, metrics,
 };
 use beamtune_recording::{Existing, Reader, Writer};
 

@@ -118,7 +118,10 @@ fn a_period_covers_the_longest_incarnation_unless_another_is_requested() {
     assert_eq!(lives.iter().map(|life| (life.id, life.ticks)).collect::<Vec<_>>(), [(0, 500), (1, 200)]);
 
     let period = reader.period(&Selection::default()).expect("readable");
-    assert_eq!((period.ticks, period.incarnation_count, period.facts.get("otp_release")), (500, 2, Some("25")));
+    assert_eq!(
+        (period.ticks, period.incarnation_count, period.facts.get("otp_release")),
+        (500, 2, Some("25"))
+    );
     assert_eq!(period.incarnation.as_ref().map(|life| life.boot.as_str()), Some("boot 0"));
     let selection = Selection { incarnation: Some(1), ..Selection::default() };
     let period = reader.period(&selection).expect("readable");

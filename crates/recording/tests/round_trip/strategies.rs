@@ -1,10 +1,10 @@
 //! Proptest strategies for arbitrary samples, in any valid order.
 
 use beamtune_model::{
-    AllocationRow, BlockSum, CarrierRow, CodeRow, CollectedProcessRow, RequestedGcRow, Event, ExitRow, Gap, Group,
-    BinaryHolderRow, Incarnation, Kind, LockRow, LockSession, MessageRow, Nanos, PortRow, ProcessRow, ProcessTick,
-    RunSampleRow, Rank, Sample, SeriesTable, SizeCount, Snapshot, Span, SpawnRow, WaitSampleRow, TableRow, Tick,
-    TroubleKind, Unit, LockWaitRow,
+    AllocationRow, BinaryHolderRow, BlockSum, CarrierRow, CodeRow, CollectedProcessRow, Event, ExitRow, Gap,
+    Group, Incarnation, Kind, LockRow, LockSession, LockWaitRow, MessageRow, Nanos, PortRow, ProcessRow,
+    ProcessTick, Rank, RequestedGcRow, RunSampleRow, Sample, SeriesTable, SizeCount, Snapshot, Span,
+    SpawnRow, TableRow, Tick, TroubleKind, Unit, WaitSampleRow,
 };
 use proptest::prelude::*;
 use proptest::sample::select;

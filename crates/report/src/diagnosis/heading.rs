@@ -52,7 +52,10 @@ pub(super) fn heading_at(period: &Period, recorded_at: Option<&str>, style: Styl
     }
     let remarks = [
         (period.incarnation_count > 1).then(|| {
-            format!("The VM was started {} times in this recording; this is one of the runs.", period.incarnation_count)
+            format!(
+                "The VM was started {} times in this recording; this is one of the runs.",
+                period.incarnation_count
+            )
         }),
         clock_difference(period),
         match period.thresholds.names().len() {

@@ -10,7 +10,7 @@ mod heading;
 mod tests;
 
 use beamtune_model::diagnosis::WARNING;
-use beamtune_model::{Chain, Diagnosis, Finding, Level, Outcome, Period, Signal, Subject, CpuUse};
+use beamtune_model::{Chain, CpuUse, Diagnosis, Finding, Level, Outcome, Period, Signal, Subject};
 
 use crate::account;
 use crate::kinds;

@@ -1,7 +1,7 @@
 use beamtune_model::window::Point;
 use beamtune_model::{
-    Account, Claim, Code, Cost, CpuAccount, Evidence, Facts, Finding, Follows, Gap, Period, PeriodBuilder,
-    Remedy, Series, CpuShare, Subject, Unit, Verdict, facts, metrics,
+    Account, Claim, Code, Cost, CpuAccount, CpuShare, Evidence, Facts, Finding, Follows, Gap, Period,
+    PeriodBuilder, Remedy, Series, Subject, Unit, Verdict, facts, metrics,
 };
 
 use super::*;
@@ -197,8 +197,11 @@ fn idle_cpu_is_no_effect_and_no_notice_where_the_account_shows_it() {
         ..Finding::bare(Code("BT015"), 10.0)
     };
     let share = |what, cores| CpuShare { what, cores, how: String::new() };
-    let account =
-        |why| CpuAccount { cores: 2.0, seconds: 10.0, shares: vec![share(CpuUse::Code, 0.8), share(why, 1.2)] };
+    let account = |why| CpuAccount {
+        cores: 2.0,
+        seconds: 10.0,
+        shares: vec![share(CpuUse::Code, 0.8), share(why, 1.2)],
+    };
     let page = |findings: Vec<Finding>, why| {
         let diagnosis = Diagnosis { cpu: Some(account(why)), ..found(findings) };
         render(&Period::default(), &diagnosis, &View::PLAIN)

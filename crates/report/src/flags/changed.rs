@@ -1,6 +1,6 @@
 //! Changes of flags and settings by an OTP upgrade, the most important ones first.
 
-use beamtune_flags::{Change, OtpVersion, ChangeKind, changes, entry};
+use beamtune_flags::{Change, ChangeKind, OtpVersion, changes, entry};
 use serde_json::{Value, json};
 
 use super::{first_sentence, kind_name};
@@ -38,7 +38,11 @@ const GROUPS: [Group; 7] = [
         title: "Without effect from now on",
         holds: |what| matches!(what, ChangeKind::WithoutEffect),
     },
-    Group { name: "effect", title: "Another effect", holds: |what| matches!(what, ChangeKind::Effect { .. }) },
+    Group {
+        name: "effect",
+        title: "Another effect",
+        holds: |what| matches!(what, ChangeKind::Effect { .. }),
+    },
     Group {
         name: "spelling",
         title: "Written otherwise",
@@ -98,7 +102,9 @@ pub fn changed_json(from: &OtpVersion, to: &OtpVersion) -> String {
 fn document(group: &str, change: &Change) -> Value {
     let (from, to, says) = match &change.kind {
         ChangeKind::New | ChangeKind::Removed | ChangeKind::WithoutEffect => (None, None, None),
-        ChangeKind::Default { from, to } | ChangeKind::Spelling { from, to } => (Some(*from), Some(*to), None),
+        ChangeKind::Default { from, to } | ChangeKind::Spelling { from, to } => {
+            (Some(*from), Some(*to), None)
+        }
         ChangeKind::AcceptedValues { from, to } => (Some(from.as_str()), Some(to.as_str()), None),
         ChangeKind::Effect { text: says, .. } => (None, None, Some(*says)),
     };

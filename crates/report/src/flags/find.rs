@@ -5,8 +5,8 @@
 //! used there.
 
 use beamtune_flags::{
-    Allocator, SilentChange, Entry, Form, Kind, LockClass, Microstate, ThreadType, Verdict, allocator, allocators,
-    entries, lock_class, lock_classes, microstates, parse_emu_args, thread_types,
+    Allocator, Entry, Form, Kind, LockClass, Microstate, SilentChange, ThreadType, Verdict, allocator,
+    allocators, entries, lock_class, lock_classes, microstates, parse_emu_args, thread_types,
 };
 
 use super::{RELEASES, first_sentence};

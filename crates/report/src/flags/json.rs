@@ -1,8 +1,8 @@
 //! Pages and lists as JSON. Fields may be added, but are never changed or removed.
 
 use beamtune_flags::{
-    Allocator, Entry, Evidence, LockClass, LockKind, Microstate, OtpVersion, AcceptedValues, ThreadType, AbsentBehavior,
-    entries,
+    AbsentBehavior, AcceptedValues, Allocator, Entry, Evidence, LockClass, LockKind, Microstate, OtpVersion,
+    ThreadType, entries,
 };
 use serde_json::{Value, json};
 
@@ -69,10 +69,16 @@ fn setting(entry: &Entry, flag: Option<&str>, otp: Option<u32>) -> Value {
             })
         })
         .collect();
-    let formerly: Vec<Value> =
-        entry.former_spellings.iter().map(|old| json!({ "until": old.until.to_string(), "is": old.is })).collect();
-    let news: Vec<Value> =
-        entry.effect_changes.iter().map(|news| json!({ "at": news.at.to_string(), "says": news.text })).collect();
+    let formerly: Vec<Value> = entry
+        .former_spellings
+        .iter()
+        .map(|old| json!({ "until": old.until.to_string(), "is": old.is }))
+        .collect();
+    let news: Vec<Value> = entry
+        .effect_changes
+        .iter()
+        .map(|news| json!({ "at": news.at.to_string(), "says": news.text }))
+        .collect();
     let evidence: Vec<&str> = entry
         .evidence
         .iter()

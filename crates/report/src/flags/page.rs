@@ -1,8 +1,9 @@
 //! The page of one topic of the reference.
 
 use beamtune_flags::{
-    Allocator, Argument, DefaultSince, Entry, Evidence, FatalValues, Kind, LockClass, LockKind, Microstate,
-    OtpVersion, AcceptedValues, ThreadType, AbsentBehavior, allocator, lock_classes, microstates, thread_types,
+    AbsentBehavior, AcceptedValues, Allocator, Argument, DefaultSince, Entry, Evidence, FatalValues, Kind,
+    LockClass, LockKind, Microstate, OtpVersion, ThreadType, allocator, lock_classes, microstates,
+    thread_types,
 };
 
 use super::{RELEASES, Topic, from_version, kind_name};
@@ -80,7 +81,10 @@ impl Page {
             );
         }
         self.row("also", &entry.aliases.join(", "));
-        self.rows("formerly", entry.former_spellings.iter().map(|old| format!("{} before {}", old.is, old.until)));
+        self.rows(
+            "formerly",
+            entry.former_spellings.iter().map(|old| format!("{} before {}", old.is, old.until)),
+        );
         if let Some(otp) = otp {
             self.row(&format!("in OTP {otp}"), &in_release(entry, letter, otp));
         }
@@ -99,7 +103,10 @@ impl Page {
         self.rows("fatal", entry.fatal.iter().map(fatal));
         self.row("releases", &entry.releases(None));
         self.row("elsewhere", &where_absent(entry));
-        self.rows("changes", entry.effect_changes.iter().map(|news| format!("in {}: {}", news.at, news.text)));
+        self.rows(
+            "changes",
+            entry.effect_changes.iter().map(|news| format!("in {}: {}", news.at, news.text)),
+        );
         self.row("read it", entry.read.as_deref().unwrap_or_default());
         if let Some(effective) =
             entry.effective.as_deref().filter(|effective| Some(*effective) != entry.read.as_deref())
@@ -299,7 +306,9 @@ fn where_absent(entry: &Entry) -> String {
         return String::new();
     }
     match (&entry.absent_behavior, entry.kind) {
-        (AbsentBehavior::Refused, Kind::EmulatorFlag) => "a VM that does not have it does not start".to_owned(),
+        (AbsentBehavior::Refused, Kind::EmulatorFlag) => {
+            "a VM that does not have it does not start".to_owned()
+        }
         (AbsentBehavior::Refused, _) => "what does not have it refuses it".to_owned(),
         (AbsentBehavior::Ignored, _) => "what does not have it starts as if it were not there".to_owned(),
         (AbsentBehavior::ReadAs { flag, value }, _) => {

@@ -1,7 +1,7 @@
 //! The page as JSON. `docs/schema/locks.schema.json` defines the format. New fields may be added within a version.
 
 use beamtune_model::units::seconds;
-use beamtune_model::{LockSession, Nanos, Period, LockWaitRow};
+use beamtune_model::{LockSession, LockWaitRow, Nanos, Period};
 use serde::Serialize;
 
 use super::lines::{By, Line, View, lines};

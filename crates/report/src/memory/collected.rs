@@ -1,7 +1,7 @@
 //! Data requested by options: processes that refer to binaries, and memory freed by garbage collections.
 
 use beamtune_model::memory::{Estimate, Reclaimable};
-use beamtune_model::{RequestedGcRow, Period, metrics};
+use beamtune_model::{Period, RequestedGcRow, metrics};
 
 use crate::table::{Align::*, Table};
 use crate::text::{self, Style};

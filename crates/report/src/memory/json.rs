@@ -2,7 +2,9 @@
 
 mod asked;
 
-use beamtune_model::memory::{Allocator, MemoryBreakdown, Carriers, Mapping, Movement, ContentPart, Reclaimable, allocators};
+use beamtune_model::memory::{
+    Allocator, Carriers, ContentPart, Mapping, MemoryBreakdown, Movement, Reclaimable, allocators,
+};
 use beamtune_model::{Diagnosis, Group, Period, metrics};
 use serde::Serialize;
 

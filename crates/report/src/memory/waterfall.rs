@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use beamtune_model::memory::{Allocator, MemoryBreakdown, Carriers, ContentPart, content};
+use beamtune_model::memory::{Allocator, Carriers, ContentPart, MemoryBreakdown, content};
 use beamtune_model::{Group, Period, metrics};
 
 use crate::table::{Align::*, Table};

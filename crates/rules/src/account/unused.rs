@@ -4,10 +4,11 @@
 use std::collections::HashMap;
 
 use beamtune_model::{
-    Missing, Period, ProcessRow, ProcessActivity, Scale, CpuShare, WaitSample, WaitSamples, Subject, Threshold, CpuUse, metrics,
+    CpuShare, CpuUse, Missing, Period, ProcessActivity, ProcessRow, Scale, Subject, Threshold, WaitSample,
+    WaitSamples, metrics,
 };
 
-use crate::signals::blocking::{self, State, BlockingProcess};
+use crate::signals::blocking::{self, BlockingProcess, State};
 use crate::signals::events;
 use crate::signals::lock_suspects;
 use crate::signals::requests::{self, Reads};
@@ -349,7 +350,8 @@ fn serial(period: &Period, holds: &[BlockingProcess<'_>]) -> Option<Serial> {
 /// that waits for its database. (Not in all samples: with several workers and random requests, each worker is without messages at times.)
 /// Processes that exit or give up at once are left out, as are those that never run.
 fn held_up(period: &Period) -> Vec<&ProcessActivity> {
-    let is_held_up = |process: &&ProcessActivity| waits_with_messages(period, process) && process.reductions > 0;
+    let is_held_up =
+        |process: &&ProcessActivity| waits_with_messages(period, process) && process.reductions > 0;
     period.processes.iter().filter(is_held_up).collect()
 }
 

@@ -1,6 +1,6 @@
 //! CPU time that the VM used, by what it was used for.
 
-use beamtune_model::{Group, Missing, Period, CpuShare, CpuUse, metrics};
+use beamtune_model::{CpuShare, CpuUse, Group, Missing, Period, metrics};
 
 use crate::signals::busy_wait::{FLAGS, Spinning};
 use crate::view::{self, States, kind};
@@ -107,8 +107,10 @@ impl Shares {
             return self.add(CpuUse::Code, worked, "schedulers");
         }
         for (name, cores) in &work.cores {
-            let what =
-                STATES.iter().find(|(state, _)| state == name).map_or(CpuUse::Housekeeping, |(_, what)| *what);
+            let what = STATES
+                .iter()
+                .find(|(state, _)| state == name)
+                .map_or(CpuUse::Housekeeping, |(_, what)| *what);
             self.add(what, *cores, name);
         }
     }

@@ -169,7 +169,9 @@ impl KindVerdict {
             Reason::NotAsked => {
                 "they sleep, for lack of work or for a lock: the VM's own times are missing".to_owned()
             }
-            Reason::NotAccounted => "this kernel does not account for run-queue delay (schedstats)".to_owned(),
+            Reason::NotAccounted => {
+                "this kernel does not account for run-queue delay (schedstats)".to_owned()
+            }
         }
     }
 }

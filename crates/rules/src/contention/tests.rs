@@ -83,12 +83,14 @@ fn assert_fits(release: u32, class: &str, answer: &Explanation) {
 fn every_class_is_explained_for_a_single_lock() {
     for class in lock_classes() {
         for (release, id) in [(23, "7"), (25, "carts"), (27, "<0.9.0>"), (29, "#Port<0.5>")] {
-            let contender = lock_classes(&period(release, vec![row(&class.name, Some(id), 5)])).remove(0);
-            assert!(contender.entities[0].title.contains(id), "{}: {:?}", class.name, contender.entities[0]);
-            assert_fits(release, &class.name, &contender.answer);
+            let contender =
+                super::lock_classes(&period(release, vec![row(&class.name, Some(id), 5)])).remove(0);
+            assert!(contender.owners[0].title.contains(id), "{}: {:?}", class.name, contender.owners[0]);
+            assert_fits(release, &class.name, &contender.explanation);
             // An owner with a remedy of its own is named in the remedy.
-            let named = contender.answer.remedies.iter().filter(|remedy| remedy.change.contains(id)).count();
-            let entry = contender.answer.remedies.first().map(|remedy| remedy.entry.as_str());
+            let named =
+                contender.explanation.remedies.iter().filter(|remedy| remedy.change.contains(id)).count();
+            let entry = contender.explanation.remedies.first().map(|remedy| remedy.entry.as_str());
             if matches!(entry, Some("ets.write_concurrency" | "process.message_queue_data")) {
                 assert!(named > 0, "{}: {:?}", class.name, changes(&contender));
             }
@@ -101,8 +103,8 @@ fn features_are_advised_from_their_version_on() {
     let check = |version: &str, class: &str, words: &str, expect: bool| {
         let mut period = period(0, vec![row(class, Some("x"), 5)]);
         period.facts.set(facts::OTP_VERSION, version);
-        let contender = &lock_classes(&period)[0];
-        let said = format!("{:?} {:?}", contender.answer.advice, changes(contender));
+        let contender = &super::lock_classes(&period)[0];
+        let said = format!("{:?} {:?}", contender.explanation.advice, changes(contender));
         assert_eq!(said.contains(words), expect, "{class} in {version}: {said}");
     };
     for (class, words, before, since) in [
@@ -144,7 +146,11 @@ fn every_setting_that_the_data_names_is_offered_somewhere() {
                     let mut bare = period.clone();
                     bare.tables = vec![table("t", &[])];
                     [period, bare].iter().any(|period| {
-                        lock_classes(period)[0].answer.remedies.iter().any(|remedy| remedy.entry == id)
+                        super::lock_classes(period)[0]
+                            .explanation
+                            .remedies
+                            .iter()
+                            .any(|remedy| remedy.entry == id)
                     })
                 })
             });
@@ -154,8 +160,8 @@ fn every_setting_that_the_data_names_is_offered_somewhere() {
 
 #[test]
 fn a_lock_of_a_library_has_no_known_remedy() {
-    let contenders = lock_classes(&period(25, vec![row("my_lock", None, 5)]));
-    assert_eq!(contenders[0].answer, Explanation::default());
+    let contenders = super::lock_classes(&period(25, vec![row("my_lock", None, 5)]));
+    assert_eq!(contenders[0].explanation, Explanation::default());
 }
 
 #[test]
@@ -163,9 +169,9 @@ fn a_table_is_named_with_its_owner_and_its_remedies() {
     let check = |release: u32, class: &str, options: &[&str], expect: &[&str]| {
         let mut period = period(release, vec![row(class, Some("carts"), 5)]);
         period.tables.push(table("carts", options));
-        let contender = &lock_classes(&period)[0];
-        assert_eq!(contender.entities[0].title, "the table carts");
-        let known = contender.entities[0].known.clone().unwrap_or_default();
+        let contender = &super::lock_classes(&period)[0];
+        assert_eq!(contender.owners[0].title, "the table carts");
+        let known = contender.owners[0].details.clone().unwrap_or_default();
         assert!(known.starts_with("set, public") && known.ends_with("owned by shop (<0.5.0>)"), "{known}");
         assert_eq!(changes(contender), expect, "{release} {class} {options:?}");
     };
@@ -182,9 +188,9 @@ fn a_table_is_named_with_its_owner_and_its_remedies() {
 fn a_process_that_everything_sends_to_is_named() {
     let check = |release: u32, id: &str, entity: Option<&str>, expect: &str, ways: usize| {
         let row = LockRow { entity: entity.map(str::to_owned), ..row("proc_msgq", Some(id), 5) };
-        let contender = &lock_classes(&period(release, vec![row]))[0];
-        assert_eq!(contender.entities[0].title, expect);
-        assert_eq!(contender.answer.remedies.len(), ways, "{:?}", changes(contender));
+        let contender = &super::lock_classes(&period(release, vec![row]))[0];
+        assert_eq!(contender.owners[0].title, expect);
+        assert_eq!(contender.explanation.remedies.len(), ways, "{:?}", changes(contender));
         assert!(changes(contender)[0].contains(expect), "{:?}", changes(contender));
     };
     check(25, "router", None, "the process router", 2);
@@ -195,23 +201,23 @@ fn a_process_that_everything_sends_to_is_named() {
 #[test]
 fn what_is_set_already_is_not_advised() {
     let mut period = period(27, vec![row("alcu_allocator", Some("eheap_alloc"), 5)]);
-    assert_eq!(changes(&lock_classes(&period)[0]), ["+Mdai max"]);
+    assert_eq!(changes(&super::lock_classes(&period)[0]), ["+Mdai max"]);
     period.facts.set(facts::EMU_ARGS, r#"["-Mdai","2"]"#);
-    assert_eq!(changes(&lock_classes(&period)[0]), ["+Mdai max"]);
+    assert_eq!(changes(&super::lock_classes(&period)[0]), ["+Mdai max"]);
     period.facts.set(facts::EMU_ARGS, r#"["-Mdai","max"]"#);
-    let contender = &lock_classes(&period)[0];
-    assert!(contender.answer.remedies.is_empty());
-    let advice = contender.answer.advice.as_deref().expect("advice");
+    let contender = &super::lock_classes(&period)[0];
+    assert!(contender.explanation.remedies.is_empty());
+    let advice = contender.explanation.advice.as_deref().expect("advice");
     assert!(advice.starts_with("Fewer allocations") && !advice.contains("+Mdai"), "{advice}");
     // Without known flags, several locks of one allocator are its instances.
     period.facts.set(facts::EMU_ARGS, "");
-    assert_eq!(changes(&lock_classes(&period)[0]), ["+Mdai max"]);
+    assert_eq!(changes(&super::lock_classes(&period)[0]), ["+Mdai max"]);
     period.locks = vec![LockRow { locks: 17, ..row("alcu_allocator", Some("eheap_alloc"), 5) }];
-    assert!(lock_classes(&period)[0].answer.remedies.is_empty());
+    assert!(super::lock_classes(&period)[0].explanation.remedies.is_empty());
     // literal_alloc has one instance in any case.
     period.facts.set(facts::EMU_ARGS, "[]");
     period.locks = vec![row("alcu_allocator", Some("literal_alloc"), 5)];
-    assert!(lock_classes(&period)[0].answer.remedies.is_empty());
+    assert!(super::lock_classes(&period)[0].explanation.remedies.is_empty());
 }
 
 #[test]
@@ -219,7 +225,7 @@ fn options_that_the_table_has_are_not_advised() {
     let advice = |class: &str, options: &[&str]| {
         let mut period = period(27, vec![row(class, Some("carts"), 5)]);
         period.tables.push(table("carts", options));
-        lock_classes(&period)[0].answer.advice.clone().unwrap_or_default()
+        super::lock_classes(&period)[0].explanation.advice.clone().unwrap_or_default()
     };
     assert!(advice("db_tab", &[]).starts_with("write_concurrency true or auto"));
     let done = advice("db_tab", &["write_concurrency=true", "read_concurrency"]);
@@ -231,8 +237,8 @@ fn options_that_the_table_has_are_not_advised() {
 #[test]
 fn run_queues_of_dirty_schedulers_come_after_those_of_schedulers() {
     let check = |id: &str, expect: &str| {
-        let contenders = lock_classes(&period(25, vec![row("run_queue", Some(id), 5)]));
-        assert_eq!(contenders[0].entities[0].title, expect);
+        let contenders = super::lock_classes(&period(25, vec![row("run_queue", Some(id), 5)]));
+        assert_eq!(contenders[0].owners[0].title, expect);
     };
     check("3", "the run queue of scheduler 3");
     check("9", "the run queue of dirty CPU schedulers");
@@ -256,19 +262,19 @@ fn counts_are_those_of_the_class_and_not_of_its_recorded_locks() {
         slot(400),
         LockRow { locks: 62, ..slot(900) },
     ];
-    let contender = &lock_classes(&period(25, rows))[0];
+    let contender = &super::lock_classes(&period(25, rows))[0];
     assert_eq!(
         (contender.counts.locks, contender.counts.tries, contender.counts.waited),
         (64, 2_000, 4_000_000_000)
     );
     assert_eq!(contender.share, Some(0.4));
     assert_eq!(contender.place, Some(("a.c".to_owned(), 7, 0.75)));
-    let carts = &contender.entities[0];
+    let carts = &contender.owners[0];
     assert_eq!((carts.counts.locks, carts.counts.waited, carts.share), (64, 3_800_000_000, Some(0.38)));
     assert!((carts.hottest.unwrap_or(0.0) - 2_500.0 / 3_800.0).abs() < 1e-9);
     assert!(carts.is_one_hot_lock());
     // An imported list of single locks lacks the whole class.
-    let contender = &lock_classes(&period(25, vec![slot(5)]))[0];
+    let contender = &super::lock_classes(&period(25, vec![slot(5)]))[0];
     assert!(!contender.is_whole);
     assert_eq!(contender.counts.waited, 5_000_000);
 }
@@ -284,7 +290,7 @@ fn waits_of_the_next_locks_remain_without_the_first() {
         row("atom_tab", None, 0),
     ];
     let period = period(25, rows);
-    let things = contended_locks(&period, &lock_classes(&period));
+    let things = contended_locks(&period, &super::lock_classes(&period));
     let names: Vec<_> = things.iter().map(|thing| (thing.name.as_str(), thing.waited / 1_000_000)).collect();
     assert_eq!(
         names,

@@ -8,9 +8,9 @@
 use beamtune_model::cpu::kind;
 use beamtune_model::locks::wait_kind;
 use beamtune_model::units::{SECOND_NS, seconds};
-use beamtune_model::{Nanos, Period, LockWaitRow, facts};
+use beamtune_model::{LockWaitRow, Nanos, Period, facts};
 
-use super::blocked::{self, Verdict, KindVerdict, ThreadTimes};
+use super::blocked::{self, KindVerdict, ThreadTimes, Verdict};
 
 /// Lock waits that take at least this share of busy time limit a node. BT015 reports from the same share.
 pub const MIN_CONTENDED_SHARE: f64 = 0.15;
@@ -80,7 +80,9 @@ pub fn of_period(period: &Period) -> Option<ContentionVerdict> {
     let watched = Sampling { length: period.lock_sampling_length().unwrap_or(0), is_lower_bound: false };
     let look = of_waits(kinds, &period.lock_waits, watched, period.end - period.begin);
     Some(match counted {
-        Some(share) => ContentionVerdict { verdict: by_share(share).unwrap_or(Verdict::NotSure), counted, ..look },
+        Some(share) => {
+            ContentionVerdict { verdict: by_share(share).unwrap_or(Verdict::NotSure), counted, ..look }
+        }
         None => look,
     })
 }
@@ -101,7 +103,12 @@ pub fn is_recordable(waits: &[LockWaitRow], watched: Sampling, threads: usize) -
 }
 
 /// Evaluates how schedulers spent a time of this length, and the lock waits that were sampled meanwhile.
-pub fn of_waits(kinds: Vec<KindVerdict>, waits: &[LockWaitRow], watched: Sampling, length: Nanos) -> ContentionVerdict {
+pub fn of_waits(
+    kinds: Vec<KindVerdict>,
+    waits: &[LockWaitRow],
+    watched: Sampling,
+    length: Nanos,
+) -> ContentionVerdict {
     let seen = (watched.length > 0).then(|| waited(&kinds, waits, watched)).flatten();
     ContentionVerdict { verdict: answer(&kinds, seen), length, kinds, sampled: seen, counted: None }
 }
@@ -185,7 +192,9 @@ fn answer(kinds: &[KindVerdict], waited: Option<SampledWaits>) -> Verdict {
     match waited.and_then(|waited| waited.answer()) {
         Some(answer) => answer,
         // If samples of lock waits are complete but do not decide, something other than a lock may block the threads.
-        None if any(Verdict::Yes) && waited.is_none_or(|waited| waited.sampling.is_lower_bound) => Verdict::Yes,
+        None if any(Verdict::Yes) && waited.is_none_or(|waited| waited.sampling.is_lower_bound) => {
+            Verdict::Yes
+        }
         None if has_waits || any(Verdict::NotSure) || schedulers().next().is_none() => Verdict::NotSure,
         None => Verdict::No,
     }
@@ -261,7 +270,8 @@ mod tests {
 
     #[test]
     fn few_waits_in_incomplete_samples_do_not_decide() {
-        let judged = |kinds: &[KindVerdict], waited_s| look(kinds, wait_kind::YIELD, Some(waited_s), true).verdict;
+        let judged =
+            |kinds: &[KindVerdict], waited_s| look(kinds, wait_kind::YIELD, Some(waited_s), true).verdict;
         // The threads were blocked, but nothing shows on what.
         assert_eq!(judged(&[schedulers(1.0, 0.2)], 0.0), Verdict::Yes);
         assert_eq!(judged(&[schedulers(1.0, 0.6)], 0.0), Verdict::NotSure);
@@ -269,7 +279,8 @@ mod tests {
         assert_eq!(judged(&[schedulers(0.01, 0.01)], 0.0), Verdict::No);
         assert_eq!(judged(&[schedulers(1.0, 0.95)], 0.2), Verdict::NotSure);
         assert_eq!(judged(&[schedulers(1.0, 0.95)], 1.2), Verdict::Yes);
-        let text = look(&[schedulers(1.0, 1.0)], wait_kind::YIELD, Some(1.2), true).sampled.unwrap().sentence();
+        let text =
+            look(&[schedulers(1.0, 1.0)], wait_kind::YIELD, Some(1.2), true).sampled.unwrap().sentence();
         assert!(text.contains("at least 60 %"), "{text}");
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use beamtune_model::{Nanos, Period, LockWaitRow};
+use beamtune_model::{LockWaitRow, Nanos, Period};
 
 /// Modules whose BIFs begin with the module's name in the emulator: `ets_update_counter_3`.
 const MODULES: [&str; 12] = [

@@ -1,6 +1,6 @@
 //! Conditions under which one finding causes another.
 
-use beamtune_model::{Account, Cost, Finding, Level, MemoryKind, Signal, Subject, CpuUse};
+use beamtune_model::{Account, Cost, CpuUse, Finding, Level, MemoryKind, Signal, Subject};
 
 use super::EXPLAINS;
 use crate::signals::acceptors::RANCH_STARTS;

@@ -2,7 +2,7 @@
 
 mod memory_and_load;
 
-use beamtune_model::{Finding, Level, MemoryKind, Signal, Subject, CpuUse};
+use beamtune_model::{CpuUse, Finding, Level, MemoryKind, Signal, Subject};
 
 use super::conditions::{
     always, drives, ends_are_logged, gives_up_on, is_no_single_process, is_of_main_runner,
@@ -132,7 +132,9 @@ const WAITING_AND_CPU: &[Relation] = &[
         cause: "BT066",
         effects: &["BT015"],
         is_meant: |_, effect| {
-            [CpuUse::WaitingForReplies, CpuUse::NoRunnable, CpuUse::TakingTurns].into_iter().any(|why| is_unused(effect, why))
+            [CpuUse::WaitingForReplies, CpuUse::NoRunnable, CpuUse::TakingTurns]
+                .into_iter()
+                .any(|why| is_unused(effect, why))
         },
         why: "processes that wait for a lock use no CPU",
     },

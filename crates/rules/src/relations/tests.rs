@@ -1,4 +1,4 @@
-use beamtune_model::{Account, Claim, Code, Cost, HostPart, MemoryKind, CpuUse};
+use beamtune_model::{Account, Claim, Code, Cost, CpuUse, HostPart, MemoryKind};
 
 use super::*;
 use crate::RULES;
@@ -151,8 +151,14 @@ fn unused_cpu_follows_from_what_prevents_its_use() {
     check(vec![finding("BT046", 40.0, ""), idle(CpuUse::Locks, "")], Some("BT046"));
     check(vec![finding("BT046", 10.0, ""), idle(CpuUse::Locks, "")], None);
     for cause in ["BT040", "BT044"] {
-        check(vec![finding(cause, 40.0, "a (<0.9.0>)"), idle(CpuUse::WaitingForReplies, "a (<0.9.0>)")], Some(cause));
-        check(vec![finding(cause, 40.0, "a (<0.9.0>)"), idle(CpuUse::WaitingForReplies, "b (<0.8.0>)")], None);
+        check(
+            vec![finding(cause, 40.0, "a (<0.9.0>)"), idle(CpuUse::WaitingForReplies, "a (<0.9.0>)")],
+            Some(cause),
+        );
+        check(
+            vec![finding(cause, 40.0, "a (<0.9.0>)"), idle(CpuUse::WaitingForReplies, "b (<0.8.0>)")],
+            None,
+        );
     }
 }
 
@@ -339,12 +345,18 @@ fn a_symptom_follows_from_causes_that_claim_most_of_its_part() {
     check(both, Some("BT058"));
     // The cause is about another process.
     check(
-        vec![claims("BT055", CpuUse::GarbageCollection, 0.9, "a"), claims("BT011", CpuUse::GarbageCollection, 1.0, "b")],
+        vec![
+            claims("BT055", CpuUse::GarbageCollection, 0.9, "a"),
+            claims("BT011", CpuUse::GarbageCollection, 1.0, "b"),
+        ],
         None,
     );
     // A cause does not follow from another cause by claims.
     check(
-        vec![claims("BT055", CpuUse::GarbageCollection, 0.9, "a"), claims("BT058", CpuUse::GarbageCollection, 1.0, "")],
+        vec![
+            claims("BT055", CpuUse::GarbageCollection, 0.9, "a"),
+            claims("BT058", CpuUse::GarbageCollection, 1.0, ""),
+        ],
         None,
     );
 }

@@ -139,7 +139,9 @@ fn unused(period: &Period, pool: &Pool) -> Draft {
                 .with_text("what it takes to start them"),
         )
         .because_some(libraries(period))
-        .counter_evidence("the cost is small: some kB of memory per thread, and entries in thread lists and msacc tables")
+        .counter_evidence(
+            "the cost is small: some kB of memory per thread, and entries in thread lists and msacc tables",
+        )
         .counter_evidence("a rarely used driver may have had no job yet")
         .remedy(remedy::of(
             period,

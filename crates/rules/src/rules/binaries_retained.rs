@@ -7,15 +7,15 @@
 //! receive buffers. Samples show which; otherwise the holder is reported as unknown.
 
 use beamtune_model::{
-    Account, Code, Confidence, Cost, Evidence, Group, BinaryHolderRow, Missing, Period, ProcessRow, ProcessActivity,
-    Scale, Subject, TableRow, Threshold, Unit, metrics,
+    Account, BinaryHolderRow, Code, Confidence, Cost, Evidence, Group, Missing, Period, ProcessActivity,
+    ProcessRow, Scale, Subject, TableRow, Threshold, Unit, metrics,
 };
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule, Topic};
 use crate::signals::collected::{self, Measured};
 use crate::signals::lock_suspects;
-use crate::signals::memory::{self, bytes};
+use crate::signals::memory::{self, format_bytes};
 use crate::signals::port_queues::{self, ReceiveBuffers};
 use crate::signals::products;
 use crate::signals::stack;
@@ -114,9 +114,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         drafts,
         format!(
             "binaries: {}, at most {} referenced by one process{explanation}",
-            bytes(all),
+            format_bytes(all),
             // Each reference counts, including those to binaries that were dropped since the last GC.
-            bytes((largest.unwrap_or(0) as f64).min(all))
+            format_bytes((largest.unwrap_or(0) as f64).min(all))
         ),
     ))
 }
@@ -226,7 +226,7 @@ fn kilobytes(bytes: f64) -> String {
     } else if bytes < 1e6 {
         format!("{:.0} kB", bytes / 1e3)
     } else {
-        bytes(bytes)
+        format_bytes(bytes)
     }
 }
 
@@ -241,7 +241,7 @@ fn significant(value: f64) -> f64 {
 
 /// Describes the table that holds the most binaries, if nothing has to change.
 fn in_table(rest: &Unreferenced<'_>, first: &TableBinaries<'_>, in_tables: f64) -> String {
-    let held = bytes(first.held_bytes().min(rest.bytes));
+    let held = format_bytes(first.held_bytes().min(rest.bytes));
     let how = match first.has_parts() {
         true => "through sub-binaries, too little to matter".to_owned(),
         false => {
@@ -251,7 +251,7 @@ fn in_table(rest: &Unreferenced<'_>, first: &TableBinaries<'_>, in_tables: f64) 
     };
     let others = match first.held_bytes() >= HALF * rest.bytes {
         true => String::new(),
-        false => format!("; all measured tables hold {}", bytes(in_tables.min(rest.bytes))),
+        false => format!("; all measured tables hold {}", format_bytes(in_tables.min(rest.bytes))),
     };
     format!("ETS table {} holds {held} {how}{others}", first.title())
 }
@@ -268,7 +268,7 @@ fn through_sub_binaries(rest: &Unreferenced<'_>, table: &TableBinaries<'_>) -> O
     let is_shared = table.held_bytes() > SHARED_FACTOR * rest.bytes;
     let draft = Draft::new(
         severity,
-        format!("ETS table `{}`: sub-binaries keep {} alive", table.name(), bytes(held)),
+        format!("ETS table `{}`: sub-binaries keep {} alive", table.name(), format_bytes(held)),
     )
     .detail(format!(
         "each sub-binary of {each} keeps {} alive, {} in {rows} rows",
@@ -324,13 +324,13 @@ fn in_buffers(rest: &Unreferenced<'_>, buffers: &ReceiveBuffers, bytes: f64) -> 
     if absent >= HALF * bytes {
         return OtherHolder::Healthy(format!(
             "about {} are receive buffers of {connections} passive TCP connections ({each} each), mostly not resident",
-            bytes(bytes),
+            format_bytes(bytes),
         ));
     }
     let Some(severity) = rest.severity(bytes) else { return OtherHolder::Negligible };
     let draft = Draft::new(
         severity,
-        format!("{} of binaries, possibly receive buffers of {connections} connections", bytes(bytes)),
+        format!("{} of binaries, possibly receive buffers of {connections} connections", format_bytes(bytes)),
     )
     .detail(format!("{each} per passive TCP connection"))
     .confidence(Confidence::Guess)
@@ -366,11 +366,11 @@ fn holder_unknown(rest: &Unreferenced<'_>, tables: &[TableBinaries<'_>]) -> Opti
     let table = growing_table.or_else(|| outnumbers(period).filter(|table| !has_none(table)));
     let (title, detail) = match growing_table {
         Some(table) => (
-            format!("{} of binaries, likely in ETS table {}", bytes(bytes), table.name),
+            format!("{} of binaries, likely in ETS table {}", format_bytes(bytes), table.name),
             "no process refers to them; they grow with the table",
         ),
         None => (
-            format!("{} of binaries held by no process, holder unknown", bytes(bytes)),
+            format!("{} of binaries held by no process, holder unknown", format_bytes(bytes)),
             "ETS tables, NIFs, drivers or sockets may hold them",
         ),
     };
@@ -429,9 +429,9 @@ fn in_ports(period: &Period, resident: f64, waiting: f64, all: f64, referred: f6
     Some(
         Draft::new(
             severity,
-            format!("{} of binaries wait in sockets, possibly for slow peers", bytes(waiting)),
+            format!("{} of binaries wait in sockets, possibly for slow peers", format_bytes(waiting)),
         )
-        .detail(format!("of {} of binaries; in the driver queues of ports", bytes(all)))
+        .detail(format!("of {} of binaries; in the driver queues of ports", format_bytes(all)))
         .confidence(Confidence::Guess)
         .about(port_queues::subject(period))
         .costs(Some(Cost::MemoryBytes(waiting)))
@@ -513,17 +513,18 @@ fn draft(
         severity,
         format!(
             "{name} keeps {} of binaries alive, heap {}",
-            bytes(bytes),
-            bytes(row.memory_bytes as f64)
+            format_bytes(bytes),
+            format_bytes(row.memory_bytes as f64)
         ),
     )
     .detail(text::pid(&subject))
     .detail(state)
     .detail(holder.map_or_else(String::new, |holder| {
-        format!("{} referenced by it alone", bytes(holder.alone_bytes as f64))
+        format!("{} referenced by it alone", format_bytes(holder.alone_bytes as f64))
     }))
     .detail(
-        collected.map_or_else(String::new, |collected| format!("a GC freed {}", bytes(collected.freed))),
+        collected
+            .map_or_else(String::new, |collected| format!("a GC freed {}", format_bytes(collected.freed))),
     )
     // It is unknown whether the process needs the binaries.
     .confidence(Confidence::Inferred)

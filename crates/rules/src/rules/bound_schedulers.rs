@@ -64,7 +64,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let allowed =
         period.facts.get(facts::CPUS_ALLOWED).and_then(view::cpu_list).map(|cpus| cpus.len() as i64);
     let is_restricted = host.zip(allowed).is_some_and(|(host, allowed)| allowed < host);
-    let is_waking_up = view::mean_run_queue_delay_seconds(period).is_ok_and(|each| each < view::MAX_WAKE_UP_SECONDS);
+    let is_waking_up =
+        view::mean_run_queue_delay_seconds(period).is_ok_and(|each| each < view::MAX_WAKE_UP_SECONDS);
     // Threads throttled by a quota are always runnable, bound or not.
     let by_waiting = WAIT
         .of(period)

@@ -118,7 +118,8 @@ impl Stall {
         let min_output = bytes.saturating_add(SOCKET_BYTES);
         let output =
             period.stat(&metrics::DIST_OUTPUT, node).ok().filter(|output| output.last.value >= min_output);
-        let since = output.map_or(queue.final_run_since, |output| queue.final_run_since.max(output.final_run_since));
+        let since =
+            output.map_or(queue.final_run_since, |output| queue.final_run_since.max(output.final_run_since));
         let samples = output.map_or(queue.final_run, |output| queue.final_run.min(output.final_run));
         let length = queue.last.t.saturating_sub(since);
         // If many processes are suspended all the time, some connection makes progress. Without an output counter, it may be this one.

@@ -4,7 +4,7 @@
 //! caller. If each request calls a supervisor, the starts of children are delayed as well.
 
 use beamtune_model::{
-    Account, Code, Confidence, Cost, Evidence, Missing, Period, ProcessRow, ProcessActivity, Scale, Subject,
+    Account, Code, Confidence, Cost, Evidence, Missing, Period, ProcessActivity, ProcessRow, Scale, Subject,
     Threshold, Unit, metrics,
 };
 

@@ -3,7 +3,9 @@
 //! A scheduler without work spins for a while before it sleeps, because waking up is slow. Scheduler wall time counts that as idle, the
 //! operating system counts it as CPU time. The difference is busy wait, minus the cost of going to sleep and waking up.
 
-use beamtune_model::{Account, Code, Cost, Evidence, Missing, Period, Scale, Threshold, Unit, CpuUse, metrics};
+use beamtune_model::{
+    Account, Code, Cost, CpuUse, Evidence, Missing, Period, Scale, Threshold, Unit, metrics,
+};
 
 use crate::remedy;
 use crate::rule::{BELOW_CRITICAL, Draft, Judgement, MINOR, Rule};
@@ -97,7 +99,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let waited = view::thread_cores(period, &metrics::THREAD_WAIT, kind::SCHEDULERS).unwrap_or(0.0);
     let by_quota = DELAY.of(period).severity(throttled / spun).filter(|_| throttled >= 0.05);
     // Shorter waits are wake-ups, not a lack of CPU.
-    let long_turns = view::mean_run_queue_delay_seconds(period).is_ok_and(|turn| turn >= view::MAX_WAKE_UP_SECONDS);
+    let long_turns =
+        view::mean_run_queue_delay_seconds(period).is_ok_and(|turn| turn >= view::MAX_WAKE_UP_SECONDS);
     let by_neighbours = DELAY.of(period).severity(waited / spun).filter(|_| waited >= 0.05 && long_turns);
     let severity =
         severity.max(by_quota.unwrap_or(0.0)).max(by_neighbours.unwrap_or(0.0).min(BELOW_CRITICAL));
@@ -183,7 +186,9 @@ fn by_microstates(period: &Period) -> Option<Judgement> {
                 Evidence::number("busy wait, share of awake time", share, Unit::Ratio)
                     .against_scale(SHARE.of(period)),
             )
-            .counter_evidence("how much of it was CPU time is unknown without numbers of the operating system")
+            .counter_evidence(
+                "how much of it was CPU time is unknown without numbers of the operating system",
+            )
             .remedy(remedy::of(
                 period,
                 "+sbwt",

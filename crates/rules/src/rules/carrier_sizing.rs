@@ -7,7 +7,7 @@ use beamtune_model::{
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Role, Rule, Topic};
-use crate::signals::memory::{self, PAGE_BYTES, PAGE_SECONDS, Segments, bytes};
+use crate::signals::memory::{self, PAGE_BYTES, PAGE_SECONDS, Segments, format_bytes};
 use crate::text;
 use crate::view;
 
@@ -119,7 +119,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let single = all.iter().fold(0_i64, |sum, allocator| sum.saturating_add(allocator.sbcs.size));
     Ok(Judgement::found_or_healthy(
         drafts,
-        format!("singleblock carriers: {}, sizes fit", bytes(single as f64)),
+        format!("singleblock carriers: {}, sizes fit", format_bytes(single as f64)),
     ))
 }
 
@@ -167,8 +167,8 @@ fn singleblock(
         .detail(format!(
             "above the singleblock threshold of {:.0} kB; {} in these carriers, {} unused",
             sizes.sbct,
-            bytes(single.size as f64),
-            bytes(single.free() as f64)
+            format_bytes(single.size as f64),
+            format_bytes(single.free() as f64)
         ))
         .minor_if(by_mappings.is_none() && view::is_little_cpu(period, cores))
         .about(Subject::allocator(name.as_str()))
@@ -194,7 +194,9 @@ fn singleblock(
         }));
     Some(
         draft
-            .counter_evidence("a carrier is freed only with its last block: long-lived blocks then keep more memory")
+            .counter_evidence(
+                "a carrier is freed only with its last block: long-lived blocks then keep more memory",
+            )
             .but_if(!is_timed, "the rate of requests is unknown, and so is the cost")
             .but_if(period.is_imported(), "the flags are unknown: the default threshold was assumed")
             .remedy(remedy::of(
@@ -252,7 +254,7 @@ fn small_carriers(
     Some(
         Draft::new(
             severity,
-            format!("{name}: {} unused in carriers too small for their blocks", bytes(free)),
+            format!("{name}: {} unused in carriers too small for their blocks", format_bytes(free)),
         )
         .detail(format!(
             "{} of at most {:.0} kB for blocks of up to {:.0} kB; utilization {:.0} %",

@@ -1,7 +1,7 @@
 //! BT060: external programs that the node starts take CPU from it, or are started continually.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, Scale, Subject, Threshold, Unit, CpuUse, metrics,
+    Account, Code, Cost, CpuUse, Evidence, Missing, Period, Scale, Subject, Threshold, Unit, metrics,
 };
 
 use crate::remedy;

@@ -291,8 +291,9 @@ fn leak(period: &Period) -> Option<Draft> {
 fn failed(period: &Period) -> Option<Draft> {
     let failed = broker::total(period, &metrics::BROKER_LOGINS_FAILED)?;
     let severity = FAILED.of(period).severity(failed)?;
-    let draft = Draft::new(severity, format!("{} RabbitMQ logins/s fail", text::rate(failed)))
-        .evidence(Evidence::number("failed logins", failed, Unit::PerSecond).against_scale(FAILED.of(period)));
+    let draft = Draft::new(severity, format!("{} RabbitMQ logins/s fail", text::rate(failed))).evidence(
+        Evidence::number("failed logins", failed, Unit::PerSecond).against_scale(FAILED.of(period)),
+    );
     Some(draft.remedy(remedy::of(
         period,
         "rabbitmq.long_lived",

@@ -21,7 +21,7 @@ pub const RULE: Rule = Rule {
     name: "connection-churn",
     question: "Do connections live so short that setting them up is much of the work?",
     confirm: "ss -tan state time-wait: entries with the listener's port as local port were closed by the node; their number / 60 s is the rate",
-    needs: &[&metrics::TCP_LOOKED_AT],
+    needs: &[&metrics::TCP_SAMPLED],
     account: Account::CpuUsed,
     confidence: Confidence::Inferred,
     judge,
@@ -144,7 +144,7 @@ impl<'p> Listener<'p> {
 const CLOSED_SECONDS: f64 = 10.0;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
-    let looked_at = period.stat(&metrics::TCP_LOOKED_AT, "")?;
+    let looked_at = period.stat(&metrics::TCP_SAMPLED, "")?;
     if looked_at.samples < MIN_SAMPLES {
         return Ok(Judgement::NotJudged {
             reason: format!("only {} samples of the connections", looked_at.samples),

@@ -4,11 +4,12 @@
 //! samples of waiting threads, it names the operation.
 
 use beamtune_model::units::{SECOND_NS, seconds};
-use beamtune_model::{Account, Code, Cost, Evidence, Missing, Nanos, Period, Subject, Unit, CpuUse};
+use beamtune_model::{Account, Code, Cost, CpuUse, Evidence, Missing, Nanos, Period, Subject, Unit};
 
 use crate::contention::verdict::{self, ContentionVerdict};
 use crate::contention::{
-    self, Explanation, LockClassWaits, LockOwner, NO_NAME, Operation, RemainingWaits, ContendedLocks, OwnerKind, blocked,
+    self, ContendedLocks, Explanation, LockClassWaits, LockOwner, NO_NAME, Operation, OwnerKind,
+    RemainingWaits, blocked,
 };
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule, Topic};
@@ -135,7 +136,13 @@ fn waited(waited: Nanos, length: Nanos, share: f64) -> Evidence {
 }
 
 /// Adds the counts of one lock, or of the locks of one table, process or allocator.
-fn counted(draft: Draft, period: &Period, thing: &ContendedLocks, contender: &LockClassWaits, remains: &RemainingWaits) -> Draft {
+fn counted(
+    draft: Draft,
+    period: &Period,
+    thing: &ContendedLocks,
+    contender: &LockClassWaits,
+    remains: &RemainingWaits,
+) -> Draft {
     let entity = contender.owners.iter().find(|entity| Some(&entity.id) == thing.id.as_ref());
     let counts = entity.map_or_else(|| contender.rest(), |entity| entity.counts);
     let is_rest = entity.is_none() && contender.owners.iter().any(|entity| entity.kind.has_own_remedy());

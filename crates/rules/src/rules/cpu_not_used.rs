@@ -3,8 +3,8 @@
 //! [`crate::account`] divides the unused capacity into causes; this rule reports the largest one.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, HostPart, Limit, Missing, Period, ProcessActivity, Remedy, Signal, Subject,
-    Unit, CpuUse, metrics,
+    Account, Code, Cost, CpuUse, Evidence, HostPart, Limit, Missing, Period, ProcessActivity, Remedy, Signal,
+    Subject, Unit, metrics,
 };
 
 use crate::account::{self, BLOCKED, SLEEPS, Serial, Unused, YIELDS};

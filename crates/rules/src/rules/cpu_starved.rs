@@ -1,8 +1,8 @@
 //! BT004: schedulers are runnable but get no CPU.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, HostPart, Limit, Missing, Period, Scale, Signal, Subject, Threshold, Unit,
-    CpuUse, cpu, metrics,
+    Account, Code, Cost, CpuUse, Evidence, HostPart, Limit, Missing, Period, Scale, Signal, Subject,
+    Threshold, Unit, cpu, metrics,
 };
 
 use crate::remedy;

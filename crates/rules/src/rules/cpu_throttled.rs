@@ -1,7 +1,7 @@
 //! BT002: the kernel throttles the VM because its control group has used up its CPU quota.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Limit, Missing, Period, Scale, Signal, Subject, Threshold, Unit, CpuUse,
+    Account, Code, Cost, CpuUse, Evidence, Limit, Missing, Period, Scale, Signal, Subject, Threshold, Unit,
     facts, metrics,
 };
 

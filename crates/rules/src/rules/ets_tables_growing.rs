@@ -11,8 +11,8 @@ use beamtune_model::{
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Role, Rule, Topic};
 use crate::signals::counts::largest_first;
-use crate::signals::limits::{FrequentKind, grows_by_new_ones, growth, frequent_kind};
-use crate::signals::memory::{self, bytes};
+use crate::signals::limits::{FrequentKind, frequent_kind, grows_by_new_ones, growth};
+use crate::signals::memory::{self, format_bytes};
 use crate::text;
 use crate::view;
 
@@ -140,7 +140,7 @@ fn owner_text(period: &Period, owner: &str) -> String {
 fn memory_text(period: &Period, tables: f64) -> String {
     let Some(stat) = period.find(beamtune_model::Group::Memory, "", "ets") else { return String::new() };
     let all = stat.last.value as f64;
-    let used = format!("{} in all", bytes(all));
+    let used = format!("{} in all", format_bytes(all));
     let Some(trend) = growth(&view::trend_points(&stat.trace), f64::INFINITY) else {
         return format!("{used}, {} each; their number has no limit", text::bytes(all / tables.max(1.0)));
     };

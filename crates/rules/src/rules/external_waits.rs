@@ -5,8 +5,8 @@
 //! the code server, a logger handler) that is often in a step, because its callers wait as long.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Group, Missing, Period, ProcessActivity, Scale, Signal, Subject, Threshold,
-    Unit, metrics,
+    Account, Code, Cost, Evidence, Group, Missing, Period, ProcessActivity, Scale, Signal, Subject,
+    Threshold, Unit, metrics,
 };
 use beamtune_stats::{Trend, trend};
 
@@ -172,7 +172,8 @@ fn without_answer(period: &Period, total: f64) -> Option<Draft> {
     let places = places.filter(|place| place.samples == period.wait_samples.samples);
     let callers =
         places.filter_map(|place| Some((stack::without_fun(stack::of_program(&place.stack)?), place.count)));
-    let (caller, seen) = largest_first(callers).into_iter().next().filter(|(_, seen)| *seen >= MIN_SAMPLES)?;
+    let (caller, seen) =
+        largest_first(callers).into_iter().next().filter(|(_, seen)| *seen >= MIN_SAMPLES)?;
     let waiting = blocking::of_all(period, total, seen);
     if waiting < MIN_SAMPLES as f64 || (connections as f64) < MIN_SILENT * waiting {
         return None;
@@ -353,8 +354,11 @@ fn describe_shared(period: &Period, process: &ProcessActivity) -> Option<Draft> 
     if share < MIN_SHARED_SHARE {
         return None;
     }
-    let (stack, _) =
-        process.wait_stacks.iter().filter(|(stack, _)| step.is_within(stack)).max_by_key(|(_, count)| *count)?;
+    let (stack, _) = process
+        .wait_stacks
+        .iter()
+        .filter(|(stack, _)| step.is_within(stack))
+        .max_by_key(|(_, count)| *count)?;
     let subject = process.subject();
     let connects = process.row.as_ref().and_then(|row| row.name.as_deref()) == Some("net_kernel");
     let name = text::name(&subject);

@@ -5,8 +5,8 @@
 //! every process is collected at least once a second on average.
 
 use beamtune_model::{
-    Account, Code, Confidence, Cost, Evidence, Group, Missing, Period, ProcessActivity, Scale, Signal, Threshold,
-    Unit, CpuUse, cpu::kind, metrics, units::SECOND_NS,
+    Account, Code, Confidence, Cost, CpuUse, Evidence, Group, Missing, Period, ProcessActivity, Scale,
+    Signal, Threshold, Unit, cpu::kind, metrics, units::SECOND_NS,
 };
 
 use crate::rule::{Draft, Judgement, Rule, Topic};

@@ -3,7 +3,7 @@
 //! Blocks do not move. After a peak, a few surviving blocks keep whole carriers; if block sizes do not fit the free space, carriers are
 //! never full. The peak size of the blocks distinguishes the two cases.
 
-use beamtune_model::memory::{Allocator, MemoryBreakdown, Carriers, allocators, content};
+use beamtune_model::memory::{Allocator, Carriers, MemoryBreakdown, allocators, content};
 use beamtune_model::{
     Account, CarrierRow, Code, Cost, Evidence, Group, Missing, Period, Remedy, Scale, Subject, Threshold,
     Unit, facts, metrics,
@@ -351,7 +351,9 @@ fn draft(period: &Period, severity: f64, (resident, of): (f64, &str), sparse: &S
 fn remedies(period: &Period, draft: Draft, sparse: &Sparse<'_>) -> Draft {
     let name = sparse.allocator.name.as_str();
     if !sparse.knows_peak(period) {
-        return draft.counter_evidence("the remedy depends on the peak: import recon_alloc:fragmentation(max) as well");
+        return draft.counter_evidence(
+            "the remedy depends on the peak: import recon_alloc:fragmentation(max) as well",
+        );
     }
     let Some(letter) = sparse.letter() else { return draft };
     let prove = "RSS and carrier utilization in beamtune memory after the same load with the same peak";

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use beamtune_model::rows::CHILD_OF;
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, ProcessRow, ProcessActivity, Remedy, Scale, Subject,
-    Threshold, Unit, CpuUse, facts, metrics,
+    Account, Code, Cost, CpuUse, Evidence, Missing, Period, ProcessActivity, ProcessRow, Remedy, Scale,
+    Subject, Threshold, Unit, facts, metrics,
 };
 
 use crate::remedy;

@@ -8,7 +8,7 @@ use beamtune_stats::Trend;
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, MINOR, Rule};
-use crate::signals::limits::{MIN_LEAK_SECONDS, is_continuing, growth};
+use crate::signals::limits::{MIN_LEAK_SECONDS, growth, is_continuing};
 use crate::signals::{known_processes, stack};
 use crate::text;
 use crate::view::{self, kind};

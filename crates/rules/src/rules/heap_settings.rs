@@ -1,8 +1,8 @@
 //! BT067: heap settings of the VM, or of one kind of processes, cost CPU time or memory.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Group, Missing, Period, ProcessRow, Rank, Scale, Subject, Threshold, Unit,
-    CpuUse, facts, metrics,
+    Account, Code, Cost, CpuUse, Evidence, Group, Missing, Period, ProcessRow, Rank, Scale, Subject,
+    Threshold, Unit, facts, metrics,
 };
 
 use crate::remedy;

@@ -4,8 +4,8 @@
 //! is expensive.
 
 use beamtune_model::{
-    Account, Code, Confidence, Cost, Evidence, Missing, Period, Scale, Signal, Subject, Threshold, Unit, CpuUse,
-    metrics,
+    Account, Code, Confidence, Cost, CpuUse, Evidence, Missing, Period, Scale, Signal, Subject, Threshold,
+    Unit, metrics,
 };
 
 use crate::remedy;

@@ -4,7 +4,7 @@
 //! most of the garbage is produced there.
 
 use beamtune_model::{
-    Account, Code, Confidence, Cost, Evidence, Missing, Period, Signal, Subject, Unit, CpuUse, metrics,
+    Account, Code, Confidence, Cost, CpuUse, Evidence, Missing, Period, Signal, Subject, Unit, metrics,
 };
 
 use crate::remedy;

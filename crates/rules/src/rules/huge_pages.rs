@@ -85,7 +85,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         )
         .evidence(Evidence::number("transparent huge pages", huge, Unit::Bytes))
         .evidence(Evidence::text("setting of the host", "always"))
-        .counter_evidence("carriers that are sparse after a peak look the same: compare block and carrier sizes")
+        .counter_evidence(
+            "carriers that are sparse after a peak look the same: compare block and carrier sizes",
+        )
         .counter_evidence("huge pages save TLB misses: a node with a large heap may be slower without them")
         .remedy(remedy::of(
             period,

@@ -1,7 +1,7 @@
 //! BT031: idle or nearly idle processes keep large heaps that earlier work needed. Without work there is no GC.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Group, Missing, Period, ProcessRow, ProcessActivity, Rank, Remedy, Scale,
+    Account, Code, Cost, Evidence, Group, Missing, Period, ProcessActivity, ProcessRow, Rank, Remedy, Scale,
     Threshold, Unit, metrics,
 };
 
@@ -177,7 +177,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 row.fullsweep_after
                     .map(|n| Evidence::number("fullsweep_after of the largest", n as f64, Unit::Count)),
             )
-            .because_some(stack::current_function(row).map(|at| Evidence::text("current function of the largest", at)))
+            .because_some(
+                stack::current_function(row).map(|at| Evidence::text("current function of the largest", at)),
+            )
             .because_some(is_measured.then(|| {
                 Evidence::number("returned by GC", sampled_bytes, Unit::Bytes).with_text("measured")
             }))

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use beamtune_flags::{OtpVersion, ChangeKind};
+use beamtune_flags::{ChangeKind, OtpVersion};
 use beamtune_model::{Account, Code, Evidence, Missing, Period, Subject, facts, metrics};
 
 use crate::fixes::{FIXES, Fix, Sign};

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use beamtune_model::{
-    Account, Code, Confidence, Cost, Evidence, Missing, Period, Scale, Signal, Subject, Threshold, Unit, CpuUse,
-    metrics,
+    Account, Code, Confidence, Cost, CpuUse, Evidence, Missing, Period, Scale, Signal, Subject, Threshold,
+    Unit, metrics,
 };
 
 use crate::remedy;

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 use beamtune_model::rows::CHILD_OF;
 use beamtune_model::{
-    Account, Code, Confidence, Cost, Evidence, Group, Missing, Period, ProcessActivity, Scale, Signal, Subject,
-    Threshold, Unit, MessageSum, metrics,
+    Account, Code, Confidence, Cost, Evidence, Group, MessageSum, Missing, Period, ProcessActivity, Scale,
+    Signal, Subject, Threshold, Unit, metrics,
 };
 
 use crate::remedy;
@@ -276,7 +276,10 @@ fn at_work(process: &ProcessActivity) -> String {
 }
 
 /// Returns the server whose replies most of the receivers (of known kinds) wait for.
-fn asked<'h, 'a>(holds: &'h [BlockingProcess<'a>], large: &[Received<'_>]) -> Option<&'h BlockingProcess<'a>> {
+fn asked<'h, 'a>(
+    holds: &'h [BlockingProcess<'a>],
+    large: &[Received<'_>],
+) -> Option<&'h BlockingProcess<'a>> {
     let known: Vec<_> = large.iter().filter_map(|got| got.process).collect();
     let servers = known.iter().filter_map(|process| blocking::answers_to(holds, process));
     let servers: Vec<&BlockingProcess<'_>> = servers.collect();

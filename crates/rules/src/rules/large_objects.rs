@@ -1,8 +1,8 @@
 //! BT068: lookups copy large objects out of ETS tables.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, ProcessActivity, Scale, Signal, TableRow, Threshold, Unit,
-    CpuUse, metrics,
+    Account, Code, Cost, CpuUse, Evidence, Missing, Period, ProcessActivity, Scale, Signal, TableRow,
+    Threshold, Unit, metrics,
 };
 
 use crate::remedy;
@@ -112,11 +112,17 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     .evidence(Evidence::number("GC time", collecting, Unit::Cores))
     .evidence(Evidence::number("GC share of the VM's CPU", share, Unit::Ratio).against_scale(COST.of(period)))
     .evidence(Evidence::number("sampled work by processes with such heaps", holding, Unit::Ratio))
-    .counter_evidence("processes that build equally large terms look the same: check their current functions");
+    .counter_evidence(
+        "processes that build equally large terms look the same: check their current functions",
+    );
     let draft = suspects.iter().filter(|(other, _)| other.id != table.id).take(MAX_SUSPECTS).fold(
         draft,
         |draft, (other, each)| {
-            draft.evidence(Evidence::number(format!("mean object size of {}", other.name), *each, Unit::Bytes))
+            draft.evidence(Evidence::number(
+                format!("mean object size of {}", other.name),
+                *each,
+                Unit::Bytes,
+            ))
         },
     );
     Ok(Judgement::found(draft.remedy(remedy::of(

@@ -6,7 +6,8 @@
 
 use beamtune_model::units::{Nanos, SECOND_NS};
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, ProcessActivity, Scale, SeriesStat, Threshold, Unit, metrics,
+    Account, Code, Cost, Evidence, Missing, Period, ProcessActivity, Scale, SeriesStat, Threshold, Unit,
+    metrics,
 };
 
 use crate::remedy;

@@ -1,8 +1,8 @@
 //! BT017: a process is stopped by a long GC, or has a heap that will cause one.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, ProcessActivity, Remedy, Scale, Signal, Subject, Threshold,
-    Unit, metrics,
+    Account, Code, Cost, Evidence, Missing, Period, ProcessActivity, Remedy, Scale, Signal, Subject,
+    Threshold, Unit, metrics,
 };
 
 use crate::remedy;
@@ -146,11 +146,14 @@ fn stopped(period: &Period, long: &Events<'_>, severity: f64) -> Draft {
     .evidence(Evidence::number("share of time stopped", share, Unit::Ratio).against_scale(STOPPED.of(period)))
     .because_some((queue > 0).then(|| Evidence::number("queue length", queue as f64, Unit::Count)))
     .but_if(may_be_host, "schedulers waited for a CPU about as long: with free CPUs the GC may be short");
-    long.name_culprit(draft).remedy(less_garbage(period)).fix_if(process.is_some_and(has_long_queue_on_heap), || {
-        off_heap(
-            period,
-            "each fullsweep copies a long on-heap queue",
-            "long_gc events with a queue of the same length",
-        )
-    })
+    long.name_culprit(draft).remedy(less_garbage(period)).fix_if(
+        process.is_some_and(has_long_queue_on_heap),
+        || {
+            off_heap(
+                period,
+                "each fullsweep copies a long on-heap queue",
+                "long_gc events with a queue of the same length",
+            )
+        },
+    )
 }

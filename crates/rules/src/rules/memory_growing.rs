@@ -8,7 +8,9 @@ use beamtune_stats::{Trend, trend};
 
 use crate::remedy;
 use crate::rule::{Draft, FAR_SECONDS, Judgement, Role, Rule, SOON_SECONDS, SOON_SOURCE, Topic};
-use crate::signals::limits::{self, MAX_MEMORY_EXTRAPOLATION, MIN_LEAK_SECONDS, is_continuing, growth, expected_growth};
+use crate::signals::limits::{
+    self, MAX_MEMORY_EXTRAPOLATION, MIN_LEAK_SECONDS, expected_growth, growth, is_continuing,
+};
 use crate::signals::memory::{self, End, Room};
 use crate::signals::port_queues;
 use crate::signals::table_binaries::TableBinaries;
@@ -156,8 +158,12 @@ fn resident_alone(period: &Period, room: Option<Room>) -> Result<Judgement, Miss
                 .counter_evidence("only the VM knows which kind grows");
         return Ok(Judgement::found(draft));
     };
-    let growing =
-        Growing { kind: RESIDENT, now: resident.last.value as f64, trend, pace: expected_growth(&points, trend.slope) };
+    let growing = Growing {
+        kind: RESIDENT,
+        now: resident.last.value as f64,
+        trend,
+        pace: expected_growth(&points, trend.slope),
+    };
     let draft = draft(period, 0.0, &growing, room);
     Ok(Judgement::found(draft.counter_evidence("only the VM knows which kind grows")))
 }
@@ -342,7 +348,9 @@ fn draft(period: &Period, severity: f64, growing: &Growing, room: Option<Room>) 
         .because_some(owner.map(|(_, evidence)| evidence))
         .but_if(short, "a peak that builds up looks the same in so short a time (beamtune record --keep 6h)");
     let draft = match room.map(|room| room.end) {
-        Some(End::Watermark { unsure: Some(but) }) => draft.confidence(Confidence::Inferred).counter_evidence(but),
+        Some(End::Watermark { unsure: Some(but) }) => {
+            draft.confidence(Confidence::Inferred).counter_evidence(but)
+        }
         _ => draft,
     };
     let prove = "beamtune memory --for 10m: the growth ends under the same load";

@@ -8,7 +8,7 @@ use beamtune_model::{
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Role, Rule, Topic};
 use crate::signals::limits::time_left;
-use crate::signals::memory::bytes;
+use crate::signals::memory::format_bytes;
 use crate::signals::watermark::{self, AssumedWatermark};
 
 pub const RULE: Rule = Rule {
@@ -58,7 +58,7 @@ struct Limit {
 
 impl Limit {
     fn title(&self) -> String {
-        let (size, used) = (bytes(self.bytes), 100.0 * self.used);
+        let (size, used) = (format_bytes(self.bytes), 100.0 * self.used);
         match self.is_group {
             true => format!("Memory at {used:.0} % of the control group's limit ({size})"),
             false => format!("Host memory {used:.0} % used ({size})"),
@@ -66,12 +66,15 @@ impl Limit {
     }
 
     fn sentence(&self, resident: f64) -> String {
-        let (size, used) = (bytes(self.bytes), 100.0 * self.used);
+        let (size, used) = (format_bytes(self.bytes), 100.0 * self.used);
         match self.is_group {
             true => {
-                format!("{} resident, {used:.0} % of the control group's limit ({size})", bytes(resident))
+                format!(
+                    "{} resident, {used:.0} % of the control group's limit ({size})",
+                    format_bytes(resident)
+                )
             }
-            false => format!("{} resident, host memory {used:.0} % used ({size})", bytes(resident)),
+            false => format!("{} resident, host memory {used:.0} % used ({size})", format_bytes(resident)),
         }
     }
 }
@@ -99,7 +102,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         (Some(tightest), _) => tightest.sentence(resident),
         (None, Some(bytes)) => format!("{}; host memory unknown", watermark::sizes(resident, bytes)),
         // An alarm is reported even if the watermark is unknown.
-        (None, None) if rabbitmq.is_some() => format!("{} resident", bytes(resident)),
+        (None, None) if rabbitmq.is_some() => format!("{} resident", format_bytes(resident)),
         (None, None) => {
             return Err(Missing {
                 what: "memory limit".to_owned(),
@@ -132,7 +135,7 @@ fn near(period: &Period, tightest: &Limit, resident: f64, severity: f64) -> Draf
         false => Subject::host(HostPart::Memory),
     };
     Draft::new(severity, tightest.title())
-        .detail(format!("{} resident", bytes(resident)))
+        .detail(format!("{} resident", format_bytes(resident)))
         .detail(format!("at the limit the kernel kills {victim}, without a crash dump"))
         .about(subject)
         .costs(rss.and_then(|stat| time_left(period, stat, tightest.left_bytes.max(0.0))))
@@ -147,7 +150,7 @@ fn near(period: &Period, tightest: &Limit, resident: f64, severity: f64) -> Draf
             remedy::of(
                 period,
                 "host.memory_limit",
-                &format!("raise the limit to {} or more (MemoryMax=, docker --memory)", bytes(wanted)),
+                &format!("raise the limit to {} or more (MemoryMax=, docker --memory)", format_bytes(wanted)),
                 "a fullsweep of a large heap needs room for a second one",
                 "resident memory at the daily peak stays below the limit",
             )
@@ -162,7 +165,7 @@ fn near(period: &Period, tightest: &Limit, resident: f64, severity: f64) -> Draf
                 ),
                 &format!(
                     "RabbitMQ does not know the limit of its control group: its watermark of {} is above it",
-                    bytes(mark.bytes)
+                    format_bytes(mark.bytes)
                 ),
                 "rabbitmq-diagnostics status reports a watermark below the limit",
             )
@@ -221,7 +224,7 @@ fn rabbitmq(period: &Period, resident: f64) -> Option<Draft> {
     let (severity, title) = watermark::title(resident / bytes, "likely ")?;
     let source = if is_set { "vm_memory_high_watermark as set at start" } else { WATERMARK_SOURCE };
     let default = if is_set { "" } else { "; the default" };
-    let share = share.map(|share| format!(" = {:.0} % of {}", share * 100.0, bytes(seen)));
+    let share = share.map(|share| format!(" = {:.0} % of {}", share * 100.0, format_bytes(seen)));
     let sizes = watermark::sizes(resident, bytes);
     Some(
         Draft::new(severity, title)

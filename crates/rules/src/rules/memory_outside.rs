@@ -1,6 +1,8 @@
 //! BT025: NIFs, drivers and libraries hold much resident memory in malloc, outside the VM's allocators.
 
-use beamtune_model::memory::{MemoryBreakdown, allocator_totals, allocators, content, mapping, moved_during_scan};
+use beamtune_model::memory::{
+    MemoryBreakdown, allocator_totals, allocators, content, mapping, moved_during_scan,
+};
 use beamtune_model::{
     Account, Code, Confidence, Cost, Evidence, Group, Missing, Period, Scale, Subject, Threshold, Unit,
     facts, metrics,
@@ -8,7 +10,7 @@ use beamtune_model::{
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule, Topic};
-use crate::signals::memory::{self, bytes};
+use crate::signals::memory::{self, format_bytes};
 use crate::view;
 
 pub const RULE: Rule = Rule {
@@ -121,7 +123,11 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     };
     let share = bytes / resident.max(1.0);
     let healthy = || {
-        Ok(Judgement::Healthy(format!("{label}: {} of {} resident", bytes(bytes), bytes(resident))))
+        Ok(Judgement::Healthy(format!(
+            "{label}: {} of {} resident",
+            format_bytes(bytes),
+            format_bytes(resident)
+        )))
     };
     let Some(severity) = SHARE.of(period).severity(share).filter(|_| bytes >= MIN_BYTES) else {
         return healthy();
@@ -132,8 +138,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         return Ok(Judgement::NotJudged {
             reason: format!(
                 "resident memory moved by {} between readings, and only {} is unexplained",
-                bytes(moves),
-                bytes(bytes)
+                format_bytes(moves),
+                format_bytes(bytes)
             ),
             next: "run beamtune memory TARGET when the node is less busy".to_owned(),
         });
@@ -154,11 +160,11 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         severity,
         format!(
             "{} outside the VM's allocators, {:.0} % of resident memory",
-            bytes(bytes),
+            format_bytes(bytes),
             share * 100.0
         ),
     )
-    .detail(format!("{} resident; {holder}", bytes(resident)))
+    .detail(format!("{} resident; {holder}", format_bytes(resident)))
     // Memory that is allocated on purpose looks the same.
     .confidence(Confidence::Inferred)
     .about(Subject::allocator("malloc"))

@@ -9,7 +9,7 @@ use crate::remedy;
 use crate::rule::{Draft, Judgement, Role, Rule, Topic};
 use crate::signals::counts::largest_first;
 use crate::signals::hot_code;
-use crate::signals::memory::{self, PAGE_BYTES, PAGE_SECONDS, Segments, WORD_BYTES, bytes};
+use crate::signals::memory::{self, PAGE_BYTES, PAGE_SECONDS, Segments, WORD_BYTES, format_bytes};
 use crate::text;
 use crate::view;
 
@@ -95,7 +95,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         "page faults and system CPU per request under the same load; resident memory stays at its peak";
     let by = busiest.map_or(String::new(), |busiest| format!(", most for {}", busiest.name));
     let draft = Draft::new(severity, format!("Page faults take {:.0} % of the VM's CPU{by}", share * 100.0))
-        .detail(format!("{}/s mapped, cleared and unmapped again", bytes(again * PAGE_BYTES)))
+        .detail(format!("{}/s mapped, cleared and unmapped again", format_bytes(again * PAGE_BYTES)))
         .detail(format!("{} cores", text::cores(cores)))
         .detail(users(period))
         .minor_if(is_minor)
@@ -103,7 +103,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .costs(Cost::CpuCores(cores))
         .evidence(Evidence::number("page faults not explained by growth", again, Unit::PerSecond))
         .evidence(Evidence::number("CPU of these page faults", cores, Unit::Cores))
-        .evidence(Evidence::number("share of the VM's CPU", share, Unit::Ratio).against_scale(COST.of(period)))
+        .evidence(
+            Evidence::number("share of the VM's CPU", share, Unit::Ratio).against_scale(COST.of(period)),
+        )
         .evidence(Evidence::number("system CPU", system, Unit::Cores))
         .evidence(Evidence::number("segments mapped and unmapped", segments.mapped, Unit::PerSecond))
         .evidence(Evidence::number("segment cache hit rate", segments.hits, Unit::Ratio))

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use beamtune_model::{
     Account, Code, Confidence, Cost, Evidence, Group, Metric, Missing, Period, Remedy, Scale, SpawnRow,
-    WaitSample, Subject, Threshold, Unit, metrics, units::SECOND_NS,
+    Subject, Threshold, Unit, WaitSample, metrics, units::SECOND_NS,
 };
 
 use crate::remedy;
@@ -114,7 +114,7 @@ struct Attempts<'p> {
 impl<'p> Attempts<'p> {
     /// Returns `None` if the other node was ever connected in the period, or if there was no recent attempt.
     fn of(period: &'p Period, node: &'p str) -> Option<Self> {
-        let samples = period.stat(&metrics::CONNECT_LOOKS, "").ok()?;
+        let samples = period.stat(&metrics::CONNECT_SAMPLES, "").ok()?;
         let total = |metric: &Metric| total(period, metric, node);
         let is_up = period.stat(&metrics::CONNECT_UP, node).is_ok_and(|stat| stat.max > 0);
         let pending = period.stat(&metrics::CONNECT_PENDING, node).ok()?;
@@ -445,8 +445,9 @@ fn with_callers(period: &Period, draft: Draft, nodes: &[&Attempts<'_>]) -> Draft
 
 /// Returns the program's functions that were sampled while they waited for an answer of these nodes.
 fn waiters(period: &Period, nodes: &[&Attempts<'_>]) -> Vec<(String, i64)> {
-    let waits_for =
-        |place: &&WaitSample| place.targets.iter().any(|wanted| nodes.iter().any(|one| one.node == wanted.name));
+    let waits_for = |place: &&WaitSample| {
+        place.targets.iter().any(|wanted| nodes.iter().any(|one| one.node == wanted.name))
+    };
     let places = blocking::waiting(period).filter(waits_for);
     largest_first(places.filter_map(|place| {
         let function = stack::of_program(&place.stack)?;

@@ -1,14 +1,14 @@
 //! BT038: why the node died, according to its crash dump, and what held the resource that was missing.
 
 use beamtune_model::{
-    Account, Code, Confidence, Evidence, Group, Missing, Period, ProcessRow, ProcessActivity, Scale, Subject,
+    Account, Code, Confidence, Evidence, Group, Missing, Period, ProcessActivity, ProcessRow, Scale, Subject,
     Threshold, Unit, facts, metrics,
 };
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
 use crate::signals::known_processes;
-use crate::signals::memory::bytes;
+use crate::signals::memory::format_bytes;
 use crate::signals::products;
 use crate::text;
 
@@ -167,7 +167,9 @@ fn died(period: &Period, slogan: &str) -> Draft {
         Death::Forker => Draft::new(DIED, "Node died: erl_child_setup terminated")
             .detail("it starts external programs for the VM")
             .about(Subject::OsProcess { name: "erl_child_setup".to_owned(), pid: None })
-            .counter_evidence("it does not end on its own: usually the kernel kills it when memory is short (see dmesg)"),
+            .counter_evidence(
+                "it does not end on its own: usually the kernel kills it when memory is short (see dmesg)",
+            ),
         Death::Other => halted(period, slogan),
     };
     let missing = period.facts.get(facts::CRASH_DUMP_MISSING);
@@ -218,12 +220,12 @@ fn out_of_memory(period: &Period, allocator: &str, bytes: f64, kind: &str) -> Dr
     let total = memory("total");
     let holder = holder(period);
     let held = holder.as_ref().map(|holder| {
-        let of = total.map_or(String::new(), |total| format!(" of {}", bytes(total)));
-        format!(": {} held {}{of}", holder.name, bytes(holder.bytes))
+        let of = total.map_or(String::new(), |total| format!(" of {}", format_bytes(total)));
+        format!(": {} held {}{of}", holder.name, format_bytes(holder.bytes))
     });
     let kinds: Vec<String> = ["processes", "binary", "ets", "code", "atom"]
         .into_iter()
-        .filter_map(|name| Some(format!("{name} {}", bytes(memory(name)?))))
+        .filter_map(|name| Some(format!("{name} {}", format_bytes(memory(name)?))))
         .collect();
     let process = running(period);
     let wrong = total.is_some_and(|total| bytes > WRONG_SIZE_FACTOR * total);
@@ -231,7 +233,7 @@ fn out_of_memory(period: &Period, allocator: &str, bytes: f64, kind: &str) -> Dr
     let is_own = !products::is_of_others(period);
     let queue = process.and_then(|process| Some((process, process.row.as_ref()?.queue)));
     Draft::new(DIED, format!("Node died out of memory{}", held.unwrap_or_default()))
-        .detail(format!("{allocator} could not allocate {} of type \"{kind}\"", bytes(bytes)))
+        .detail(format!("{allocator} could not allocate {} of type \"{kind}\"", format_bytes(bytes)))
         .detail(holder.as_ref().map_or("", |holder| text::pid(&holder.subject)))
         .about(holder.as_ref().map(|holder| holder.subject.clone()))
         .evidence(Evidence::number("requested allocation", bytes, Unit::Bytes).with_text(allocator.to_owned()))
@@ -443,7 +445,9 @@ fn kernel(period: &Period, process: &str, reason: &str) -> Draft {
         .detail(shortened(reason, MAX_DETAIL_CHARS))
         .about(Subject::process(subject))
         .evidence(Evidence::text("reason", shortened(reason, MAX_EVIDENCE_CHARS)))
-        .counter_evidence("this is the last failure: the first one is earlier in the log, often of another process")
+        .counter_evidence(
+            "this is the last failure: the first one is earlier in the log, often of another process",
+        )
         .fix_if(application.is_some(), || {
             remedy::of(
                 period,

@@ -78,9 +78,13 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             .evidence(Evidence::number("NUMA nodes that the VM may use", parts.len() as f64, Unit::Count))
             .evidence(Evidence::number("CPUs of the largest NUMA node", largest as f64, Unit::Count))
             .evidence(Evidence::number("CPU use", used, Unit::Cores))
-            .evidence(Evidence::number("CPU use in NUMA nodes", in_nodes, Unit::Ratio).against(notice, source))
+            .evidence(
+                Evidence::number("CPU use in NUMA nodes", in_nodes, Unit::Ratio).against(notice, source),
+            )
             .evidence(Evidence::text("scheduler binding", binding))
-            .counter_evidence("the cost of remote memory is not measured; with good cache hit rates it is zero")
+            .counter_evidence(
+                "the cost of remote memory is not measured; with good cache hit rates it is zero",
+            )
             .fix_if(fits, || {
                 remedy::of(
                     period,

@@ -14,7 +14,7 @@ use beamtune_stats::Trend;
 use crate::remedy;
 use crate::rule::{Draft, FAR_SECONDS, Judgement, MINOR, Role, Rule, WARNING};
 use crate::signals::limits::growth;
-use crate::signals::memory::bytes;
+use crate::signals::memory::format_bytes;
 use crate::signals::new_processes;
 use crate::text;
 use crate::view::{self, kind};
@@ -174,7 +174,7 @@ fn by_host(period: &Period, missing: Missing) -> Result<Judgement, Missing> {
     let cores = threads.min(allowed).min(view::quota_cores(period).unwrap_or(f64::INFINITY)).max(0.01);
     let waited = view::thread_cores(period, &metrics::THREAD_WAIT, &[kind::SCHEDULER]).unwrap_or(0.0);
     let share = (used + waited) / cores;
-    let unanswered = period.facts.number(facts::UNANSWERED).map(|ns| ns as f64 / SECOND_NS as f64);
+    let unanswered = period.facts.number(facts::UNANSWERED_LENGTH).map(|ns| ns as f64 / SECOND_NS as f64);
     let is_full = share >= FULL_CPU_SHARE;
     let usage = format!("schedulers use {used:.2} of {cores:.2} cores");
     let (title, detail) = match unanswered {
@@ -243,7 +243,7 @@ fn spawn_rate(period: &Period, rising: Option<Trend>) -> Option<Evidence> {
 fn memory(period: &Period) -> Option<Evidence> {
     let trend = trend_of(period, &metrics::RSS)?;
     let now = period.stat(&metrics::RSS, "").ok()?.last.value as f64;
-    let growth = format!("+{}/s", bytes(trend.slope));
+    let growth = format!("+{}/s", format_bytes(trend.slope));
     Some(Evidence::number("resident memory", now, Unit::Bytes).with_text(growth))
 }
 

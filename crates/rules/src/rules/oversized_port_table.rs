@@ -6,7 +6,7 @@ use beamtune_model::{
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule, Topic};
-use crate::signals::memory::bytes;
+use crate::signals::memory::format_bytes;
 use crate::text;
 use crate::view;
 
@@ -52,7 +52,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         return Ok(Judgement::Healthy(format!(
             "port table: {} entries, {}",
             text::number(limit),
-            bytes(bytes)
+            format_bytes(bytes)
         )));
     };
     let by_flag = view::emulator_flag(&period.facts, "+Q").value().map(str::to_owned);
@@ -75,7 +75,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 "Port table has {} entries for {}: {}",
                 text::number(limit),
                 text::counted(count, "port", "ports"),
-                bytes(bytes)
+                format_bytes(bytes)
             ),
         )
         .detail(format!("size set by {cause}"))

@@ -4,8 +4,8 @@
 //! until the driver has taken all data, without an event. The process is then in `prim_inet`, and a socket that it owns has queued bytes.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, PortRow, ProcessActivity, Scale, Signal, Subject, Threshold,
-    Unit, metrics,
+    Account, Code, Cost, Evidence, Missing, Period, PortRow, ProcessActivity, Scale, Signal, Subject,
+    Threshold, Unit, metrics,
 };
 
 use crate::remedy;
@@ -211,7 +211,9 @@ fn suspended(period: &Period, events: &Events<'_>, severity: f64) -> Draft {
                     .against_scale(RATE.of(period)),
             )
             .because_some(fullest.map(|port| bytes("unsent bytes of the fullest port", port)))
-            .counter_evidence("short suspensions are normal flow control: they matter if others wait for the sender");
+            .counter_evidence(
+                "short suspensions are normal flow control: they matter if others wait for the sender",
+            );
     remedies(events.name_culprit(draft), period, fullest.is_none_or(is_socket), false)
 }
 

@@ -116,7 +116,8 @@ fn by_descriptors(
         .draft(severity, DESCRIPTORS)
         .detail(filling.consequence("opening one fails with emfile"))
         .signals(filling.is_exhausted().then_some(Signal::Exhausted));
-    let ended = OrphanedSockets::of(period, filling.growth.map(|trend| trend.slope)).filter(|_| of_no_port.is_none());
+    let ended =
+        OrphanedSockets::of(period, filling.growth.map(|trend| trend.slope)).filter(|_| of_no_port.is_none());
     let draft = match (&ended, mostly) {
         (Some(ended), _) => draft.detail(ended.sentence()),
         (None, Some(kind)) => draft.detail(format!("most are {}", kind.what)),
@@ -251,7 +252,7 @@ struct FrequentKind {
 
 impl FrequentKind {
     fn of(period: &Period) -> Option<FrequentKind> {
-        let sampled = period.stat(&metrics::OPEN_FILES_LOOKED_AT, "").ok()?.last;
+        let sampled = period.stat(&metrics::OPEN_FILES_SAMPLED, "").ok()?.last;
         // A kind that is not in the last sample is not frequent any more.
         let (kind, count) = period
             .entities(Group::HostFiles)
@@ -275,7 +276,13 @@ impl FrequentKind {
     }
 }
 
-fn common(period: &Period, draft: Draft, leak: bool, maker: Maker<'_>, ended: Option<&OrphanedSockets>) -> Draft {
+fn common(
+    period: &Period,
+    draft: Draft,
+    leak: bool,
+    maker: Maker<'_>,
+    ended: Option<&OrphanedSockets>,
+) -> Draft {
     let draft = draft.because_some(maker.map(|maker| maker.evidence.clone()));
     let draft = match (ended, maker) {
         (Some(ended), _) => of_ended(period, draft, ended, maker),

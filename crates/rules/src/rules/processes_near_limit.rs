@@ -1,13 +1,13 @@
 //! BT007: the process table is nearly full, or fills up.
 
 use beamtune_model::{
-    Account, Code, Evidence, Limit, MemoryKind, Missing, Period, Remedy, Signal, WaitSample, Subject, Unit, facts,
-    metrics,
+    Account, Code, Evidence, Limit, MemoryKind, Missing, Period, Remedy, Signal, Subject, Unit, WaitSample,
+    facts, metrics,
 };
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule, WARNING};
-use crate::signals::limits::{FULL, LimitUsage, FrequentKind, grows_by_new_ones, frequent_kind};
+use crate::signals::limits::{FULL, FrequentKind, LimitUsage, frequent_kind, grows_by_new_ones};
 use crate::signals::staying::KindGrowth;
 use crate::signals::{products, stack};
 use crate::text;
@@ -32,8 +32,11 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let limit = period.fact_number(facts::PROCESS_LIMIT)? as f64;
     let filling = LimitUsage::of(period, &metrics::PROCESS_COUNT, limit)?;
     let maker = frequent_kind(period, "process");
-    let staying =
-        filling.growth.as_ref().zip(maker.as_ref()).map(|(growth, maker)| KindGrowth::of(period, maker, growth));
+    let staying = filling
+        .growth
+        .as_ref()
+        .zip(maker.as_ref())
+        .map(|(growth, maker)| KindGrowth::of(period, maker, growth));
     let is_leak = staying.as_ref().is_some_and(KindGrowth::is_leak);
     let of_leak = is_leak.then_some(WARNING);
     let Some(severity) = filling.severity().into_iter().chain(of_leak).reduce(f64::max) else {

@@ -6,8 +6,8 @@ use beamtune_model::{
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, MINOR, MINUTES_SECONDS, Rule, Topic};
-use crate::signals::memory::bytes;
-use crate::signals::programs::{self, Named, recent_min, recent_max};
+use crate::signals::memory::format_bytes;
+use crate::signals::programs::{self, Named, recent_max, recent_min};
 use crate::text;
 use crate::view;
 
@@ -72,7 +72,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let zombies = period.stat(&metrics::PROGRAMS_ZOMBIES, "").map_or(0, recent_min);
     let names = programs::named(period);
     // Programs and ports are counted at different instants, so the difference must have persisted for a while.
-    let left = ports.filter(|ports| recent_min(children) - recent_max(ports) >= LEFT.of(period).notice as i64);
+    let left =
+        ports.filter(|ports| recent_min(children) - recent_max(ports) >= LEFT.of(period).notice as i64);
     let left = left.map(|ports| children.last.value - ports.last.value);
     let drafts: Vec<Draft> = [
         left.and_then(|left| without_port(period, left, alive, &names)),
@@ -251,7 +252,7 @@ fn memory(period: &Period, alive: &SeriesStat, names: &[Named<'_>]) -> Option<Dr
             severity,
             format!("External programs use {:.0} % of the memory limit{}", share * 100.0, mostly(most)),
         )
-        .detail(format!("{} resident", bytes(resident)))
+        .detail(format!("{} resident", format_bytes(resident)))
         .detail(text::counted(alive.last.value as f64, "process", "processes"))
         .minor_if(!is_full)
         .about(most.map(|named| Subject::OsProcess { name: named.name.to_owned(), pid: None }))

@@ -5,7 +5,7 @@ use beamtune_model::{Account, Code, Evidence, Missing, Period, Unit, metrics};
 use crate::remedy;
 use crate::rule::{BELOW_CRITICAL, Draft, Judgement, Rule};
 use crate::signals::broker;
-use crate::signals::memory::bytes;
+use crate::signals::memory::format_bytes;
 use crate::text;
 
 pub const RULE: Rule = Rule {
@@ -40,7 +40,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let blocked = last(&metrics::BROKER_BLOCKED).filter(|count| *count > 0.0);
     let space = free
         .zip(limit)
-        .map(|(free, limit)| format!("{} free, disk_free_limit {}", bytes(free), bytes(limit)));
+        .map(|(free, limit)| format!("{} free, disk_free_limit {}", format_bytes(free), format_bytes(limit)));
     let connections = blocked.map(|count| text::counted(count, "blocked connection", "blocked connections"));
     let draft = Draft::new(BLOCKS, "RabbitMQ blocks all publishers: disk alarm")
         .detail(space.unwrap_or_default())

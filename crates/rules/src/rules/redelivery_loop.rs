@@ -125,7 +125,9 @@ fn loop_of(period: &Period, queue: &Queue<'_>) -> Option<(f64, Draft)> {
         )
         .minor_if(is_closing)
         .but_if(is_closing, CLOSING)
-        .counter_evidence("a consumer may requeue on purpose to wait for something else; a delay would spare the broker");
+        .counter_evidence(
+            "a consumer may requeue on purpose to wait for something else; a delay would spare the broker",
+        );
     Some((redelivered, advise(period, draft)))
 }
 

@@ -50,7 +50,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     if period.is_imported() {
         return Err(period.missing_group(Group::Vm, "other starts of the VM"));
     }
-    let starts: Vec<f64> = period.incarnation_spans.iter().map(|seen| seen.begin as f64 / SECOND_NS as f64).collect();
+    let starts: Vec<f64> =
+        period.incarnation_spans.iter().map(|seen| seen.begin as f64 / SECOND_NS as f64).collect();
     let (Some(first), Some(last)) = (starts.first(), period.incarnation_spans.last()) else {
         return Ok(Judgement::NotJudged {
             reason: "no samples".to_owned(),

@@ -59,7 +59,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let limit_name = if is_quota { "CPU quota" } else { "allowed CPUs" };
     let throttled = view::throttled_cores(period);
     // Wake-up latency does not depend on the number of schedulers. If the counters are missing, every delay counts as a loss.
-    let is_wake_up = view::mean_run_queue_delay_seconds(period).is_ok_and(|seconds| seconds < view::MAX_WAKE_UP_SECONDS);
+    let is_wake_up =
+        view::mean_run_queue_delay_seconds(period).is_ok_and(|seconds| seconds < view::MAX_WAKE_UP_SECONDS);
     let delayed = view::thread_cores(period, &metrics::THREAD_WAIT, &[view::kind::SCHEDULER])
         .ok()
         .map(|cores| if is_wake_up { 0.0 } else { cores });

@@ -10,7 +10,7 @@ use beamtune_stats::trend;
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, MINOR, Role, Rule};
-use crate::signals::blocking::{self, InfoCallers, BlockingProcess};
+use crate::signals::blocking::{self, BlockingProcess, InfoCallers};
 use crate::signals::chains::{self, ChainEnd};
 use crate::signals::hot_code;
 use crate::signals::stack;

@@ -125,7 +125,9 @@ fn interpreter(period: &Period, share: f64, used: Evidence, architecture: &str, 
             .with_text(format!("{architecture}, with a JIT since OTP {since}")),
     )
     .evidence(used.against_scale(CPU_SHARE.of(period)))
-    .counter_evidence("C code of the VM (messages, tables, sockets, large binaries) gets no faster with the JIT");
+    .counter_evidence(
+        "C code of the VM (messages, tables, sockets, large binaries) gets no faster with the JIT",
+    );
     match is_requested {
         true => draft.remedy(remedy::of(
             period,

@@ -1,7 +1,7 @@
 //! BT047: short-lived processes start with the smallest heap. Each time it is full, a GC copies all their data.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, Scale, Subject, Threshold, Unit, CpuUse, facts, metrics,
+    Account, Code, Cost, CpuUse, Evidence, Missing, Period, Scale, Subject, Threshold, Unit, facts, metrics,
 };
 
 use crate::remedy;

@@ -4,7 +4,8 @@
 //! keeps it, with the start arguments, until `supervisor:delete_child/2` (supervisor.erl: `del_child`).
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, ProcessRow, ProcessActivity, Scale, Threshold, Unit, metrics,
+    Account, Code, Cost, Evidence, Missing, Period, ProcessActivity, ProcessRow, Scale, Threshold, Unit,
+    metrics,
 };
 
 use crate::remedy;
@@ -71,7 +72,13 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     Ok(Judgement::found_or_healthy(drafts.collect(), healthy))
 }
 
-fn describe(period: &Period, process: &ProcessActivity, row: &ProcessRow, processes: f64, severity: f64) -> Draft {
+fn describe(
+    period: &Period,
+    process: &ProcessActivity,
+    row: &ProcessRow,
+    processes: f64,
+    severity: f64,
+) -> Draft {
     let is_dynamic = supervisors::is_dynamic(row);
     let (ended, started) = (supervisors::ends(period, row), supervisors::starts(period, row));
     let has_churn = ended > 0 || started > 0;

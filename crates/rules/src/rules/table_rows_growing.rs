@@ -11,7 +11,9 @@ use beamtune_stats::{Trend, trend};
 
 use crate::remedy;
 use crate::rule::{Draft, FAR_SECONDS, Judgement, Rule, SOON_SECONDS, SOON_SOURCE, Topic};
-use crate::signals::limits::{self, MAX_MEMORY_EXTRAPOLATION, MIN_LEAK_SECONDS, is_continuing, growth, expected_growth};
+use crate::signals::limits::{
+    self, MAX_MEMORY_EXTRAPOLATION, MIN_LEAK_SECONDS, expected_growth, growth, is_continuing,
+};
 use crate::signals::lock_suspects;
 use crate::signals::memory;
 use crate::signals::mnesia;
@@ -24,7 +26,7 @@ pub const RULE: Rule = Rule {
     name: "table-rows-growing",
     question: "Does the number of objects in one ETS table grow steadily?",
     confirm: "call ets:info(Table, size) twice, an hour apart, under the same load: it has grown; a full cache has not",
-    needs: &[&metrics::TABLES_FOLLOWED],
+    needs: &[&metrics::TABLES_WATCHED],
     account: Account::Memory,
     // The growth may be intended, but it still explains growing memory.
     explains_as_notice: true,
@@ -151,12 +153,15 @@ impl<'p> Growing<'p> {
         };
         let trend = growth(&points, if is_certain { LARGE_OBJECTS } else { f64::INFINITY })?;
         let (first, end) = (points.first()?.0, points.last()?.0);
-        if trend.slope < MIN_OBJECTS_PER_S || !is_continuing(&points, first.midpoint(end)) || !still_grows(&points)
+        if trend.slope < MIN_OBJECTS_PER_S
+            || !is_continuing(&points, first.midpoint(end))
+            || !still_grows(&points)
         {
             return None;
         }
         let byte_points = view::trend_points(&bytes.trace);
-        let table_bytes_per_s = slope_of(&byte_points).map_or(0.0, |slope| expected_growth(&byte_points, slope));
+        let table_bytes_per_s =
+            slope_of(&byte_points).map_or(0.0, |slope| expected_growth(&byte_points, slope));
         let row = period.tables.iter().find(|table| table.id == id);
         let keeps_binaries = memory::binaries_of_table(period).is_some_and(|table| table.id == id);
         let binaries = period.find(Group::Memory, "", "binary").filter(|_| keeps_binaries);
@@ -239,7 +244,7 @@ fn is_of_program(period: &Period, id: &str) -> bool {
 }
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
-    let followed = period.stat(&metrics::TABLES_FOLLOWED, "")?.last.value;
+    let followed = period.stat(&metrics::TABLES_WATCHED, "")?.last.value;
     let is_product = products::is_of_others(period);
     let tables = period.entities(Group::Table).into_iter().filter(|id| !id.is_empty());
     let mut growing: Vec<Growing<'_>> =
@@ -335,9 +340,10 @@ fn draft(period: &Period, table: &Growing<'_>) -> Option<Draft> {
     );
     let draft = counter_evidence(draft, table, is_of_ended, is_of_live, is_short, new_processes);
     Some(match (leak.is_some(), is_of_ended) {
-        (_, true) => {
-            draft.confirmed_by(CONFIRM_ENDED).remedy(delete_at_end(period, table)).remedy(limit(period, table))
-        }
+        (_, true) => draft
+            .confirmed_by(CONFIRM_ENDED)
+            .remedy(delete_at_end(period, table))
+            .remedy(limit(period, table)),
         (true, false) => draft
             .counter_evidence("the pid in its objects may only name the process that wrote them")
             .remedy(limit(period, table))

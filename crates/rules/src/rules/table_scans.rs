@@ -218,7 +218,8 @@ fn describe(
         .about(subject)
         .signals(run_by.map(|kind| Signal::RunBy(Subject::kind(kind))))
         .costs(Cost::CpuCores(cores));
-    let draft = searches.iter().take(MAX_NAMED).fold(draft, |draft, search| draft.evidence(search.evidence()));
+    let draft =
+        searches.iter().take(MAX_NAMED).fold(draft, |draft, search| draft.evidence(search.evidence()));
     with_advice(period, draft, &Scanned::of(period, Some(first.process), first.function, in_mnesia))
 }
 

@@ -113,7 +113,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             .evidence(Evidence::number("scheduler utilization", utilization, Unit::Ratio))
             .evidence(Evidence::number("runnable processes waiting, mean", waiting, Unit::Count))
             .because_some(set.value().map(|value| Evidence::text("flag", format!("+S {value}"))))
-            .counter_evidence("it may be intended, if other programs need these CPUs (a database on the same host)")
+            .counter_evidence(
+                "it may be intended, if other programs need these CPUs (a database on the same host)",
+            )
             .remedy(at_run_time.flatten())
             .remedy(at_start),
     ))

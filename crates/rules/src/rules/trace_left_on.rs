@@ -5,8 +5,8 @@
 
 use beamtune_model::series::PART_SEPARATOR;
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Group, Missing, Period, ProcessActivity, Remedy, Scale, SeriesStat, Subject,
-    Threshold, Unit, CpuUse, metrics,
+    Account, Code, Cost, CpuUse, Evidence, Group, Missing, Period, ProcessActivity, Remedy, Scale,
+    SeriesStat, Subject, Threshold, Unit, metrics,
 };
 
 use crate::remedy;

@@ -20,7 +20,7 @@ pub const RULE: Rule = Rule {
     name: "unread-sockets",
     question: "Does the VM read its connections in time?",
     confirm: "run ss -tn: Recv-Q of these connections stays above 0 while schedulers are idle",
-    needs: &[&metrics::TCP_LOOKED_AT],
+    needs: &[&metrics::TCP_SAMPLED],
     account: Account::Delay,
     confidence: Confidence::Inferred,
     judge,
@@ -49,7 +49,7 @@ const MIN_READ_BYTES_PER_S: f64 = 500.0;
 const BUSY_UTILIZATION: f64 = 0.85;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
-    let sampled = period.stat(&metrics::TCP_LOOKED_AT, "")?;
+    let sampled = period.stat(&metrics::TCP_SAMPLED, "")?;
     if sampled.samples < MIN_SAMPLES {
         return Ok(Judgement::NotJudged {
             reason: format!("only {} samples of connections", sampled.samples),

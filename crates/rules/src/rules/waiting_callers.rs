@@ -6,7 +6,7 @@ use beamtune_model::{
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
-use crate::signals::blocking::{self, State, BlockingProcess, WAITING};
+use crate::signals::blocking::{self, BlockingProcess, State, WAITING};
 use crate::signals::chains::{self, ChainEnd};
 use crate::signals::{known_processes, stack};
 use crate::text;

@@ -44,8 +44,9 @@ pub(crate) fn seen(period: &Period) -> Acceptors {
 }
 
 fn at_limit(period: &Period) -> Option<Evidence> {
-    let waits =
-        |process: &&ProcessActivity| stack::current_function_of(process).is_some_and(|place| place.starts_with(RANCH_WAITS));
+    let waits = |process: &&ProcessActivity| {
+        stack::current_function_of(process).is_some_and(|place| place.starts_with(RANCH_WAITS))
+    };
     let process = period.processes.iter().find(waits)?;
     Some(Evidence::text(format!("stands in {RANCH_WAITS}"), process.title()))
 }

@@ -4,7 +4,8 @@
 use std::collections::HashMap;
 
 use beamtune_model::{
-    Group as MetricGroup, Missing, Period, ProcessActivity, Scale, WaitSample, WaitSamples, Subject, Threshold, metrics,
+    Group as MetricGroup, Missing, Period, ProcessActivity, Scale, Subject, Threshold, WaitSample,
+    WaitSamples, metrics,
 };
 
 use crate::signals::chains;
@@ -190,7 +191,10 @@ impl BlockingProcess<'_> {
 }
 
 /// Returns the server that processes of this kind wait for. Some of the present waiters of that server have the same kind.
-pub(crate) fn answers_to<'h, 'a>(holds: &'h [BlockingProcess<'a>], process: &ProcessActivity) -> Option<&'h BlockingProcess<'a>> {
+pub(crate) fn answers_to<'h, 'a>(
+    holds: &'h [BlockingProcess<'a>],
+    process: &ProcessActivity,
+) -> Option<&'h BlockingProcess<'a>> {
     let row = process.row.as_ref();
     let started = row.and_then(|row| row.initial_call.as_deref()).and_then(stack::module);
     let stacks = process.wait_stacks.iter().chain(&process.run_stacks).map(|(stack, _)| &stack[..]);
@@ -213,7 +217,9 @@ pub(crate) fn blocking_processes(period: &Period) -> Result<Vec<BlockingProcess<
         |place: &&WaitSample| !place.stack.first().is_some_and(|function| stack::is_for_no_process(function));
     for place in waiting(period).filter(for_processes) {
         // An `erpc` call monitors nothing until its process was started on the other node.
-        if place.targets.is_empty() && place.stack.first().is_some_and(|function| stack::is_for_a_node(function)) {
+        if place.targets.is_empty()
+            && place.stack.first().is_some_and(|function| stack::is_for_a_node(function))
+        {
             let at = group_at(&mut groups, Kind::default(), |group| group.who == [SOME_NODE]);
             groups[at].add(SOME_NODE, place.samples, (place, place.count));
         }
@@ -234,7 +240,9 @@ pub(crate) fn blocking_processes(period: &Period) -> Result<Vec<BlockingProcess<
             let seen = places.iter().fold(0, |sum: i64, (_, count)| sum.saturating_add(*count));
             // Two cases are left out: short-lived waits, in fewer than two thirds of the samples, and pairs, in which each waiter waits for
             // its own process.
-            if seen < MIN_SAMPLES || seen < 2 * who.len() as i64 * i64::from(looks) || 3 * looks < 2 * stands.samples
+            if seen < MIN_SAMPLES
+                || seen < 2 * who.len() as i64 * i64::from(looks)
+                || 3 * looks < 2 * stands.samples
             {
                 return None;
             }
@@ -411,8 +419,9 @@ fn circle(period: &Period, from: &str) -> Vec<Subject> {
     let mut path = vec![from.to_owned()];
     while let Some(next) = path.last().and_then(|last| waits_for(last)) {
         if let Some(begin) = path.iter().position(|seen| *seen == next) {
-            let subject =
-                |pid: &String| period.process(pid).map_or_else(|| Subject::process(pid), ProcessActivity::subject);
+            let subject = |pid: &String| {
+                period.process(pid).map_or_else(|| Subject::process(pid), ProcessActivity::subject)
+            };
             return path.iter().skip(begin).map(subject).collect();
         }
         path.push(next);
@@ -450,7 +459,11 @@ pub(crate) fn state(period: &Period, who: &str) -> State {
         _ if ran >= BUSY || most.status != "waiting" => State::Works,
         Some(function) if stack::is_call(function) => State::Waits {
             at: stack::with_caller(function, &most.stack),
-            on: most.targets.iter().find(|wanted| !wanted.is_address()).map(|wanted| period.title_of(&wanted.name)),
+            on: most
+                .targets
+                .iter()
+                .find(|wanted| !wanted.is_address())
+                .map(|wanted| period.title_of(&wanted.name)),
         },
         // A receive of the program inside a callback waits for one specific message.
         Some(function) if !stack::is_loop(function) && stack::is_in_callback(&most.stack) => State::Waits {
@@ -478,7 +491,8 @@ fn queued_by(period: &Period, who: &[&str]) -> f64 {
 pub(crate) fn peers<'a>(period: &'a Period, who: &[&str]) -> Vec<&'a str> {
     let is_one = |place: &&WaitSample| place.pid.as_deref().is_some_and(|pid| who.contains(&pid));
     let addresses = period.wait_samples.stacks.iter().filter(is_one).flat_map(|place| &place.targets);
-    let addresses = addresses.filter(|wanted| wanted.is_address()).map(|wanted| (&*wanted.name, wanted.count));
+    let addresses =
+        addresses.filter(|wanted| wanted.is_address()).map(|wanted| (&*wanted.name, wanted.count));
     largest_first(addresses).into_iter().map(|(address, _)| address).collect()
 }
 

@@ -181,7 +181,8 @@ pub(crate) fn waits_for<'p>(period: &'p Period, pid: &str) -> Option<&'p str> {
     let seen = within.iter().fold(0, |sum: i64, place| sum.saturating_add(place.count));
     let mut on = within.iter().flat_map(|place| &place.targets).filter(|wanted| !wanted.is_address());
     let first: &WaitTarget = on.next()?;
-    let is_same = on.all(|wanted| wanted.name == first.name) && within.iter().all(|place| !place.targets.is_empty());
+    let is_same =
+        on.all(|wanted| wanted.name == first.name) && within.iter().all(|place| !place.targets.is_empty());
     (is_same && 2 * seen > all && !first.name.contains('@')).then_some(first.name.as_str())
 }
 
@@ -197,12 +198,14 @@ fn is_for_one(place: &WaitSample) -> bool {
 /// Returns the sampled stacks of a process, running or waiting, except in the loop of its behaviour, where it waits for work.
 fn samples<'p>(period: &'p Period, process: &'p ProcessActivity) -> Vec<(&'p [String], i64)> {
     let is_told = |stack: &[String]| stack.first().is_some_and(|function| !stack::is_loop(function));
-    let looked = process.run_stacks.iter().chain(&process.wait_stacks).map(|(stack, looks)| (&stack[..], *looks));
+    let looked =
+        process.run_stacks.iter().chain(&process.wait_stacks).map(|(stack, looks)| (&stack[..], *looks));
     let looked: Vec<_> = looked.filter(|(stack, _)| is_told(stack)).collect();
     if count(looked.iter()) >= MIN_SAMPLES {
         return looked;
     }
-    let places = period.wait_samples.stacks.iter().filter(|place| place.pid.as_deref() == Some(&*process.pid));
+    let places =
+        period.wait_samples.stacks.iter().filter(|place| place.pid.as_deref() == Some(&*process.pid));
     let stood: Vec<_> =
         places.map(|place| (&place.stack[..], place.count)).filter(|(stack, _)| is_told(stack)).collect();
     if stood.is_empty() { looked } else { stood }

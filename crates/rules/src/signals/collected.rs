@@ -1,6 +1,6 @@
 //! Results of requested garbage collections: measured values, which replace the estimates of rules.
 
-use beamtune_model::{RequestedGcRow, Period, ProcessActivity, facts};
+use beamtune_model::{Period, ProcessActivity, RequestedGcRow, facts};
 
 /// If a smaller share of the memory was freed, there was almost no garbage (judgement).
 const LITTLE: f64 = 0.1;
@@ -44,7 +44,9 @@ pub fn of_process(period: &Period, process: &ProcessActivity) -> Option<Measured
 /// Returns the result for the heaps of a sample of all processes, which includes the largest ones. `None` if no sample was collected, or if
 /// large heaps were skipped.
 pub fn of_sampled_heaps(period: &Period) -> Option<Measured> {
-    let row = period.last_sampled_collection().filter(|row| row.collected > 0 && row.heap_before > 0 && row.large == 0)?;
+    let row = period
+        .last_sampled_collection()
+        .filter(|row| row.collected > 0 && row.heap_before > 0 && row.large == 0)?;
     let freed = row.heap_before.saturating_sub(row.heap_after).max(0) as f64;
     Some(Measured { before: row.heap_before as f64, freed })
 }
@@ -94,8 +96,12 @@ mod tests {
         period.collections = vec![RequestedGcRow { collected: 0, ..named }];
         assert_eq!(of_process(&period, &one), None, "the process has ended, or did not answer");
         let pid = "<0.9.0>".to_owned();
-        period.collected =
-            vec![CollectedProcessRow { pid, heap_before: 900, heap_after: 100, ..CollectedProcessRow::default() }];
+        period.collected = vec![CollectedProcessRow {
+            pid,
+            heap_before: 900,
+            heap_after: 100,
+            ..CollectedProcessRow::default()
+        }];
         let measured = of_process(&period, &one).expect("measured");
         assert!(measured.freed == 800.0 && !measured.is_little());
     }

@@ -39,7 +39,8 @@ impl<'a> Hibernation<'a> {
         let is_meant = |(kind, _): &(&str, i64)| {
             // Samples of GC are left out: GC may have causes other than hibernation.
             let seen = sum(&|one| one.kind.as_deref() == Some(*kind) && !one.is_collecting);
-            let resting = sum(&|one| one.kind.as_deref() == Some(*kind) && !one.is_collecting && hibernates(one));
+            let resting =
+                sum(&|one| one.kind.as_deref() == Some(*kind) && !one.is_collecting && hibernates(one));
             resting > 0 && resting as f64 >= MOST * seen as f64
         };
         let kinds: Vec<(&str, i64)> = of_kinds.into_iter().filter(is_meant).collect();

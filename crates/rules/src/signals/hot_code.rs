@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use beamtune_model::rows::CHILD_OF;
-use beamtune_model::{Missing, Period, ProcessActivity, Subject, CpuUse, WorkSample};
+use beamtune_model::{CpuUse, Missing, Period, ProcessActivity, Subject, WorkSample};
 
 use crate::account;
 use crate::signals::counts::{largest_first, share_interval};
@@ -18,13 +18,10 @@ use crate::view::{self, kind};
 
 /// Fewer samples do not show where the time is spent (judgement).
 pub(crate) const MIN_SAMPLES: i64 = 8;
-
 /// Minimum number of samples of garbage collection (judgement).
 pub(crate) const MIN_COLLECTED: i64 = 3;
-
 /// A function with a smaller share of the samples is not where the time is spent (judgement: more than half).
 const MOST: f64 = 0.5;
-
 /// Minimum lower bound of the share's 95 % interval (Wilson). Below it, the true share may be far less than half, because there are few
 /// samples (judgement).
 const SURELY: f64 = 1.0 / 3.0;
@@ -303,9 +300,11 @@ impl<'a> Sample<'a> {
 /// Returns the samples of all running processes.
 pub(crate) fn samples(period: &Period) -> Vec<Sample<'_>> {
     // A process that was just woken has not run: its stack shows where it waited.
-    let is_woken = |one: &&WorkSample| one.is_runnable && one.stack.first().is_some_and(|at| stack::is_wait(at));
+    let is_woken =
+        |one: &&WorkSample| one.is_runnable && one.stack.first().is_some_and(|at| stack::is_wait(at));
     let samples = period.work_samples.iter().filter(|one| !is_woken(one));
-    let samples = samples.map(|one| Sample::new(&one.stack, one.samples, one.kind.as_deref(), one.is_collecting));
+    let samples =
+        samples.map(|one| Sample::new(&one.stack, one.samples, one.kind.as_deref(), one.is_collecting));
     let mut samples: Vec<Sample<'_>> = samples.collect();
     add_last_callers(&mut samples);
     add_cut(&mut samples);

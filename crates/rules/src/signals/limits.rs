@@ -200,7 +200,9 @@ impl LimitUsage {
             .share(self.share())
             .evidence(Evidence::number(format!("{what} now"), self.now, Unit::Count))
             .evidence(Evidence::number("limit", self.limit, Unit::Count))
-            .evidence(Evidence::number("share used", self.share(), Unit::Ratio).against_scale(self.thresholds))
+            .evidence(
+                Evidence::number("share used", self.share(), Unit::Ratio).against_scale(self.thresholds),
+            )
             .because_some(self.growth.map(|trend| {
                 Evidence::number("growth", trend.slope, Unit::PerSecond)
                     .with_text(format!("95 % interval {:.1} to {:.1}", trend.low, trend.high))
@@ -291,9 +293,7 @@ pub const MIN_SAMPLED_AGAIN: i64 = 5;
 fn staying(period: &Period, what: &str, kind: &str, count: i64) -> i64 {
     let sampled = period.wait_samples.new_processes.iter().filter(|_| what == "process");
     match sampled.filter(|new| new.sampled >= MIN_SAMPLED_AGAIN).find(|new| new.kind == kind) {
-        Some(new) => {
-            (count as f64 * (new.sampled - new.ended) as f64 / new.sampled as f64).round() as i64
-        }
+        Some(new) => (count as f64 * (new.sampled - new.ended) as f64 / new.sampled as f64).round() as i64,
         None => count,
     }
 }
@@ -371,7 +371,15 @@ mod tests {
             for &(what, kind, maker, count) in rows {
                 let (what, kind) = (what.to_owned(), kind.to_owned());
                 let maker = maker.map(str::to_owned);
-                builder.spawn(SpawnRow { t: 0, what, kind, creator: maker, count, sample_size: 100, bytes: None });
+                builder.spawn(SpawnRow {
+                    t: 0,
+                    what,
+                    kind,
+                    creator: maker,
+                    count,
+                    sample_size: 100,
+                    bytes: None,
+                });
             }
             let found = frequent_kind(&builder.finish(), "port");
             let texts = found.map(|found| {

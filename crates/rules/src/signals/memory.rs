@@ -1,9 +1,9 @@
 //! Values that several rules about memory derive from a period.
 
 pub use beamtune_model::memory::PAGE_BYTES;
-use beamtune_model::memory::{Allocator, MemoryBreakdown, Carriers, content};
+use beamtune_model::memory::{Allocator, Carriers, MemoryBreakdown, content};
 use beamtune_model::{
-    Group, Metric, Missing, Period, ProcessRow, ProcessActivity, Remedy, SeriesStat, TableRow, facts, metrics,
+    Group, Metric, Missing, Period, ProcessActivity, ProcessRow, Remedy, SeriesStat, TableRow, facts, metrics,
 };
 
 use crate::remedy;
@@ -15,7 +15,7 @@ use crate::signals::watermark::{self, AssumedWatermark};
 use crate::view;
 
 /// Formats bytes in MB or GB.
-pub fn bytes(bytes: f64) -> String {
+pub fn format_bytes(bytes: f64) -> String {
     match bytes / 1e6 {
         mb if mb.abs() >= 9_950.0 => format!("{:.1} GB", mb / 1e3),
         mb if mb.abs() >= 9.95 => format!("{mb:.0} MB"),
@@ -197,7 +197,8 @@ pub fn room(period: &Period) -> Option<Room> {
     let host =
         last(&metrics::MEMORY_AVAILABLE, "").map(|bytes| Room { bytes: bytes.max(0.0), end: End::Host });
     let told = watermark::reported(period).map(|mark| (mark, None));
-    let mark = told.or_else(|| AssumedWatermark::of(period).map(|assumed| (assumed.bytes, Some(assumed.but()))));
+    let mark =
+        told.or_else(|| AssumedWatermark::of(period).map(|assumed| (assumed.bytes, Some(assumed.but()))));
     let mark = mark
         .zip(resident)
         .filter(|((mark, _), resident)| mark > resident)

@@ -41,5 +41,6 @@ pub(crate) fn kinds(period: &Period) -> Vec<(&str, f64)> {
 pub(crate) fn most(period: &Period, rate: f64) -> Option<&SpawnRow> {
     let seen = period.rate(&metrics::SCAN_SPAWNED, "").ok()?;
     let most = rows(period).max_by_key(|row| row.count)?;
-    (seen >= MIN_SEEN_SHARE * rate && most.sample_size >= MIN_SAMPLED && 2 * most.count >= most.sample_size).then_some(most)
+    (seen >= MIN_SEEN_SHARE * rate && most.sample_size >= MIN_SAMPLED && 2 * most.count >= most.sample_size)
+        .then_some(most)
 }

@@ -7,7 +7,7 @@
 use beamtune_model::{Evidence, Group, Metric, Period, Remedy, Subject, Unit, metrics};
 
 use super::limits::frequent_kind;
-use super::memory::bytes;
+use super::memory::format_bytes;
 use crate::remedy;
 
 /// Orphaned sockets that are this share of all sockets are part of the cause if sockets increase (judgement).
@@ -65,7 +65,7 @@ impl OrphanedSockets {
             self.ended, self.sampled
         );
         match self.have_unsent() {
-            true => format!("{belong}; about {} wait unsent in them", bytes(self.bytes())),
+            true => format!("{belong}; about {} wait unsent in them", format_bytes(self.bytes())),
             false => belong,
         }
     }

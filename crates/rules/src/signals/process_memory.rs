@@ -2,7 +2,7 @@
 //! `process_info(P, memory)` reports only the sum.
 
 use beamtune_model::{
-    Group, Missing, Period, ProcessRow, ProcessActivity, Remedy, metrics,
+    Group, Missing, Period, ProcessActivity, ProcessRow, Remedy, metrics,
     units::{Nanos, SECOND_NS},
 };
 

@@ -84,7 +84,8 @@ fn openers(period: &Period) -> impl Iterator<Item = Starter> {
     let rows = period.spawns.iter().filter(move |row| row.what == "port" && is_of(&programs, &row.kind));
     rows.filter_map(move |row| {
         let maker = row.creator.as_deref()?;
-        let process = period.process_named(maker).map_or_else(|| Subject::kind(maker), ProcessActivity::subject);
+        let process =
+            period.process_named(maker).map_or_else(|| Subject::kind(maker), ProcessActivity::subject);
         Some(Starter { process: Some(process), function: None, seen: row.count })
     })
 }

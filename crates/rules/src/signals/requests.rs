@@ -67,7 +67,8 @@ fn is_asking(stack: &[String]) -> bool {
 /// Whether other processes accept connections within a function of the program that is also on this stack. Then this process accepts a
 /// connection and then serves it.
 fn accepts_too(period: &Period, stack: &[String]) -> bool {
-    let accepts = |place: &&WaitSample| place.stack.first().is_some_and(|function| stack::is_accept(function));
+    let accepts =
+        |place: &&WaitSample| place.stack.first().is_some_and(|function| stack::is_accept(function));
     let mut acceptors = period.wait_samples.stacks.iter().filter(accepts).flat_map(|place| &place.stack);
     acceptors.any(|function| stack::is_of_program(function) && stack.contains(function))
 }
@@ -76,7 +77,8 @@ fn accepts_too(period: &Period, stack: &[String]) -> bool {
 fn readers_like(period: &Period, stack: &[String]) -> f64 {
     let place = |stack: &[String]| Some(stack::with_caller(stack.first()?, stack));
     let own = place(stack);
-    let alike = period.wait_samples.stacks.iter().filter(|other| other.pid.is_none() && place(&other.stack) == own);
+    let alike =
+        period.wait_samples.stacks.iter().filter(|other| other.pid.is_none() && place(&other.stack) == own);
     let seen = alike.fold(0, |sum: i64, place| sum.saturating_add(place.count));
     let total = period.stat(&metrics::PROCESS_COUNT, "").map_or(0.0, |stat| stat.mean());
     if seen < MIN_SAMPLES { 0.0 } else { blocking::of_all(period, total, seen) }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use beamtune_model::{Evidence, ProcessRow, ProcessActivity};
+use beamtune_model::{Evidence, ProcessActivity, ProcessRow};
 
 use crate::signals::counts::largest_first;
 use crate::signals::names::NAMES;
@@ -435,7 +435,12 @@ mod tests {
             builder.process(ProcessRow { pid: "<0.7.0>".to_owned(), ..ProcessRow::default() });
             for &(at, looks) in ran {
                 let stack = at.split_whitespace().map(str::to_owned).collect();
-                builder.run_sample(RunSampleRow { pid: "<0.7.0>".to_owned(), stack, samples: looks, ..RunSampleRow::default() });
+                builder.run_sample(RunSampleRow {
+                    pid: "<0.7.0>".to_owned(),
+                    stack,
+                    samples: looks,
+                    ..RunSampleRow::default()
+                });
             }
             builder.finish().process("<0.7.0>").and_then(iteration_share)
         };

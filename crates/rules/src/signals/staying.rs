@@ -3,7 +3,7 @@
 use beamtune_model::{Group, NewProcesses, Period, WaitSample, metrics};
 use beamtune_stats::Trend;
 
-use crate::signals::limits::{self, MIN_SAMPLED_AGAIN, FrequentKind};
+use crate::signals::limits::{self, FrequentKind, MIN_SAMPLED_AGAIN};
 use crate::signals::{new_processes, stack};
 use crate::view;
 
@@ -106,16 +106,16 @@ impl<'p> KindGrowth<'p> {
 
     /// Whether nearly all of them are still alive some seconds later.
     pub(crate) fn stay(&self) -> bool {
-        self.newcomers
-            .is_some_and(|new| (new.sampled - new.ended) as f64 >= NEARLY_ALL * new.sampled as f64)
+        self.newcomers.is_some_and(|new| (new.sampled - new.ended) as f64 >= NEARLY_ALL * new.sampled as f64)
     }
 
     /// Whether this is a leak, and not a node that fills up. Leaked processes are left over, wait for any message, and no connections
     /// increase with them. Left over means that most of this kind end before a scan finds them, or that their creator has ended. A node
     /// that just got work starts processes that do not end, or that end later, as sessions do: scans find these.
     pub(crate) fn is_leak(&self) -> bool {
-        let waits_for_all =
-            |place: &WaitSample| place.stack.first().is_some_and(|at| stack::is_loop(at) || !stack::is_call(at));
+        let waits_for_all = |place: &WaitSample| {
+            place.stack.first().is_some_and(|at| stack::is_loop(at) || !stack::is_call(at))
+        };
         let others_end = self.ends().is_some() && self.met.is_some_and(|met| met <= MOST_END * self.growth);
         (others_end || self.ended_starters.is_some())
             && self.stay()

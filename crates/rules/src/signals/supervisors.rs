@@ -1,6 +1,6 @@
 //! Supervisors and their children.
 
-use beamtune_model::{ExitRow, Period, ProcessRow, ProcessActivity};
+use beamtune_model::{ExitRow, Period, ProcessActivity, ProcessRow};
 
 use super::new_processes;
 

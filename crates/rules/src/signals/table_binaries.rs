@@ -27,7 +27,7 @@ impl<'p> TableBinaries<'p> {
     fn of(period: &'p Period, id: &'p str) -> Option<Self> {
         let last = |metric: &Metric| Some(period.stat(metric, id).ok()?.last.value as f64);
         let row = period.tables.iter().find(|table| table.id == id);
-        let measured = last(&metrics::TABLE_BINARY_ROWS)?;
+        let measured = last(&metrics::TABLE_BINARY_OBJECTS)?;
         // It may have grown since its binaries were measured.
         let rows = last(&metrics::TABLE_ROWS).or(row.map(|row| row.objects as f64)).unwrap_or(measured);
         Some(TableBinaries {

@@ -95,7 +95,7 @@ fn is_at(listens: &str, address: &str) -> bool {
 
 /// Returns all unread connections.
 pub(crate) fn all(period: &Period) -> Vec<Unread<'_>> {
-    let Ok(sampled) = period.stat(&metrics::TCP_LOOKED_AT, "") else { return Vec::new() };
+    let Ok(sampled) = period.stat(&metrics::TCP_SAMPLED, "") else { return Vec::new() };
     let entities = period.entities(Group::HostTcp).into_iter();
     entities.filter_map(|entity| Unread::of(period, entity, sampled.last.t)).collect()
 }

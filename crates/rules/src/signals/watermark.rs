@@ -4,7 +4,7 @@ use beamtune_model::{Evidence, Limit, Period, Remedy, Subject, Unit, facts, metr
 
 use crate::remedy;
 use crate::rule::Draft;
-use crate::signals::memory::bytes;
+use crate::signals::memory::format_bytes;
 use crate::signals::products;
 use crate::text;
 
@@ -145,7 +145,7 @@ pub fn alarm(period: &Period, evidence: Option<Evidence>) -> Option<Draft> {
 
 /// Formats both sizes: `210 MB resident, watermark 200 MB`.
 pub fn sizes(resident: f64, watermark: f64) -> String {
-    format!("{} resident, watermark {}", bytes(resident), bytes(watermark))
+    format!("{} resident, watermark {}", format_bytes(resident), format_bytes(watermark))
 }
 
 /// Drafts a finding if RabbitMQ is at or near the watermark that it reports; adds `evidence` to it.

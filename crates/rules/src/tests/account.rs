@@ -38,7 +38,8 @@ fn each_reason_has_its_share() {
 
     let spinning = node().with(|n| (n.utilization, n.cpu, n.voluntary_switches) = (0.1, 0.6, 0));
     assert_cores(&spinning, CpuUse::BusyWaiting, 1.0);
-    let starved = node().with(|n| (n.utilization, n.cpu, n.run_queue_delay, n.other_cpu) = (0.8, 0.3, 0.5, 1.2));
+    let starved =
+        node().with(|n| (n.utilization, n.cpu, n.run_queue_delay, n.other_cpu) = (0.8, 0.3, 0.5, 1.2));
     // Other processes used 1.0 cores while the threads of the VM were runnable, and 0.2 while it was idle.
     assert_cores(&starved, CpuUse::Neighbours, 1.2);
     assert_cores(&starved, CpuUse::Steal, 0.0);

@@ -1,11 +1,12 @@
 //! Tests of rules on binaries that tables and processes keep alive.
 
 use beamtune_model::{
-    CollectedProcessRow, Confidence, Cost, BinaryHolderRow, Level, Outcome, Rank, SpawnRow, TableRow, facts, metrics,
+    BinaryHolderRow, CollectedProcessRow, Confidence, Cost, Level, Outcome, Rank, SpawnRow, TableRow, facts,
+    metrics,
 };
 
 use super::heaps::MB;
-use super::node::{SyntheticProcess, SyntheticNode, node};
+use super::node::{SyntheticNode, SyntheticProcess, node};
 use super::{Read, assert_healthy, diagnose, entries, finding, outcome, row, value};
 
 #[test]
@@ -45,7 +46,13 @@ fn binaries_that_no_process_refers_to_are_reported_with_candidate_tables() {
     // The node has many sockets, but their memory was not measured.
     let sockets = kept(20 * MB).with(|n| {
         let kind = "tcp_inet".to_owned();
-        n.spawns.push(SpawnRow { what: "port".to_owned(), kind, count: 300, sample_size: 310, ..SpawnRow::default() });
+        n.spawns.push(SpawnRow {
+            what: "port".to_owned(),
+            kind,
+            count: 300,
+            sample_size: 310,
+            ..SpawnRow::default()
+        });
     });
     let found = finding(&sockets, "BT026");
     assert!(found.against.iter().any(|line| line.contains("sockets with unsent data")), "{found:#?}");
@@ -106,7 +113,7 @@ fn measured(rows: i64, [sampled, hidden, count, bytes, referenced, held]: [i64; 
             ..TableRow::default()
         }];
         for (metric, value) in [
-            (&metrics::TABLE_BINARY_ROWS, rows),
+            (&metrics::TABLE_BINARY_OBJECTS, rows),
             (&metrics::TABLE_BINARY_SAMPLED, sampled),
             (&metrics::TABLE_BINARY_HIDDEN, hidden),
             (&metrics::TABLE_BINARIES, count),
@@ -290,10 +297,20 @@ fn a_small_heap_that_keeps_large_binaries_is_named() {
     let asked = |bytes: i64, alone_bytes: i64, freed: i64| {
         let mut period = holder(|_| ()).period();
         let pid = "<0.88.0>".to_owned();
-        let row =
-            BinaryHolderRow { pid: pid.clone(), binaries: 7, bytes, exclusive: 3, alone_bytes, ..BinaryHolderRow::default() };
+        let row = BinaryHolderRow {
+            pid: pid.clone(),
+            binaries: 7,
+            bytes,
+            exclusive: 3,
+            alone_bytes,
+            ..BinaryHolderRow::default()
+        };
         period.holders.push(row);
-        period.collected.push(CollectedProcessRow { pid, binary_before: freed, ..CollectedProcessRow::default() });
+        period.collected.push(CollectedProcessRow {
+            pid,
+            binary_before: freed,
+            ..CollectedProcessRow::default()
+        });
         outcome(&period, "BT026")
     };
     let Outcome::Found(found) = asked(190 * MB, 60 * MB, 50 * MB) else { panic!("nothing found") };

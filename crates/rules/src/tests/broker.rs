@@ -2,7 +2,10 @@
 
 use beamtune_model::{Level, Metric, facts, metrics::*};
 
-use super::{SyntheticProcess, SyntheticNode, Read, assert_healthy, diagnose, entries, finding, node, outcome, row, value};
+use super::{
+    Read, SyntheticNode, SyntheticProcess, assert_healthy, diagnose, entries, finding, node, outcome, row,
+    value,
+};
 
 type Counted = (&'static Metric, &'static str, i64, i64);
 
@@ -64,7 +67,12 @@ fn a_redelivery_loop_names_queue_and_consumer_and_explains_their_gc() {
         n.gc = 0.3;
         n.total_reductions = 1_000_000;
         let labelled = row(|row| row.label = Some(QUEUE.to_owned()));
-        n.busiest = vec![SyntheticProcess { pid: "<0.77.0>", reductions: 900_000, row: labelled, ..SyntheticProcess::default() }];
+        n.busiest = vec![SyntheticProcess {
+            pid: "<0.77.0>",
+            reductions: 900_000,
+            row: labelled,
+            ..SyntheticProcess::default()
+        }];
     });
     let found = finding(&sick, "BT069");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("orders")));
@@ -132,7 +140,12 @@ fn messages_that_dead_lettering_brings_back_are_a_loop() {
     let sick = retrying(2_000, 2_000, 50).with(|n| {
         (n.utilization, n.gc, n.total_reductions) = (0.5, 0.3, 1_000_000);
         let labelled = |label: &str| row(|row| row.label = Some(label.to_owned()));
-        let busy = |pid, label| SyntheticProcess { pid, reductions: 400_000, row: labelled(label), ..SyntheticProcess::default() };
+        let busy = |pid, label| SyntheticProcess {
+            pid,
+            reductions: 400_000,
+            row: labelled(label),
+            ..SyntheticProcess::default()
+        };
         n.busiest = vec![busy("<0.77.0>", QUEUE), busy("<0.78.0>", "queue orders.later")];
     });
     let found = finding(&sick, "BT069");

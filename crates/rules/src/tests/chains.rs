@@ -1,8 +1,8 @@
 //! Tests of chains of processes that wait for each other, and of the process at their end.
 
-use beamtune_model::{Finding, Level, Outcome, Period, WaitSampleRow, Subject};
+use beamtune_model::{Finding, Level, Outcome, Period, Subject, WaitSampleRow};
 
-use super::node::{SyntheticProcess, SyntheticNode, node, stack_row};
+use super::node::{SyntheticNode, SyntheticProcess, node, stack_row};
 use super::{Read, entries, held, outcome, row};
 
 const FIRST: &str = "<0.77.0>";

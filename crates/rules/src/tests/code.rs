@@ -2,7 +2,7 @@
 
 use beamtune_model::{Level, facts};
 
-use super::node::{SyntheticProcess, SyntheticNode, node};
+use super::node::{SyntheticNode, SyntheticProcess, node};
 use super::{Read, assert_healthy, entries, finding, row};
 
 fn named(name: &str, reductions: i64, runnable_of_10: i64) -> SyntheticProcess {

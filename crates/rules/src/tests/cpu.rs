@@ -1,10 +1,10 @@
 //! Tests of rules on CPU time: what uses it, what waits for it, and why it is unused.
 
 use beamtune_model::{
-    Cost, Evidence, Finding, Level, Outcome, ProcessRow, Signal, TableRow, CpuUse, WorkSample, facts, metrics,
+    Cost, CpuUse, Evidence, Finding, Level, Outcome, ProcessRow, Signal, TableRow, WorkSample, facts, metrics,
 };
 
-use super::node::{SyntheticProcess, SyntheticNode, node};
+use super::node::{SyntheticNode, SyntheticProcess, node};
 use super::{Read, assert_healthy, diagnose, entries, finding, outcome, row, serial, value};
 
 fn spinning() -> SyntheticNode {
@@ -36,7 +36,8 @@ fn a_little_busy_wait_is_a_notice_unless_a_quota_counts_it() {
 #[test]
 fn the_cost_of_starvation_is_limited_to_what_busy_threads_lacked() {
     // A neighbour that uses all CPUs delays threads in busy wait.
-    let idle = node().with(|n| (n.utilization, n.cpu, n.run_queue_delay, n.other_cpu) = (0.01, 0.1, 0.45, 1.9));
+    let idle =
+        node().with(|n| (n.utilization, n.cpu, n.run_queue_delay, n.other_cpu) = (0.01, 0.1, 0.45, 1.9));
     let found = finding(&idle, "BT004");
     assert_eq!(found.level, Level::Notice, "{found:#?}");
     assert!(matches!(found.cost(), Some(Cost::CpuCores(cores)) if cores < 0.05), "{:?}", found.cost());
@@ -107,7 +108,8 @@ fn busy_wait_under_a_quota_is_critical() {
         (Level::Warning, true)
     );
     // Many short waits are the cost of waking up.
-    let wakes = finding(&spinning().with(|n| (n.run_queue_delay, n.voluntary_switches) = (0.3, 3_000)), "BT001");
+    let wakes =
+        finding(&spinning().with(|n| (n.run_queue_delay, n.voluntary_switches) = (0.3, 3_000)), "BT001");
     assert!(!wakes.against.iter().any(|but| but.contains("crowded")), "{wakes:#?}");
 }
 
@@ -174,7 +176,9 @@ fn fewer_dirty_schedulers_are_advised_if_they_use_up_a_quota() {
     // In this order: dirty schedulers do little; there is only one; normal schedulers alone would use up the quota; one dirty scheduler
     // alone would use it up.
     assert!(!told(&|n: &mut SyntheticNode| n.dirty_cpu_active = 0.2));
-    assert!(!told(&|n: &mut SyntheticNode| n.facts.push((facts::DIRTY_CPU_SCHEDULERS_ONLINE, "1".to_owned()))));
+    assert!(!told(&|n: &mut SyntheticNode| n
+        .facts
+        .push((facts::DIRTY_CPU_SCHEDULERS_ONLINE, "1".to_owned()))));
     assert!(!told(&|n: &mut SyntheticNode| n.cpu = 0.6));
     assert!(!told(&|n: &mut SyntheticNode| n.quota = Some(900)));
     // If there are too many normal schedulers as well, one restart for both is recommended.
@@ -267,7 +271,9 @@ fn run_queue_delay_is_attributed_to_what_uses_the_cpu() {
     assert!(found.title.ends_with("more threads than CPUs"), "{}", found.title);
     assert_eq!(entries(&found), ["+S", "+sbwt"]);
     // Many threads are in busy wait, but those with work wait for other processes.
-    let spins = starved.clone().with(|n| (n.schedulers, n.utilization, n.cpu, n.run_queue_delay) = (10, 0.05, 0.05, 0.4));
+    let spins = starved
+        .clone()
+        .with(|n| (n.schedulers, n.utilization, n.cpu, n.run_queue_delay) = (10, 0.05, 0.05, 0.4));
     let found = finding(&spins, "BT004");
     assert!(found.title.ends_with("for other OS processes"), "{}", found.title);
     assert!(found.detail.starts_with("these use 1.3 of"), "{}", found.detail);
@@ -320,8 +326,10 @@ fn steal_is_reported() {
     let found = finding(&node().with(|n| n.steal = 0.4), "BT004");
     assert_eq!(found.subject_text().as_deref(), Some("steal"));
     // Steal from other processes is not a loss of the VM. A small loss is a notice, unless a quota makes CPU scarce.
-    let part =
-        finding(&node().with(|n| (n.utilization, n.cpu, n.other_cpu, n.steal) = (0.3, 0.3, 0.5, 0.4)), "BT004");
+    let part = finding(
+        &node().with(|n| (n.utilization, n.cpu, n.other_cpu, n.steal) = (0.3, 0.3, 0.5, 0.4)),
+        "BT004",
+    );
     assert!(matches!(part.cost(), Some(Cost::CpuCores(cores)) if cores < 0.35), "{:?}", part.cost());
     let little = node().with(|n| (n.utilization, n.cpu, n.other_cpu, n.steal) = (0.2, 0.2, 0.0, 0.11));
     assert_eq!(finding(&little, "BT004").level, Level::Notice);
@@ -442,9 +450,17 @@ fn unused_cpu_is_explained_by_its_largest_cause() {
     let alone = serial().with(|n| n.busiest[0].queue = (0, 0));
     let detail = finding(&alone, "BT015").detail;
     assert!(detail.contains("nothing was seen waiting for it: router"), "{detail}");
-    check(&node().with(|n| (n.utilization, n.cpu, n.active_tasks) = (0.5, 0.5, 2)), CpuUse::TakingTurns, Level::Notice);
+    check(
+        &node().with(|n| (n.utilization, n.cpu, n.active_tasks) = (0.5, 0.5, 2)),
+        CpuUse::TakingTurns,
+        Level::Notice,
+    );
     // There is as much work as one scheduler can do, and by chance two processes are rarely runnable at the same time.
-    check(&node().with(|n| (n.utilization, n.cpu, n.active_tasks) = (0.5, 0.5, 1)), CpuUse::NoRunnable, Level::Notice);
+    check(
+        &node().with(|n| (n.utilization, n.cpu, n.active_tasks) = (0.5, 0.5, 1)),
+        CpuUse::NoRunnable,
+        Level::Notice,
+    );
     check(
         &node().with(|n| {
             n.quota = Some(2_000);
@@ -467,13 +483,15 @@ fn unused_cpu_is_explained_by_its_largest_cause() {
     // A node with little CPU use is not idle if its threads wait for a CPU.
     check(&starved(0.02), CpuUse::Neighbours, Level::Notice);
     // The delay is too short for BT004.
-    let little = node().with(|n| (n.utilization, n.cpu, n.run_queue_delay, n.other_cpu) = (0.9, 0.85, 0.09, 0.3));
+    let little =
+        node().with(|n| (n.utilization, n.cpu, n.run_queue_delay, n.other_cpu) = (0.9, 0.85, 0.09, 0.3));
     assert_healthy(&little, "BT004");
     check(&little, CpuUse::Neighbours, Level::Notice);
     let change = finding(&little, "BT015").remedies[0].change.clone();
     assert!(change.starts_with("move the neighbours"), "{change}");
     // If no other process runs, the threads displace each other.
-    let alone = |cpu| node().with(|n| (n.utilization, n.cpu, n.run_queue_delay, n.other_cpu) = (cpu, cpu, 0.3, 0.0));
+    let alone =
+        |cpu| node().with(|n| (n.utilization, n.cpu, n.run_queue_delay, n.other_cpu) = (cpu, cpu, 0.3, 0.0));
     assert_healthy(&alone(0.9), "BT015");
     check(&alone(0.5), CpuUse::NoRunnable, Level::Notice);
     // By the VM's clock the threads are awake; by the kernel's they are neither running nor runnable.
@@ -516,7 +534,8 @@ fn without_lock_counting_the_suspected_locks_are_listed() {
     let locked = node().with(|n| {
         (n.utilization, n.cpu) = (0.95, 0.4);
         n.ets = vec![table("carts", &[]), table("visits", &["write_concurrency"])];
-        n.busiest = vec![SyntheticProcess { pid: "<0.77.0>", queue: (400, 0), ..SyntheticProcess::default() }];
+        n.busiest =
+            vec![SyntheticProcess { pid: "<0.77.0>", queue: (400, 0), ..SyntheticProcess::default() }];
     });
     let texts = |node: &SyntheticNode| {
         let of = |evidence: &Evidence| Some((evidence.what.clone(), evidence.text.clone()?));
@@ -529,7 +548,9 @@ fn without_lock_counting_the_suspected_locks_are_listed() {
     assert_eq!(texts(&few), (None, None));
     // If CPU is unused for another reason, they are not listed.
     assert_eq!(
-        texts(&locked.with(|n| (n.utilization, n.cpu, n.run_queue_delay, n.other_cpu) = (0.3, 0.3, 0.9, 1.9))),
+        texts(
+            &locked.with(|n| (n.utilization, n.cpu, n.run_queue_delay, n.other_cpu) = (0.3, 0.3, 0.9, 1.9))
+        ),
         (None, None)
     );
 }
@@ -560,7 +581,12 @@ fn a_process_that_waits_with_messages_queued_does_not_leave_the_node_idle() {
     assert!(found.title.ends_with("cores idle: shop_db waits with messages queued"), "{}", found.title);
     assert!(found.detail.contains("prim_inet:recv0/3"), "{}", found.detail);
     // A job that runs at the same time explains nothing.
-    let job = SyntheticProcess { pid: "<0.99.0>", reductions: 800_000, runnable_of_10: 10, ..SyntheticProcess::default() };
+    let job = SyntheticProcess {
+        pid: "<0.99.0>",
+        reductions: 800_000,
+        runnable_of_10: 10,
+        ..SyntheticProcess::default()
+    };
     let beside = waits.clone().with(|n| {
         (n.utilization, n.cpu) = (0.5, 0.5);
         n.busiest.push(job);
@@ -617,7 +643,10 @@ fn an_overload_is_judged_by_the_waiting_time_of_processes() {
     assert_eq!(found.title, "2,000 runnable processes wait 200 ms for 2 schedulers");
     assert_eq!(value(&found, "time from runnable to running"), Some(0.2));
     assert_eq!(entries(&found), ["code.bounded_processes"]);
-    assert_eq!(finding(&crowded(10_002).with(|n| n.context_switches = 5_000), "BT065").level, Level::Critical);
+    assert_eq!(
+        finding(&crowded(10_002).with(|n| n.context_switches = 5_000), "BT065").level,
+        Level::Critical
+    );
     // A growing number of processes turns a notice into a warning.
     let rising = crowded(302).with(|n| (n.processes, n.spawned) = ((400, 50), 400));
     let found = finding(&rising, "BT065");
@@ -654,8 +683,9 @@ fn without_data_of_the_vm_only_full_use_of_the_cpu_is_reported() {
     let found = finding(&outside(crowded(8)), "BT065");
     assert_eq!((found.level, entries(&found).len()), (Level::Notice, 0));
     assert_healthy(&outside(node()), "BT065");
-    let silent =
-        |node: SyntheticNode| outside(node).with(|n| n.facts.push((facts::UNANSWERED, "10000000000".to_owned())));
+    let silent = |node: SyntheticNode| {
+        outside(node).with(|n| n.facts.push((facts::UNANSWERED_LENGTH, "10000000000".to_owned())))
+    };
     let found = finding(&silent(crowded(8)), "BT065");
     assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["code.bounded_processes"]));
     // A stopped node does not answer, and nothing runs.

@@ -4,7 +4,7 @@
 use beamtune_model::{Level, Period, units::SECOND_NS};
 use proptest::prelude::*;
 
-use super::node::{SyntheticProcess, SyntheticNode, node};
+use super::node::{SyntheticNode, SyntheticProcess, node};
 use super::{diagnose, serial};
 
 /// Rules that may report the disturbance itself: a clock step and a restart.
@@ -63,8 +63,10 @@ fn sick() -> [SyntheticNode; 3] {
         (n.quota, n.throttled_periods_of_10) = (Some(2_000), 9);
         (n.throttled, n.run_queue_delay) = (1.3, 0.65);
     });
-    let growing =
-        node().with(|n| n.busiest = vec![SyntheticProcess { queue: (30, 500), reductions: 900, ..SyntheticProcess::default() }]);
+    let growing = node().with(|n| {
+        n.busiest =
+            vec![SyntheticProcess { queue: (30, 500), reductions: 900, ..SyntheticProcess::default() }]
+    });
     [serial(), throttled, growing]
 }
 

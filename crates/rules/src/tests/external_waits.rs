@@ -23,7 +23,8 @@ fn many_processes_that_wait_for_a_name_server_are_found() {
     assert!(sick.title.contains("name resolution"), "{}", sick.title);
     assert_healthy(&resolving(1), "BT074");
     // A process that receives from a socket is in no such step.
-    let receiving = node().with(|n| n.stacks = vec![stack_row(80, &["prim_inet:recv0/3", "web:serve/1"], &[])]);
+    let receiving =
+        node().with(|n| n.stacks = vec![stack_row(80, &["prim_inet:recv0/3", "web:serve/1"], &[])]);
     assert_healthy(&receiving, "BT074");
     let connecting = node().with(|n| {
         n.stacks = vec![stack_row(80, &["prim_inet:connect0/6", "gen_tcp:connect/4", "web:ask/1"], &[])];
@@ -36,7 +37,8 @@ fn a_growing_number_of_waiting_processes_is_the_leak() {
     let shakes = ["gen:do_call/4", "ssl_gen_statem:call/2", "ssl_gen_statem:handshake/2", "gate:welcome/1"];
     let silent = |processes, count| {
         node().with(|n| {
-            let stands = vec![stack_row(count, &shakes, &[]), stack_row(100 - count, &["gen_server:loop/7"], &[])];
+            let stands =
+                vec![stack_row(count, &shakes, &[]), stack_row(100 - count, &["gen_server:loop/7"], &[])];
             (n.processes, n.ports, n.stacks) = (processes, (100, 5), stands);
             n.facts.push((beamtune_model::facts::NOFILE_SOFT, "1024".to_owned()));
         })
@@ -173,7 +175,10 @@ fn waiting_for_the_next_request_is_distinguished_from_waiting_for_a_reply() {
                 ..SyntheticProcess::default()
             }];
             let other = others.1.split_whitespace().collect::<Vec<_>>();
-            n.stacks = vec![stack_row(100 - others.0, &["gen_server:loop/7"], &[]), stack_row(others.0, &other, &[])];
+            n.stacks = vec![
+                stack_row(100 - others.0, &["gen_server:loop/7"], &[]),
+                stack_row(others.0, &other, &[]),
+            ];
         })
     };
     let serve = "prim_inet:recv0/3 race:serve/1 proc_lib:init_p_do_apply/3";

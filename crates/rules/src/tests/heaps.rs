@@ -1,6 +1,8 @@
 //! Tests of rules on memory that processes and tables keep.
 
-use beamtune_model::{CollectedProcessRow, RequestedGcRow, Cost, ExitRow, Level, Outcome, Period, Rank, facts};
+use beamtune_model::{
+    CollectedProcessRow, Cost, ExitRow, Level, Outcome, Period, Rank, RequestedGcRow, facts,
+};
 
 use super::node::{SyntheticProcess, SystemMonitorEvent, node, stack_row};
 use super::{Read, assert_healthy, entries, finding, outcome, row, value};
@@ -147,7 +149,12 @@ fn heaps_of_idle_processes_are_added_up() {
         n.busiest[0].row.memory_bytes = 180 * MB;
     });
     assert_eq!(finding(&collects, "BT031").level, Level::Warning);
-    let event = SystemMonitorEvent { kind: "long_gc", milliseconds: 900, subject: "sessions (<0.81.0>)", first_second: 1 };
+    let event = SystemMonitorEvent {
+        kind: "long_gc",
+        milliseconds: 900,
+        subject: "sessions (<0.81.0>)",
+        first_second: 1,
+    };
     assert_healthy(&collects.with(|n| n.events = vec![event]), "BT031");
     assert_healthy(&node(), "BT031");
 }
@@ -295,8 +302,12 @@ fn collected(mut period: Period, who: &str, freed: i64) -> Period {
     });
     if freed > 0 {
         let pid = who.to_owned();
-        let row =
-            CollectedProcessRow { pid, heap_before: before, heap_after: before - freed, ..CollectedProcessRow::default() };
+        let row = CollectedProcessRow {
+            pid,
+            heap_before: before,
+            heap_after: before - freed,
+            ..CollectedProcessRow::default()
+        };
         period.collected.push(row);
     }
     period

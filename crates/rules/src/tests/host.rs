@@ -74,7 +74,8 @@ fn huge_pages_are_reported_only_for_memory_that_they_waste() {
         "BT020",
     );
     // If only root may read the file, that is the reason.
-    let mut unread = always(4_000, 3_000, 1_500).with(|n| n.missing_metrics.push(&metrics::ANON_HUGE)).period();
+    let mut unread =
+        always(4_000, 3_000, 1_500).with(|n| n.missing_metrics.push(&metrics::ANON_HUGE)).period();
     let why = "/proc/7/smaps_rollup: permission denied";
     unread.gaps.push(Gap {
         begin: 0,
@@ -267,7 +268,8 @@ fn a_restart_loop_is_found() {
 #[test]
 fn heart_is_named_if_it_restarts_the_vm() {
     let lives = vec![(0, 3), (5, 9), (10, 14), (15, 18)];
-    let looping = with_fact(facts::INIT_ARGS, r#"["-heart","-noinput"]"#).with(|n| n.incarnations = lives.clone());
+    let looping =
+        with_fact(facts::INIT_ARGS, r#"["-heart","-noinput"]"#).with(|n| n.incarnations = lives.clone());
     assert!(finding(&looping, "BT023").evidence.iter().any(|evidence| evidence.what == "restarted by"));
     let other = node().with(|n| n.incarnations = lives);
     assert!(finding(&other, "BT023").evidence.iter().all(|evidence| evidence.what != "restarted by"));
@@ -302,8 +304,8 @@ fn an_instance_that_spends_more_credits_than_it_earns_is_reported() {
     let spent = finding(&burstable("t2.medium").with(|n| n.steal = 0.4), "BT036");
     assert_eq!((spent.level, spent.against.len()), (Level::Critical, 0), "{spent:#?}");
     // An instance that uses less than its baseline has credits, whatever its neighbours use.
-    let below =
-        burstable("t2.medium").with(|n| (n.utilization, n.cpu, n.other_cpu, n.steal) = (0.13, 0.13, 0.08, 0.4));
+    let below = burstable("t2.medium")
+        .with(|n| (n.utilization, n.cpu, n.other_cpu, n.steal) = (0.13, 0.13, 0.08, 0.4));
     let below = finding(&below, "BT036");
     assert_eq!(below.level, Level::Notice, "{below:#?}");
     assert!(!below.title.contains("out of CPU credits"), "{}", below.title);

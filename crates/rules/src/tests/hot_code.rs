@@ -2,7 +2,7 @@
 
 use beamtune_model::{Finding, Level, Outcome, Period, Signal, SpawnRow, WorkSample};
 
-use super::node::{SyntheticProcess, SyntheticNode, node};
+use super::node::{SyntheticNode, SyntheticProcess, node};
 use super::{Read, entries, outcome, row};
 
 fn sample(kind: &str, looks: i64, collects: bool, stack: &str) -> WorkSample {
@@ -137,7 +137,10 @@ fn code_that_never_waits_is_reported_with_the_processes_that_run_it() {
     let waits = |busiest: Vec<SyntheticProcess>| !found_of(busiest).has(&Signal::NeverWaits);
     // In this order: one of the processes waited in a sample; it waits within the code; it has messages; it does not do most of the work.
     assert!(waits(vec![spins("<0.77.0>", never, 9), spins("<0.78.0>", never, 9)]));
-    assert!(waits(vec![SyntheticProcess { waiting_stack: vec!["timer:sleep/1".to_owned()], ..spins("<0.77.0>", never, 10) }]));
+    assert!(waits(vec![SyntheticProcess {
+        waiting_stack: vec!["timer:sleep/1".to_owned()],
+        ..spins("<0.77.0>", never, 10)
+    }]));
     assert!(waits(vec![SyntheticProcess { queue: (1, 0), ..spins("<0.77.0>", never, 10) }]));
     assert!(waits(vec![
         spins("<0.77.0>", "gen:do_call/4 feed:next/2", 10),

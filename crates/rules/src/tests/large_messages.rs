@@ -3,7 +3,7 @@
 use beamtune_model::{Level, MessageRow, Outcome};
 
 use super::links::{beside, linked};
-use super::node::{SyntheticProcess, SyntheticNode, node, stack_row};
+use super::node::{SyntheticNode, SyntheticProcess, node, stack_row};
 use super::{Read, assert_healthy, diagnose, entries, finding, held, outcome, row};
 
 /// A node with this garbage per second, in MB, and these processes.

@@ -262,7 +262,8 @@ fn atoms_that_grow_are_found() {
         let found = finding(
             &node().with(|n| {
                 n.atoms = atoms;
-                n.spawns = vec![SpawnRow { count, sample_size: 50, creator: None, ..spawn("atom", "session:", "") }];
+                n.spawns =
+                    vec![SpawnRow { count, sample_size: 50, creator: None, ..spawn("atom", "session:", "") }];
             }),
             "BT009",
         );
@@ -339,7 +340,8 @@ fn busy_poll_threads_are_judged_by_their_set() {
         let threads = threads.to_vec();
         node().with(|n| (n.poll_threads, n.descriptors) = (threads, 40_000))
     };
-    let flags = |node: SyntheticNode, args: &str| node.with(|n| n.facts.push((facts::EMU_ARGS, args.to_owned())));
+    let flags =
+        |node: SyntheticNode, args: &str| node.with(|n| n.facts.push((facts::EMU_ARGS, args.to_owned())));
     let found = finding(&busy(&[(0.98, 0.7)]), "BT059");
     assert_eq!((found.level, entries(&found)), (Level::Critical, vec!["socket.active", "+IOt", "+IOp"]));
     assert_eq!(found.title, "Poll thread 98 % busy: socket events wait");

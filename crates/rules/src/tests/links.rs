@@ -2,15 +2,19 @@
 
 use beamtune_model::{Level, facts, metrics};
 
-use super::node::{SyntheticAllocator, SyntheticProcess, SyntheticNode, node};
+use super::node::{SyntheticAllocator, SyntheticNode, SyntheticProcess, node};
 use super::{Read, assert_healthy, entries, finding, row};
 
 /// A node with this many blocks of links, monitors and timers, and this many processes.
 pub(super) fn linked(blocks: i64, processes: i64) -> SyntheticNode {
     node().with(|n| {
         let blocks = [100, 128 * blocks, blocks, 120 * blocks];
-        n.allocators[1] =
-            SyntheticAllocator { name: "fix_alloc", mbcs: blocks, peak: (blocks[1], blocks[3]), ..SyntheticAllocator::small() };
+        n.allocators[1] = SyntheticAllocator {
+            name: "fix_alloc",
+            mbcs: blocks,
+            peak: (blocks[1], blocks[3]),
+            ..SyntheticAllocator::small()
+        };
         n.processes = (processes, 0);
     })
 }
@@ -49,7 +53,8 @@ fn the_most_frequent_blocks_are_named_if_recorded() {
         let server = beside("<0.81.0>", 500_000 * 64, 0, "on_heap");
         linked(500_000, 200).with(|n| {
             n.busiest = vec![server];
-            n.fix_alloc_kinds = vec![("monitor", monitors), ("link", links), ("bif_timer", timers), ("proc", 1 << 30)];
+            n.fix_alloc_kinds =
+                vec![("monitor", monitors), ("link", links), ("bif_timer", timers), ("proc", 1 << 30)];
         })
     };
     let check = |node: &SyntheticNode, title: &str, subject: Option<&str>, change: &str| {

@@ -2,7 +2,7 @@
 
 use beamtune_model::{Level, Outcome, PortRow, facts, metrics};
 
-use super::node::{SyntheticProcess, TcpGroup, Listener, SyntheticNode, node};
+use super::node::{Listener, SyntheticNode, SyntheticProcess, TcpGroup, node};
 use super::{Read, assert_healthy, entries, finding, outcome, row};
 
 fn listening(waiting: &'static [i64], limit: Option<i64>) -> SyntheticNode {
@@ -127,8 +127,9 @@ fn the_reason_for_waiting_connections_follows_from_the_vms_work_and_product() {
         n.busiest = vec![SyntheticProcess { queue: (40, 0), row, ..SyntheticProcess::default() }];
     });
     // If no acceptor was sampled at the limit, there may be none. If connections are started slowly, the limit is not the cause.
-    let of_ranch =
-        |node: SyntheticNode| node.with(|n| n.facts.push((facts::APPLICATIONS, r#"{"ranch":"2.1.0"}"#.to_owned())));
+    let of_ranch = |node: SyntheticNode| {
+        node.with(|n| n.facts.push((facts::APPLICATIONS, r#"{"ranch":"2.1.0"}"#.to_owned())))
+    };
     assert_eq!(
         entries(&finding(&of_ranch(sick()), "BT054")),
         ["ranch.num_acceptors", "ranch.max_connections"]
@@ -169,7 +170,7 @@ fn dropped_datagrams_are_found() {
 fn connected(group: &'static str, followed: &'static [(&'static str, i64, Option<i64>)]) -> SyntheticNode {
     let connections: &[i64] = if group.starts_with("to ") { &[] } else { &[52] };
     let unread = followed.len() as i64;
-    node().with(|n| n.tcp = vec![TcpGroup { group, connections, unread, sampled }])
+    node().with(|n| n.tcp = vec![TcpGroup { group, connections, unread, sampled: followed }])
 }
 
 #[test]
@@ -212,7 +213,7 @@ fn unread_connections_are_found_with_their_waiting_time() {
     assert_healthy(&slow(500, 600), "BT079");
     let short = shaped.with(|n| n.seconds = 3);
     assert!(matches!(outcome(&short.period(), "BT079"), Outcome::NotJudged { .. }));
-    let without = node().with(|n| n.missing_metrics.push(&metrics::TCP_LOOKED_AT));
+    let without = node().with(|n| n.missing_metrics.push(&metrics::TCP_SAMPLED));
     assert!(matches!(outcome(&without.period(), "BT079"), Outcome::NotJudged { .. }));
 }
 
@@ -234,7 +235,12 @@ fn the_reader_of_a_connection_is_the_owner_of_the_port_that_has_read_as_much() {
                 };
                 n.sockets = ports.iter().map(port).collect();
                 let session = row(|row| row.name = Some("lobby".to_owned()));
-                n.busiest = vec![SyntheticProcess { pid: "<0.70.0>", reductions: 10, row: session, ..SyntheticProcess::default() }];
+                n.busiest = vec![SyntheticProcess {
+                    pid: "<0.70.0>",
+                    reductions: 10,
+                    row: session,
+                    ..SyntheticProcess::default()
+                }];
             }),
             "BT079",
         )

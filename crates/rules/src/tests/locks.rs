@@ -2,7 +2,7 @@
 
 use beamtune_model::locks::wait_kind;
 use beamtune_model::units::SECOND_NS;
-use beamtune_model::{Confidence, LockRow, TableRow, LockWaitRow};
+use beamtune_model::{Confidence, LockRow, LockWaitRow, TableRow};
 
 use super::Read;
 use super::node::lock;
@@ -202,7 +202,7 @@ fn without_counts_or_samples_nothing_is_judged() {
 fn sampling_without_waits_is_judged() {
     let mut period = node().with(|n| n.lock_counting_ns = None).period();
     period.locks.clear();
-    period.facts.set(facts::LOCKS_WATCHED, "8000000000");
+    period.facts.set(facts::LOCK_SAMPLING_LENGTH, "8000000000");
     let Outcome::Healthy(said) = outcome(&period, CODE) else { panic!("not healthy") };
     assert_eq!(said, "no lock wait in 8.0 s of sampling");
 }

@@ -72,8 +72,13 @@ fn carriers_left_by_a_peak_are_distinguished_from_those_that_never_fit() {
 
     // Limit of the number of mappings of an OS process, over all instances.
     let instances = steady.clone().with(|n| {
-        let other =
-            |name| SyntheticAllocator { name, mbcs: [0; 4], peak: (0, 0), segments_requested: 0, ..SyntheticAllocator::default() };
+        let other = |name| SyntheticAllocator {
+            name,
+            mbcs: [0; 4],
+            peak: (0, 0),
+            segments_requested: 0,
+            ..SyntheticAllocator::default()
+        };
         n.allocators
             .extend(["binary_alloc/1", "binary_alloc/2", "binary_alloc/3", "binary_alloc/4"].map(other));
     });
@@ -91,8 +96,11 @@ fn carriers_left_by_a_peak_are_distinguished_from_those_that_never_fit() {
     // The carrier is twice as large as the huge table in it, and its pages were not read.
     let table = node().with(|n| {
         n.resident = 320 * MB;
-        n.allocators[0] =
-            SyntheticAllocator { name: "ll_alloc", mbcs: [6, 570 * MB, 100, 290 * MB], ..SyntheticAllocator::default() };
+        n.allocators[0] = SyntheticAllocator {
+            name: "ll_alloc",
+            mbcs: [6, 570 * MB, 100, 290 * MB],
+            ..SyntheticAllocator::default()
+        };
     });
     assert_healthy(&table, "BT024");
 }
@@ -134,7 +142,8 @@ fn half_full_carriers_are_a_notice_unless_they_are_much_of_the_memory() {
         let node = node().with(|n| {
             n.resident = times * 500 * MB;
             let mbcs = [40, times * 400 * MB, 100_000, times * 4 * used_pct * MB];
-            n.allocators[0] = SyntheticAllocator { mbcs, peak: (mbcs[1], mbcs[3]), ..SyntheticAllocator::default() };
+            n.allocators[0] =
+                SyntheticAllocator { mbcs, peak: (mbcs[1], mbcs[3]), ..SyntheticAllocator::default() };
         });
         finding(&node, "BT024").level
     };
@@ -272,7 +281,11 @@ fn a_thrashing_segment_cache_names_the_allocator() {
     let thrash = node().with(|n| {
         n.segments = (4_000, 3_000);
         n.system = 0.4;
-        n.allocators.push(SyntheticAllocator { name: "binary_alloc", segments_requested: 3_900, ..SyntheticAllocator::default() });
+        n.allocators.push(SyntheticAllocator {
+            name: "binary_alloc",
+            segments_requested: 3_900,
+            ..SyntheticAllocator::default()
+        });
     });
     let found = finding(&thrash, "BT029");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("binary_alloc")));
@@ -310,7 +323,8 @@ fn short_lived_memory_between_samples_is_not_judged() {
 #[test]
 fn nothing_is_judged_if_allocators_were_not_read() {
     for code in ["BT024", "BT025"] {
-        let outcome = outcome(&node().with(|n| n.missing_metrics.push(&metrics::MBCS_CARRIERS_SIZE)).period(), code);
+        let outcome =
+            outcome(&node().with(|n| n.missing_metrics.push(&metrics::MBCS_CARRIERS_SIZE)).period(), code);
         assert!(matches!(outcome, Outcome::NotJudged { .. }), "{code}: {outcome:?}");
     }
 }

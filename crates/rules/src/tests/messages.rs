@@ -2,7 +2,7 @@
 
 use beamtune_model::{Cost, Finding, Level, Outcome, PortRow, ProcessRow, facts, metrics};
 
-use super::node::{SyntheticProcess, TcpGroup, SystemMonitorEvent, Listener, SyntheticNode, node, stack_row};
+use super::node::{Listener, SyntheticNode, SyntheticProcess, SystemMonitorEvent, TcpGroup, node, stack_row};
 use super::{Read, assert_healthy, entries, finding, held, outcome, row, value};
 
 /// A process with this many messages, this many more in each second, and this last function and status.
@@ -64,7 +64,8 @@ fn messages_that_are_received_later_are_not_reported() {
 fn a_process_that_has_ended_keeps_no_messages() {
     for (node, code) in [(queue((5_000, 0), "shop:loop/2", "waiting"), "BT040"), (hub(4_000, 8_346), "BT044")]
     {
-        let until = |last: i64| node.clone().with(|n| (n.seconds, n.busiest[0].last_second) = (60, Some(last)));
+        let until =
+            |last: i64| node.clone().with(|n| (n.seconds, n.busiest[0].last_second) = (60, Some(last)));
         assert_eq!(finding(&until(55), code).level, Level::Warning, "{code}");
         assert_healthy(&until(30), code);
     }
@@ -480,7 +481,12 @@ fn advice_on_a_queue_fits_the_current_function() {
 
 #[test]
 fn senders_suspended_by_busy_ports_are_judged_by_their_rate() {
-    let happens = SystemMonitorEvent { kind: "busy_port", milliseconds: 0, subject: "sender (<0.9.0>)", first_second: 1 };
+    let happens = SystemMonitorEvent {
+        kind: "busy_port",
+        milliseconds: 0,
+        subject: "sender (<0.9.0>)",
+        first_second: 1,
+    };
     let often = node().with(|n| n.events = vec![happens.clone(); 10]);
     // Each sender is suspended for a moment only: no port has queued bytes.
     assert_eq!(finding(&often, "BT044").level, Level::Notice);

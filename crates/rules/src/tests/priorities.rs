@@ -2,7 +2,7 @@
 
 use beamtune_model::{Level, Outcome};
 
-use super::node::{SyntheticProcess, SyntheticNode, node};
+use super::node::{SyntheticNode, SyntheticProcess, node};
 use super::{Read, assert_healthy, entries, finding, outcome, row};
 
 fn busy(pid: &'static str, name: &str, priority: Option<&str>, runnable_of_10: i64) -> SyntheticProcess {
@@ -47,7 +47,8 @@ fn a_process_at_high_that_is_always_busy_is_named_with_what_waits() {
 
 #[test]
 fn a_process_at_low_that_others_wait_for_explains_its_queue() {
-    let writer = |queue: i64| SyntheticProcess { queue: (queue, 200), ..busy("<0.99.0>", "writer", Some("low"), 10) };
+    let writer =
+        |queue: i64| SyntheticProcess { queue: (queue, 200), ..busy("<0.99.0>", "writer", Some("low"), 10) };
     let found = finding(&with(vec![writer(5_000)], 3), "BT062");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("writer (<0.99.0>)")));
     assert!(found.title.starts_with("writer starves at priority low: "), "{}", found.title);

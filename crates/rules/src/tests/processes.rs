@@ -2,7 +2,7 @@
 
 use beamtune_model::{Cost, Level, Outcome, SpawnRow, TableRow, facts, metrics};
 
-use super::node::{SyntheticProcess, DistSample, SystemMonitorEvent, SyntheticNode, node, stack_row};
+use super::node::{DistSample, SyntheticNode, SyntheticProcess, SystemMonitorEvent, node, stack_row};
 use super::{Read, assert_healthy, diagnose, entries, finding, held, outcome, row, serial, value};
 
 #[test]
@@ -21,7 +21,9 @@ fn one_busy_process_with_a_queue_is_the_bottleneck() {
     assert_healthy(
         &serial().with(|n| {
             let pids = ["<0.1.0>", "<0.2.0>", "<0.3.0>"];
-            n.busiest = pids.map(|pid| SyntheticProcess { pid, reductions: 300_000, ..n.busiest[0].clone() }).to_vec();
+            n.busiest = pids
+                .map(|pid| SyntheticProcess { pid, reductions: 300_000, ..n.busiest[0].clone() })
+                .to_vec();
         }),
         "BT005",
     );
@@ -265,7 +267,8 @@ fn a_large_heap_is_a_notice_before_it_delays_a_process() {
     let state = |megabytes: i64, reductions: i64| {
         node().with(|n| {
             let row = row(|row| row.total_heap_words = Some(megabytes * 1_000_000 / 8));
-            n.busiest = vec![SyntheticProcess { pid: "<0.77.0>", reductions, row, ..SyntheticProcess::default() }];
+            n.busiest =
+                vec![SyntheticProcess { pid: "<0.77.0>", reductions, row, ..SyntheticProcess::default() }];
         })
     };
     let found = finding(&state(600, 50_000), "BT017");
@@ -290,7 +293,8 @@ fn a_large_heap_is_a_notice_before_it_delays_a_process() {
     assert_eq!(found("<0.77.0>"), [Level::Critical]);
     assert_eq!(found("<0.78.0>"), [Level::Critical, Level::Notice]);
     // The large heap is not a consequence of a host without CPU.
-    let starved = diagnose(&state(600, 50_000).with(|n| (n.run_queue_delay, n.other_cpu) = (0.6, 1.5)).period());
+    let starved =
+        diagnose(&state(600, 50_000).with(|n| (n.run_queue_delay, n.other_cpu) = (0.6, 1.5)).period());
     let findings = starved.findings();
     let large = findings.iter().find(|found| found.code.0 == "BT017").expect("the finding");
     assert!(
@@ -403,7 +407,10 @@ fn a_few_equal_samples_do_not_prove_a_stall_if_the_vm_does_not_count_output() {
     let found = finding(&node().with(|n| n.dist_samples = uncounted([85_342; 2])), "BT018");
     assert_eq!((found.level, found.against.len()), (Level::Warning, 2));
     assert!(found.title.contains("possibly stalled"), "{}", found.title);
-    assert_eq!(finding(&node().with(|n| n.dist_samples = uncounted([85_342; 3])), "BT018").level, Level::Warning);
+    assert_eq!(
+        finding(&node().with(|n| n.dist_samples = uncounted([85_342; 3])), "BT018").level,
+        Level::Warning
+    );
     let long = node().with(|n| (n.seconds, n.dist_samples) = (30, uncounted([85_342; 4])));
     assert_eq!(finding(&long, "BT018").level, Level::Critical);
     // If many processes are suspended all the time, connections move.
@@ -576,7 +583,12 @@ fn works_more(more: i64) -> SyntheticNode {
             r.name = Some("hub".to_owned());
             r.stack = ran;
         });
-        n.busiest = vec![SyntheticProcess { reductions: 3_000_000, reductions_growth, row, ..SyntheticProcess::default() }];
+        n.busiest = vec![SyntheticProcess {
+            reductions: 3_000_000,
+            reductions_growth: more,
+            row,
+            ..SyntheticProcess::default()
+        }];
     })
 }
 
@@ -647,7 +659,7 @@ fn nodes_with_failing_connection_attempts_are_named() {
                 (&metrics::CONNECT_CALLERS, 1),
                 (&metrics::CONNECT_UP, up),
             ];
-            n.series = vec![(&metrics::CONNECT_LOOKS, "", 1, 0)];
+            n.series = vec![(&metrics::CONNECT_SAMPLES, "", 1, 0)];
             n.series.extend(readings.map(|(metric, value)| (metric, "shop@web2", value, 0)));
             let row = |what: &str, maker: &str, count| SpawnRow {
                 what: what.to_owned(),
@@ -680,7 +692,7 @@ fn nodes_with_failing_connection_attempts_are_named() {
 fn nodes_that_reconnect_are_named() {
     let again = |nodes: &[(&'static str, i64)], samples: i64| {
         node().with(|n| {
-            n.series = vec![(&metrics::CONNECT_LOOKS, "", 1, 0), (&metrics::CONNECT_AGAIN, "", samples, 0)];
+            n.series = vec![(&metrics::CONNECT_SAMPLES, "", 1, 0), (&metrics::CONNECT_AGAIN, "", samples, 0)];
             n.series.extend(nodes.iter().map(|(node, count)| (&metrics::CONNECT_AGAIN, *node, *count, 0)));
         })
     };

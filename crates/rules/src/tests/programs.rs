@@ -2,7 +2,7 @@
 
 use beamtune_model::{Cost, Finding, Level, Outcome, PortRow, SpawnRow, Subject, metrics};
 
-use super::node::{SyntheticProcess, SyntheticNode, ExternalPrograms, node, stack_row};
+use super::node::{ExternalPrograms, SyntheticNode, SyntheticProcess, node, stack_row};
 use super::{Read, assert_healthy, entries, finding, outcome, row, value};
 
 fn programs(name: &'static str, alive: (i64, i64), orphans: i64) -> ExternalPrograms {

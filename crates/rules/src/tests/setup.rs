@@ -2,7 +2,7 @@
 
 use beamtune_model::{Level, Outcome, Rank, SpawnRow, facts};
 
-use super::node::{SyntheticAllocator, SyntheticProcess, SyntheticNode, node};
+use super::node::{SyntheticAllocator, SyntheticNode, SyntheticProcess, node};
 use super::{Read, assert_healthy, diagnose, entries, finding, outcome, row};
 
 const MB: i64 = 1_000_000;
@@ -45,7 +45,8 @@ fn blocks_a_little_above_the_singleblock_threshold_are_found() {
         found.remedies[1].change
     );
     // Mapping the carriers again and again takes CPU, and the kernel limits the number of mappings.
-    let churn = pictures().with(|n| (n.allocators[1].segments_requested, n.segments) = (2_000, (2_000, 2_000)));
+    let churn =
+        pictures().with(|n| (n.allocators[1].segments_requested, n.segments) = (2_000, (2_000, 2_000)));
     assert!(finding(&churn, "BT045").level >= Level::Warning);
     // A large share of the work of a nearly idle VM is little.
     let idle = pictures().with(|n| {
@@ -142,7 +143,13 @@ fn a_super_carrier_is_advised_with_a_size_above_the_peak() {
 }
 
 fn spawn(kind: &str, count: i64) -> SpawnRow {
-    SpawnRow { what: "process".to_owned(), kind: kind.to_owned(), count, sample_size: 100, ..SpawnRow::default() }
+    SpawnRow {
+        what: "process".to_owned(),
+        kind: kind.to_owned(),
+        count,
+        sample_size: 100,
+        ..SpawnRow::default()
+    }
 }
 
 /// A node with 200 new processes per second, each of which is collected nine times.
@@ -268,7 +275,8 @@ fn persistent_terms_that_are_replaced_often_are_reported() {
     // A scan takes more reductions on later releases.
     let later = fact(collector(800_000), facts::OTP_RELEASE, "27");
     assert_eq!(finding(&later, "BT048").level, Level::Warning);
-    let scans = |node: &SyntheticNode| evidence(&finding(node, "BT048"), "scanned processes").and_then(|of| of.value);
+    let scans =
+        |node: &SyntheticNode| evidence(&finding(node, "BT048"), "scanned processes").and_then(|of| of.value);
     assert!(scans(&later) < scans(&collector(800_000)));
     assert_healthy(&collector(20_000), "BT048");
     assert_healthy(&node(), "BT048");
@@ -309,12 +317,19 @@ fn bound_schedulers_that_wait_while_a_cpu_is_idle_are_reported() {
     assert_healthy(&bound().with(|n| n.run_queue_delay = 0.001), "BT049");
     // As on RabbitMQ, which binds schedulers by default: little is lost. And the cost of waking up is no delay.
     assert_eq!(
-        finding(&bound().with(|n| (n.cpu, n.run_queue_delay, n.voluntary_switches) = (0.2, 0.1, 20)), "BT049").level,
+        finding(
+            &bound().with(|n| (n.cpu, n.run_queue_delay, n.voluntary_switches) = (0.2, 0.1, 20)),
+            "BT049"
+        )
+        .level,
         Level::Notice
     );
     assert_healthy(&bound().with(|n| n.voluntary_switches = 20_000), "BT049");
     // A short delay is reported as such.
-    let little = finding(&bound().with(|n| (n.cpu, n.run_queue_delay, n.voluntary_switches) = (1.0, 0.07, 20)), "BT049");
+    let little = finding(
+        &bound().with(|n| (n.cpu, n.run_queue_delay, n.voluntary_switches) = (1.0, 0.07, 20)),
+        "BT049",
+    );
     assert!(little.level == Level::Notice && little.title.contains("beside idle CPUs"), "{}", little.title);
     // In this order: throttled threads wait, bound or not; the VM is not allowed to use the idle CPUs.
     let throttled = bound().with(|n| (n.quota, n.throttled_periods_of_10, n.throttled) = (Some(500), 5, 0.8));
@@ -597,7 +612,8 @@ fn a_flag_in_effect_that_is_a_trap_is_reported_with_its_source() {
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("+MBas")));
     assert!(found.title.starts_with("`+MBas aobf` disables the migration of carriers"), "{}", found.title);
     assert_eq!(entries(&found), ["+M<S>as"]);
-    let by = |node: &SyntheticNode| evidence(&finding(node, "BT064"), "set in").and_then(|by| by.text.clone());
+    let by =
+        |node: &SyntheticNode| evidence(&finding(node, "BT064"), "set in").and_then(|by| by.text.clone());
     assert!(by(&pool).is_some_and(|by| by.contains("vm.args")), "{:?}", by(&pool));
     let variable = fact(pool, facts::ENVIRONMENT, r#"{"ERL_FLAGS":"+MBas aobf +sbwt none"}"#);
     assert_eq!(by(&variable).as_deref(), Some("ERL_FLAGS"));

@@ -2,7 +2,7 @@
 
 use beamtune_model::{Level, SpawnRow};
 
-use super::node::{SyntheticProcess, SystemMonitorEvent, SyntheticNode, node};
+use super::node::{SyntheticNode, SyntheticProcess, SystemMonitorEvent, node};
 use super::{Read, assert_healthy, entries, finding, row};
 
 fn storm() -> SyntheticNode {
@@ -23,7 +23,7 @@ fn seen(count: i64, of: i64) -> Vec<SpawnRow> {
         kind: "shop:item/1".to_owned(),
         creator: Some("shop".to_owned()),
         count,
-        sample_size,
+        sample_size: of,
         ..SpawnRow::default()
     }]
 }

@@ -9,7 +9,12 @@ const KIND: &str = "match:init/1";
 
 /// Returns a sample of new processes of that kind some seconds later: status, call stack and number, of twenty.
 fn later(status: &str, stack: &[&str], count: i64, on: &[(&str, i64)]) -> WaitSampleRow {
-    WaitSampleRow { kind: Some(KIND.to_owned()), status: status.to_owned(), sample_size: 20, ..stack_row(count, stack, on) }
+    WaitSampleRow {
+        kind: Some(KIND.to_owned()),
+        status: status.to_owned(),
+        sample_size: 20,
+        ..stack_row(count, stack, on)
+    }
 }
 
 /// A node that spawns sixty matches per second, of which nine stay and wait for a message.
@@ -152,8 +157,8 @@ fn the_growing_kind_is_the_one_that_outlives_its_creators() {
     let ended = "spawned by round:init/1, of which 40 of 40 ended within seconds";
     assert!(found.detail.contains(ended), "{}", found.detail);
     // Their creators live as long as they do.
-    let together =
-        orphans().with(|n| n.stacks[2] = WaitSampleRow { status: "waiting".to_owned(), ..n.stacks[2].clone() });
+    let together = orphans()
+        .with(|n| n.stacks[2] = WaitSampleRow { status: "waiting".to_owned(), ..n.stacks[2].clone() });
     assert_eq!(finding(&together, "BT007").level, Level::Notice);
 }
 

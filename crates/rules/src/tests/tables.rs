@@ -4,7 +4,7 @@ use beamtune_model::{
     Confidence, Cost, Finding, Level, Metric, Outcome, Period, SpawnRow, TableRow, WorkSample, facts, metrics,
 };
 
-use super::node::{SyntheticProcess, SyntheticNode, node};
+use super::node::{SyntheticNode, SyntheticProcess, node};
 use super::{Read, assert_healthy, diagnose, entries, finding, outcome, row, value};
 
 /// A process with this stack in each sample, and this many of the million reductions per second of the node.
@@ -428,7 +428,7 @@ fn the_remedy_of_a_growing_table_depends_on_its_type() {
 
 #[test]
 fn tables_that_were_not_watched_are_not_judged() {
-    let old = outcome(&node().with(|n| n.missing_metrics.push(&metrics::TABLES_FOLLOWED)).period(), "BT084");
+    let old = outcome(&node().with(|n| n.missing_metrics.push(&metrics::TABLES_WATCHED)).period(), "BT084");
     assert!(matches!(old, Outcome::NotJudged { .. }), "{old:?}");
 }
 

@@ -2,7 +2,7 @@
 
 use beamtune_model::{Level, metrics};
 
-use super::node::{SyntheticProcess, SyntheticNode, node};
+use super::node::{SyntheticNode, SyntheticProcess, node};
 use super::{Read, assert_healthy, entries, finding, outcome, row};
 
 /// A node with this tracer, on which 5 of 25 processes are traced.

@@ -1,8 +1,8 @@
 //! Tests of rules on processes that wait for others.
 
-use beamtune_model::{Cost, Level, WaitSampleRow, CpuUse, metrics};
+use beamtune_model::{Cost, CpuUse, Level, WaitSampleRow, metrics};
 
-use super::node::{SyntheticProcess, SyntheticNode, node, stack_row};
+use super::node::{SyntheticNode, SyntheticProcess, node, stack_row};
 use super::{Read, assert_healthy, diagnose, entries, finding, held, outcome, row, value};
 use crate::signals::known_processes;
 
@@ -373,7 +373,8 @@ fn waiters_for_global_or_mnesia_locks_are_reported_with_the_holder() {
     assert_eq!(found.title, "report locks a whole Mnesia table: 120 processes wait");
     assert_eq!(found.detail, "<0.99.0>; by mnesia:foldl/6; requested by bills:pay/1");
     // Two processes hold locks in turn, so neither alone is the cause.
-    let two = holder.clone().with(|n| n.busiest.push(SyntheticProcess { pid: "<0.98.0>", ..n.busiest[0].clone() }));
+    let two =
+        holder.clone().with(|n| n.busiest.push(SyntheticProcess { pid: "<0.98.0>", ..n.busiest[0].clone() }));
     assert_eq!(finding(&two, "BT066").subject_text().as_deref(), Some("transactions of Mnesia"));
     // If mnesia_locker is busy, it is the bottleneck itself.
     let behind = thirty(&restarts).with(|n| {
@@ -395,8 +396,10 @@ fn waiters_for_global_or_mnesia_locks_are_reported_with_the_holder() {
 fn a_deadlock_is_critical() {
     let (stock, prices) = (POOL, "<0.78.0>");
     let calls = ["gen:do_call/4", "shop_stock:handle_call/3", "gen_server:try_handle_call/4"];
-    let waits =
-        |pid: &str, on: &str| WaitSampleRow { targets: vec![(on.to_owned(), 1)], ..held(pid, "waiting", &calls) };
+    let waits = |pid: &str, on: &str| WaitSampleRow {
+        targets: vec![(on.to_owned(), 1)],
+        ..held(pid, "waiting", &calls)
+    };
     let circle = pool(&["gen:do_call/4", "shop:buy/2"]).with(|n| {
         n.busiest.push(SyntheticProcess {
             pid: prices,

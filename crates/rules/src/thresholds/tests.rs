@@ -61,7 +61,11 @@ fn names_are_toml_keys_and_each_section_occurs_once() {
             assert!(!sections.contains(&section), "{section}");
             sections.push(section);
         }
-        assert!(!threshold.default_scale().source.is_empty() && !threshold.what.ends_with('.'), "{}", threshold.name);
+        assert!(
+            !threshold.default_scale().source.is_empty() && !threshold.what.ends_with('.'),
+            "{}",
+            threshold.name
+        );
     }
 }
 
@@ -122,7 +126,8 @@ fn errors_are_reported_with_their_line_and_the_nearest_name() {
 
 #[test]
 fn a_changed_threshold_changes_the_level_and_the_evidence_says_so() {
-    let mut period = beamtune_synthetic::node().with(|n| (n.utilization, n.cpu, n.gc) = (0.8, 0.8, 0.5)).period();
+    let mut period =
+        beamtune_synthetic::node().with(|n| (n.utilization, n.cpu, n.gc) = (0.8, 0.8, 0.5)).period();
     let gc_share = |period: &beamtune_model::Period| {
         let verdicts = diagnose(&Arc::new(period.clone())).verdicts;
         verdicts.into_iter().find(|verdict| verdict.code.0 == "BT011").expect("its rule").outcome

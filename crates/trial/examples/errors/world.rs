@@ -1,7 +1,9 @@
 //! Simulates comparisons whose true effect is known.
 
 use anyhow::{Result, bail};
-use beamtune_model::study::{Answer, Arm, CPU_PER_REQUEST, Measures, TrialOrder, Question, Trial, TrialOutcome};
+use beamtune_model::study::{
+    Answer, Arm, CPU_PER_REQUEST, Measures, Question, Trial, TrialOrder, TrialOutcome,
+};
 use beamtune_trial::compare::{self, Next};
 
 /// The noise between trials of one setting.

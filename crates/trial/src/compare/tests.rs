@@ -40,7 +40,10 @@ fn invalid() -> TrialOutcome {
 }
 
 /// Runs trials until the comparison ends.
-fn run(question: &Question, mut outcome: impl FnMut(&TrialOrder, usize) -> TrialOutcome) -> (Answer, Vec<Trial>) {
+fn run(
+    question: &Question,
+    mut outcome: impl FnMut(&TrialOrder, usize) -> TrialOutcome,
+) -> (Answer, Vec<Trial>) {
     let mut trials = Vec::new();
     for count in 0..1_000 {
         match next(question, &trials) {

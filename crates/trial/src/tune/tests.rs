@@ -52,7 +52,10 @@ fn outcome(world: World, order: &TrialOrder, random: &mut fastrand::Rng) -> Tria
 }
 
 /// Runs trials until the study ends.
-fn run_with(tuning: &Tuning, mut outcome: impl FnMut(&TrialOrder) -> TrialOutcome) -> (TuningOutcome, Vec<Trial>) {
+fn run_with(
+    tuning: &Tuning,
+    mut outcome: impl FnMut(&TrialOrder) -> TrialOutcome,
+) -> (TuningOutcome, Vec<Trial>) {
     let mut trials: Vec<Trial> = Vec::new();
     for _ in 0..1_000 {
         match next(tuning, &trials) {
@@ -97,7 +100,10 @@ fn good_setting_is_found_and_confirmed_and_useless_parts_are_removed() {
     let gain = verdict.gain.as_ref().expect("measured on fresh trials");
     let truth = usual(&verdict.point).0.exp();
     assert!((gain.ratio.low..=gain.ratio.high).contains(&truth), "{gain:?}, not {truth}");
-    assert!(gain.repeat_interval.low < gain.ratio.low && gain.ratio.high < gain.repeat_interval.high, "{gain:?}");
+    assert!(
+        gain.repeat_interval.low < gain.ratio.low && gain.ratio.high < gain.repeat_interval.high,
+        "{gain:?}"
+    );
     let learnt = verdict
         .levels
         .iter()
@@ -161,7 +167,9 @@ fn study_ends_if_the_unchanged_target_fails() {
 
 #[test]
 fn too_few_trials_are_rejected_with_the_required_minimum() {
-    let Next::Done(TuningOutcome::TooFewTrials { min_trials: least }) = next(&tuning(20), &[]) else { panic!("not rejected") };
+    let Next::Done(TuningOutcome::TooFewTrials { min_trials: least }) = next(&tuning(20), &[]) else {
+        panic!("not rejected")
+    };
     assert!(Stages::divide(least).is_ok() && Stages::divide(least - 1).is_err(), "{least}");
     let Ok(stages) = Stages::divide(least) else { panic!("too few") };
     assert_eq!(stages.same + stages.search + stages.confirm + stages.back_out, least);

@@ -1,6 +1,6 @@
 //! Tests of explicit items: the agent's terms become rows.
 
-use beamtune_model::{CarrierRow, CollectedProcessRow, RequestedGcRow, BinaryHolderRow, SizeCount};
+use beamtune_model::{BinaryHolderRow, CarrierRow, CollectedProcessRow, RequestedGcRow, SizeCount};
 
 use super::*;
 
@@ -448,7 +448,11 @@ fn garbage_collection_becomes_rows() {
         ..CollectedProcessRow::default()
     };
     assert_eq!((process.freed(), &sample.collected), (450, &vec![process.clone()]));
-    let largest = CollectedProcessRow { heap_before: i64::MAX, binary_before: i64::MAX, ..CollectedProcessRow::default() };
+    let largest = CollectedProcessRow {
+        heap_before: i64::MAX,
+        binary_before: i64::MAX,
+        ..CollectedProcessRow::default()
+    };
     assert_eq!(largest.freed(), i64::MAX);
     let mut garbled = Vec::new();
     for place in 0..COLLECTED.len() {

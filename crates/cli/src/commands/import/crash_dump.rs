@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use beamtune_import::crash_dump::{SIGNATURE_BYTES, GZIP_MAGIC, is_crash_dump, read};
+use beamtune_import::crash_dump::{GZIP_MAGIC, SIGNATURE_BYTES, is_crash_dump, read};
 use beamtune_model::{SampleBuilder, SeriesTable, Span, Tick, facts};
 use beamtune_recording::{Existing, Reader, Selection, Writer};
 

@@ -59,8 +59,10 @@ fn find(host: &str, port: u16) -> Result<SocketAddr> {
 pub fn check_tls(plan: &Plan) -> Result<()> {
     for kind in &plan.kinds {
         let endpoint = &kind.endpoint;
-        if let Some(Err(why)) =
-            endpoint.tls.as_ref().map(|tls| beamtune_load::tls::check_handshake(endpoint.address, tls, TIMEOUT))
+        if let Some(Err(why)) = endpoint
+            .tls
+            .as_ref()
+            .map(|tls| beamtune_load::tls::check_handshake(endpoint.address, tls, TIMEOUT))
         {
             bail!("TLS handshake with {} failed: {why}", endpoint.address);
         }

@@ -11,10 +11,10 @@ use anyhow::{Context, Result};
 use beamtune_host::tree::LocalTree;
 use beamtune_model::cpu::kind;
 use beamtune_model::units::SECOND_NS;
-use beamtune_model::{Clock, Period, LockWaitRow};
+use beamtune_model::{Clock, LockWaitRow, Period};
 use beamtune_profile::ProfileError;
 use beamtune_profile::threads::{self, Change, Thread};
-use beamtune_profile::watch::{Cost, WatchResult, SleepDetection, Watch};
+use beamtune_profile::watch::{Cost, SleepDetection, Watch, WatchResult};
 use beamtune_recording::{Stop, SystemClock};
 use beamtune_rules::contention::blocked::{self, KindVerdict, ThreadTimes};
 
@@ -74,7 +74,8 @@ pub fn sample(pid: u32, length: Duration, rate: u32, stop: &Stop) -> Result<Prob
     let tree = LocalTree::default();
     let clock = SystemClock::new(stop.clone());
     let read_threads = || {
-        threads::snapshot(&tree, pid, &clock).with_context(|| format!("cannot read the threads of process {pid}"))
+        threads::snapshot(&tree, pid, &clock)
+            .with_context(|| format!("cannot read the threads of process {pid}"))
     };
     let free = (length / PROBE_FREE_DIVISOR).clamp(PROBE_FREE_BOUNDS.0, PROBE_FREE_BOUNDS.1);
     let left = length.saturating_sub(free).max(free);
@@ -278,7 +279,10 @@ mod tests {
         );
         let other = vec![(Some("erts_thr_progress_block".to_owned()), 3)];
         check(seen(WaitSummary { other, ..WaitSummary::default() }), "3 of the sampled sleeps");
-        check(seen(WaitSummary { on_cpu: 100, lost: 30, ..WaitSummary::default() }), "30 stacks are incomplete");
+        check(
+            seen(WaitSummary { on_cpu: 100, lost: 30, ..WaitSummary::default() }),
+            "30 stacks are incomplete",
+        );
         let cost = Cost { lost: 7, ..Cost::default() };
         check(WatchResult { cost, ..seen(WaitSummary::default()) }, "7 records were lost");
         check(seen(WaitSummary { left_out: 5, ..WaitSummary::default() }), "5 samples were left out");
@@ -345,7 +349,7 @@ mod tests {
             let cost = Cost { samples, lost, ..Cost::default() };
             let found = WaitSummary { left_out, ..WaitSummary::default() };
             let what = format!("{sleeps:?} {samples} {lost} {left_out}");
-            assert_eq!(is_lower_bound(&WatchResult { summary, sleeps, cost }), expect, "{what}");
+            assert_eq!(is_lower_bound(&WatchResult { summary: found, sleeps, cost }), expect, "{what}");
         };
         check(SleepDetection::Uprobes, 1_000, 0, 0, false);
         check(SleepDetection::Switches, 1_000, 99, 0, false);

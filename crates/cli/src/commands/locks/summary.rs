@@ -5,7 +5,7 @@ use beamtune_model::{Nanos, Period};
 use beamtune_report::locks::{self, Answer, Contended, WaitShare};
 use beamtune_rules::contention::blocked::{self, KindVerdict};
 use beamtune_rules::contention::verdict::{self, ContentionVerdict, Sampling};
-use beamtune_rules::contention::{self, LockClassWaits, Operation, ContendedLocks};
+use beamtune_rules::contention::{self, ContendedLocks, LockClassWaits, Operation};
 
 use super::probes::{self, ProbeResult};
 use crate::recorder;
@@ -13,7 +13,7 @@ use crate::recorder;
 /// Summarizes a recording; `None` if it contains neither thread times nor lock counts.
 pub fn from_period(period: &Period) -> Option<locks::Look> {
     let length = contention::counting_duration(period);
-    verdict::of_period(period).map(|look| summarize(verdict, length, Vec::new(), None))
+    verdict::of_period(period).map(|look| summarize(look, length, Vec::new(), None))
 }
 
 /// Summarizes the probes of a running VM.
@@ -23,11 +23,15 @@ pub fn from_probes(result: &ProbeResult) -> locks::Look {
     let observed = result.blocked.iter().map(|judged| judged.times.length).max().unwrap_or(watched.length);
     let length = observed.max(watched.length);
     let look = verdict::of_waits(result.blocked.clone(), &result.waits, watched, length);
-    summarize(verdict, None, result.remarks.clone(), cost)
+    summarize(look, None, result.remarks.clone(), cost)
 }
 
 /// Lists what threads waited for, longest wait first: counted locks by owner, or sampled operations.
-pub fn contended(period: &Period, contenders: &[LockClassWaits], things: &[ContendedLocks]) -> Vec<Contended> {
+pub fn contended(
+    period: &Period,
+    contenders: &[LockClassWaits],
+    things: &[ContendedLocks],
+) -> Vec<Contended> {
     if things.is_empty() {
         return sampled(period);
     }
@@ -80,7 +84,11 @@ fn sampled(period: &Period) -> Vec<Contended> {
 /// True if the waits may be written to a recording.
 pub fn is_recordable(result: &ProbeResult) -> bool {
     let schedulers = result.blocked.iter().filter(|judged| judged.times.kind == kind::SCHEDULER);
-    verdict::is_recordable(&result.waits, watched(result), schedulers.map(|judged| judged.times.threads).sum())
+    verdict::is_recordable(
+        &result.waits,
+        watched(result),
+        schedulers.map(|judged| judged.times.threads).sum(),
+    )
 }
 
 fn watched(result: &ProbeResult) -> Sampling {
@@ -94,29 +102,29 @@ fn summarize(
     remarks: Vec<String>,
     cost: Option<String>,
 ) -> locks::Look {
-    let counted = verdict.counted.map(|share| {
+    let counted = look.counted.map(|share| {
         format!("threads waited for counted locks during {:.0} % of the schedulers' time", share * 100.0)
     });
-    let counted_share = verdict.counted.zip(counted_length).map(|(share, length)| WaitShare {
+    let counted_share = look.counted.zip(counted_length).map(|(share, length)| WaitShare {
         share,
         interval: None,
         is_lower_bound: false,
         is_counted: true,
         length,
     });
-    let sampled_share = verdict.seen.map(|seen| WaitShare {
+    let sampled_share = look.sampled.map(|seen| WaitShare {
         share: seen.share,
         interval: seen.interval(),
-        is_lower_bound: seen.watched.is_least,
+        is_lower_bound: seen.sampling.is_lower_bound,
         is_counted: false,
-        length: seen.watched.length,
+        length: seen.sampling.length,
     });
-    let seen = verdict.seen.map(|seen| seen.sentence());
+    let seen = look.sampled.map(|seen| seen.sentence());
     locks::Look {
-        answer: answer(verdict.answer),
-        length: verdict.length,
+        answer: answer(look.verdict),
+        length: look.length,
         share: counted_share.or(sampled_share),
-        kinds: verdict.kinds.iter().map(kind_summary).collect(),
+        kinds: look.kinds.iter().map(kind_summary).collect(),
         means: counted.into_iter().chain(seen).chain(remarks.iter().cloned()).chain(cost).collect(),
         remarks,
     }

@@ -12,7 +12,7 @@ use crate::lint::rules::fatal_value::cut;
 use crate::lint::rules::outdated;
 use crate::lint::rules::without_effect::is_ignored;
 use crate::lint::{Code, Finding, Level, Rule};
-use crate::takes::{SilentChange, Rounding, AcceptedValues};
+use crate::takes::{AcceptedValues, Rounding, SilentChange};
 
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF011"),
@@ -58,7 +58,13 @@ fn read_as_another(case: &Case<'_, '_>, judged: &JudgedSetting<'_, '_>, found: &
 
 /// Whether this rule reports an outcome.
 fn is_reported(outcome: &Outcome) -> bool {
-    let number = [SilentChange::Rounded, SilentChange::Raised, SilentChange::Lowered, SilentChange::Wrapped, SilentChange::NotANumber];
+    let number = [
+        SilentChange::Rounded,
+        SilentChange::Raised,
+        SilentChange::Lowered,
+        SilentChange::Wrapped,
+        SilentChange::NotANumber,
+    ];
     !is_ignored(outcome)
         && cut(outcome.altered()).is_none()
         && outcome.altered().iter().any(|altered| number.contains(altered))

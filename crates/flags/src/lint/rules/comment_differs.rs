@@ -40,7 +40,8 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         if given {
             continue;
         }
-        let does = |flag: &str| recognise(flag).map(|known| known.entry.description.clone()).unwrap_or_default();
+        let does =
+            |flag: &str| recognise(flag).map(|known| known.entry.description.clone()).unwrap_or_default();
         let texts = FindingText {
             message: format!("{} is below a comment about `{other} {value}`", case.quoted(setting)),
             reason: format!("{}: {} {other}: {}", setting.flag, does(&setting.flag), does(&other)),

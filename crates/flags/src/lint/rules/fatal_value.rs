@@ -5,7 +5,7 @@ use crate::lint::case::{Case, FindingText, JudgedSetting, releases_text, why};
 use crate::lint::outcome::Outcome;
 use crate::lint::rules::unit::meant;
 use crate::lint::{Code, Finding, Level, Rule};
-use crate::takes::{SilentChange, FatalValues, Verdict};
+use crate::takes::{FatalValues, SilentChange, Verdict};
 
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF004"),

@@ -25,8 +25,9 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         {
             continue;
         }
-        let is_cut =
-            |altered: &SilentChange| !matches!(altered, SilentChange::Rounded | SilentChange::Raised | SilentChange::Lowered);
+        let is_cut = |altered: &SilentChange| {
+            !matches!(altered, SilentChange::Rounded | SilentChange::Raised | SilentChange::Lowered)
+        };
         let is_one = setting.known_value().is_some_and(|value| !value.trim().contains(char::is_whitespace));
         let is_whole = is_one && !judged.outcomes.iter().any(|outcome| outcome.altered().iter().any(is_cut));
         let (level, effect) = if is_whole {

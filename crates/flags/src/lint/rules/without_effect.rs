@@ -32,7 +32,8 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             }
             (None, Presence::Gone(gone)) => (format!("It was removed in {gone}. Before, it {does}"), true),
             (None, _) => {
-                let takes = entry.accepted_in(first.release).map(|takes| takes.in_words()).unwrap_or_default();
+                let takes =
+                    entry.accepted_in(first.release).map(|takes| takes.in_words()).unwrap_or_default();
                 (format!("It takes {takes}; any other value is replaced by the default."), false)
             }
         };
@@ -101,5 +102,6 @@ fn uncapitalised(text: &str) -> String {
 
 /// Whether a release accepts the setting but ignores it.
 pub(in crate::lint) fn is_ignored(outcome: &Outcome) -> bool {
-    outcome.starts() && (outcome.ignored_since.is_some() || outcome.altered().contains(&SilentChange::Ignored))
+    outcome.starts()
+        && (outcome.ignored_since.is_some() || outcome.altered().contains(&SilentChange::Ignored))
 }

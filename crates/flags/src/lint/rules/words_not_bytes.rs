@@ -34,8 +34,9 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             continue;
         };
         let releases = judged.releases(|outcome| {
-            let words =
-                entry.accepted_in(outcome.release).is_some_and(|takes| takes.unit.as_deref() == Some("words"));
+            let words = entry
+                .accepted_in(outcome.release)
+                .is_some_and(|takes| takes.unit.as_deref() == Some("words"));
             takes_effect(outcome) && words && entry.default_value_in(outcome.release) != setting.known_value()
         });
         if releases.is_empty() {

@@ -2,7 +2,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use beamtune_model::units::SECOND_NS;
-use beamtune_model::{SampleRequest, Metric, Sample, SeriesTable, Source, Tick};
+use beamtune_model::{Metric, Sample, SampleRequest, SeriesTable, Source, Tick};
 
 use super::*;
 use crate::AnnouncedBy;
@@ -93,7 +93,8 @@ impl Fixture {
             let clock = clock.clone();
             Rc::new(move |path: &str| hook(&clock, path))
         };
-        let source = HostSource::new(Hooked { tree: host.tree(), hook }, 7, AnnouncedBy::OtherSource).unwrap();
+        let source =
+            HostSource::new(Hooked { tree: host.tree(), hook }, 7, AnnouncedBy::OtherSource).unwrap();
         Fixture { source, clock, table: SeriesTable::default() }
     }
 

@@ -46,7 +46,8 @@ impl Clock for VirtualClock {
 }
 
 /// What a source does in `collect`: it may let time pass, add to the sample, or fail.
-pub(super) type Script<'a> = Box<dyn FnMut(SampleRequest, &mut SampleBuilder<'_>) -> Result<(), SourceTrouble> + 'a>;
+pub(super) type Script<'a> =
+    Box<dyn FnMut(SampleRequest, &mut SampleBuilder<'_>) -> Result<(), SourceTrouble> + 'a>;
 
 pub(super) struct Scripted<'a> {
     pub(super) name: &'static str,

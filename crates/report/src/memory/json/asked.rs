@@ -1,7 +1,7 @@
 //! Data requested by options as JSON: holders of binaries, and garbage collections.
 
 use beamtune_model::memory::{Estimate, Reclaimable};
-use beamtune_model::{CollectedProcessRow, RequestedGcRow, BinaryHolderRow};
+use beamtune_model::{BinaryHolderRow, CollectedProcessRow, RequestedGcRow};
 use serde::Serialize;
 
 #[derive(Serialize)]

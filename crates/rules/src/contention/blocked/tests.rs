@@ -29,7 +29,11 @@ fn measured_cases_have_the_expected_verdicts() {
         Verdict::NotSure,
         "four that compute, or spin, on two cores: 16 %",
     );
-    check(times(2, Some(2_000), 1_700, 200, 1_431), Verdict::NotSure, "two on one lock, which spin and yield");
+    check(
+        times(2, Some(2_000), 1_700, 200, 1_431),
+        Verdict::NotSure,
+        "two on one lock, which spin and yield",
+    );
     check(times(2, Some(2_000), 1_900, 90, 2), Verdict::NotSure, "two that compute, or spin");
     check(times(4, Some(100), 90, 5, 9_000), Verdict::No, "nearly idle, with many short sleeps");
     check(
@@ -53,7 +57,8 @@ fn measured_cases_have_the_expected_verdicts() {
 
 #[test]
 fn without_the_vms_times_only_idle_threads_are_certainly_not_blocked() {
-    let check = |times: ThreadTimes, expect| assert_eq!((judge(times.clone()).answer, judge(times).why), expect);
+    let check =
+        |times: ThreadTimes, expect| assert_eq!((judge(times.clone()).answer, judge(times).why), expect);
     check(times(2, None, 1_900, 90, 2), (Verdict::NotSure, Reason::OnCpu));
     check(times(2, None, 1_700, 200, 1_431), (Verdict::NotSure, Reason::OnCpu));
     check(times(2, None, 10, 0, 5), (Verdict::No, Reason::Idle(0.005)));

@@ -1,6 +1,6 @@
 //! Relations about memory, external programs, brokers and connections.
 
-use beamtune_model::{HostPart, MemoryKind, Signal, Subject, CpuUse};
+use beamtune_model::{CpuUse, HostPart, MemoryKind, Signal, Subject};
 
 use super::super::EXPLAINS;
 use super::super::MIN_LEVEL;
@@ -110,7 +110,8 @@ pub(super) const MEMORY_AND_LOAD: &[Relation] = &[
         cause: "BT036",
         effects: &["BT004", "BT015"],
         is_meant: |cause, effect| {
-            let is_steal = effect.is_about(&Subject::host(HostPart::Steal)) || is_unused(effect, CpuUse::Steal);
+            let is_steal =
+                effect.is_about(&Subject::host(HostPart::Steal)) || is_unused(effect, CpuUse::Steal);
             cause.has(&Signal::CreditsSpent) && is_steal
         },
         why: "an instance without credits gets only a part of its CPUs",
