@@ -95,7 +95,9 @@ pub enum HostError {
         path: String,
     },
     /// The file was not read for this sample.
-    #[error("{path} was not read for this sample: reading all files every time would be too expensive for the node")]
+    #[error(
+        "{path} was not read for this sample: reading all files every time would be too expensive for the node"
+    )]
     Skipped {
         /// The file or folder.
         path: String,

@@ -454,7 +454,8 @@ impl RemoteHost {
             out.sample.readings.truncate(kept.0);
             out.sample.facts.truncate(kept.1);
             out.sample.gaps.truncate(kept.2);
-            let why = "the files of the node's control groups were unknown; they are read for the next sample";
+            let why =
+                "the files of the node's control groups were unknown; they are read for the next sample";
             return Err(Trouble::new(TroubleKind::TimedOut, why));
         }
         self.source = Some(source);

@@ -75,5 +75,9 @@ fn accept_queue_in_another_network_namespace_is_read() {
     let sample = recorder.sample(true);
     assert_eq!(recorder.value(&sample, &metrics::ACCEPT_QUEUE, &entity), Some(0));
     assert_eq!(recorder.value(&sample, &metrics::ACCEPT_QUEUE_LIMIT, &entity), Some(7));
-    assert_eq!(recorder.value(&sample, &metrics::LISTENING_SOCKETS, ""), Some(1), "the only socket in this namespace");
+    assert_eq!(
+        recorder.value(&sample, &metrics::LISTENING_SOCKETS, ""),
+        Some(1),
+        "the only socket in this namespace"
+    );
 }

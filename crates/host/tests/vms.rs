@@ -155,7 +155,11 @@ fn thread_numbers_agree_with_msacc() {
                         let is_right =
                             by_msacc == by_kernel && (*kind != "scheduler" || by_kernel == "scheduler/2");
                         *agreed += if is_right { 1 } else { -1 };
-                        assert!(*agreed > -3, "OTP {}: msacc named {by_msacc}, the kernel {by_kernel}", otp.release);
+                        assert!(
+                            *agreed > -3,
+                            "OTP {}: msacc named {by_msacc}, the kernel {by_kernel}",
+                            otp.release
+                        );
                     }
                 }
             }

@@ -42,15 +42,13 @@ const MALFORMED_MEANS: &str =
 const RATIOS: &str = "these ratios contain no sizes: print recon_alloc:fragmentation(current) and average_block_sizes(current)";
 const WHICH_SUMS: &str =
     "these sums may be current or maximum ones: copy the call too (recon_alloc:memory(allocated_types))";
-const MAX_SUMS: &str =
-    "instances reach their maximum sizes at different times, so the sum is meaningless: print the current ones";
+const MAX_SUMS: &str = "instances reach their maximum sizes at different times, so the sum is meaningless: print the current ones";
 const MALFORMED_SUM: &str =
     "it is neither a number of bytes (recon_alloc:set_unit(byte)) nor a ratio between 0 and 1";
 const MAY_CONTINUE: &str = "the number may be incomplete: copy the next line too";
 const NO_ALLOCATOR: &str = "the allocator's name is missing: print recon_alloc:allocators(), or fragmentation(current), which is a summary";
 const TRUNCATED_ALLOCATORS: &str = "the shell has truncated the list of allocators: print rp(recon_alloc:fragmentation(current)), which is shorter";
-const MALFORMED_ALLOCATOR: &str =
-    "it is not a result of recon_alloc:allocators: blocks are larger than their carriers, or a size is missing";
+const MALFORMED_ALLOCATOR: &str = "it is not a result of recon_alloc:allocators: blocks are larger than their carriers, or a size is missing";
 const TRUNCATED_FRAGMENTATION: &str =
     "the shell has truncated the list of allocators: print rp(recon_alloc:fragmentation(current))";
 const TRUNCATED_UTILIZATION: &str = "the shell has truncated the list of schedulers after the normal ones: print rp(scheduler:utilization(1))";

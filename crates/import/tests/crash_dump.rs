@@ -259,7 +259,11 @@ fn invalid_numbers_are_missing() {
     let dump = dump.expect("a dump");
     assert_eq!(dump.reading(Group::Memory, "", "total"), None);
     assert_eq!(dump.reading(Group::Memory, "", "processes"), Some(5));
-    assert_eq!(dump.reading(Group::Vm, "", "process_count"), Some(1), "a process with invalid numbers counts too");
+    assert_eq!(
+        dump.reading(Group::Vm, "", "process_count"),
+        Some(1),
+        "a process with invalid numbers counts too"
+    );
     assert!(dump.sample.processes.is_empty() && dump.sample.tables.is_empty());
 }
 

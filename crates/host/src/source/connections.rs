@@ -405,7 +405,11 @@ mod tests {
         assert_eq!(watch.follow(&named(0..20)).len(), MAX_FOLLOWED_AT_ONCE);
         let mut next: Vec<String> = watch.follow(&named(5..30)).into_iter().map(|(name, _)| name).collect();
         next.sort();
-        assert_eq!(next, ["10", "11", "12", "5", "6", "7", "8", "9"].map(str::to_owned), "5, 6 and 7 remain of the first eight");
+        assert_eq!(
+            next,
+            ["10", "11", "12", "5", "6", "7", "8", "9"].map(str::to_owned),
+            "5, 6 and 7 remain of the first eight"
+        );
         let all: usize = (1..20).map(|round| watch.follow(&named(round * 100..round * 100 + 9)).len()).sum();
         assert_eq!(all, MAX_FOLLOWED - 13, "the limit for one incarnation");
     }
