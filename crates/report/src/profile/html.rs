@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use beamtune_model::{CpuState, FrameKind};
+use beamtune_model::{CpuState, FrameKind, Profile};
 use serde_json::json;
 
 use super::{Page, missing, state_name, subtitle};
@@ -54,7 +54,7 @@ pub fn html(page: &Page<'_>) -> String {
         .into_iter()
         .map(|((stack, thread, state, process), weight)| json!([stack, thread, state, process, weight]))
         .collect();
-    let stacks: Vec<&[u32]> = profile.stacks.iter().map(|stack| &stack.frames[..]).collect();
+    let stacks: Vec<Vec<u32>> = profile.stacks.iter().map(|stack| without_recursion(profile, &stack.frames)).collect();
     let data = json!({
         "title": format!("{}: CPU profile", text::clean(page.node)),
         "subtitle": subtitle(page),
@@ -70,10 +70,29 @@ pub fn html(page: &Page<'_>) -> String {
     TEMPLATE.replace("__DATA__", &data.to_string().replace('<', "\\u003c"))
 }
 
+/// Frames without those that repeat the function before them: deep recursion is one box.
+fn without_recursion(profile: &Profile, frames: &[u32]) -> Vec<u32> {
+    let function = |frame: u32| profile.frames.get(frame as usize).map(|frame| (frame.kind, frame.name.as_str()));
+    let mut out: Vec<u32> = Vec::new();
+    for frame in frames {
+        match out.last_mut() {
+            Some(last) if function(*last) == function(*frame) => *last = *frame,
+            _ => out.push(*frame),
+        }
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::tests::profile;
     use super::*;
+
+    #[test]
+    fn recursion_is_one_box() {
+        let profile = profile(&[("a:b/1;a:b/1;c:d/2;a:b/1", 1, CpuState::Process)]);
+        assert_eq!(without_recursion(&profile, &profile.stacks[0].frames), [0, 1, 0]);
+    }
 
     #[test]
     fn names_cannot_leave_their_element() {

@@ -5,9 +5,9 @@ mod html;
 mod pprof;
 mod tree;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use beamtune_model::{CpuState, Frame, FrameKind, FunctionTime, Profile};
+use beamtune_model::{CpuState, Frame, FrameKind, FunctionTime, Nanos, Profile};
 
 use crate::text::{self, Style};
 
@@ -92,29 +92,38 @@ fn state_name(state: CpuState) -> &'static str {
     }
 }
 
-/// The functions with most CPU time of their own.
+/// Renders the Erlang functions with most CPU time of their own. C code and GC count for the function that called them.
 fn functions(profile: &Profile, style: Style) -> String {
     let total = profile.total() as f64;
     // Lines of one function are one row.
-    let mut times = HashMap::<(FrameKind, &str), FunctionTime>::new();
+    let mut times = HashMap::<&str, FunctionTime>::new();
+    let mut in_c = HashMap::<&str, HashMap<&str, Nanos>>::new();
     for sample in &profile.samples {
-        let mut names: Vec<(FrameKind, &str)> =
-            profile.frames_of(sample.stack).map(|frame| (frame.kind, frame.name.as_str())).collect();
-        if let Some(last) = names.last() {
-            times.entry(*last).or_default().own += sample.weight;
+        let frames: Vec<&Frame> = profile.frames_of(sample.stack).collect();
+        let Some(last) = frames.iter().rposition(|frame| frame.kind == FrameKind::Erlang) else { continue };
+        let function = frames[last].name.as_str();
+        times.entry(function).or_default().own += sample.weight;
+        if let Some(called) = frames[last + 1..].iter().find(|frame| frame.kind != FrameKind::Fragment) {
+            *in_c.entry(function).or_default().entry(&called.name).or_default() += sample.weight;
         }
-        names.sort_unstable();
-        names.dedup();
+        let names: HashSet<&str> =
+            frames[..=last].iter().filter(|frame| frame.kind == FrameKind::Erlang).map(|frame| &*frame.name).collect();
         for name in names {
             times.entry(name).or_default().total += sample.weight;
         }
     }
     let mut rows: Vec<_> = times.into_iter().filter(|(_, time)| time.own > 0).collect();
+    if rows.is_empty() {
+        return String::new();
+    }
     rows.sort_by(|(a, x), (b, y)| y.own.cmp(&x.own).then_with(|| a.cmp(b)));
-    let mut out = format!("{}\n", style.dim("   own   total  function"));
-    for ((kind, name), time) in rows.iter().take(MAX_FUNCTIONS) {
+    let mut out = format!("{}\n", style.dim("   own   total  Erlang function, with the C code that it calls"));
+    for (name, time) in rows.iter().take(MAX_FUNCTIONS) {
         let share = |time: i64| format!("{:>4.1} %", 100.0 * time as f64 / total);
-        out.push_str(&format!("{}  {}  {}\n", share(time.own), share(time.total), shown(*kind, name)));
+        let called = in_c.get(name).and_then(|called| called.iter().max_by_key(|(name, time)| (**time, **name)));
+        let called = called.filter(|(_, called)| 2 * **called >= time.own);
+        let called = called.map(|(called, _)| format!("  ({})", text::clean(called))).unwrap_or_default();
+        out.push_str(&format!("{}  {}  {}{called}\n", share(time.own), share(time.total), text::sentence(name)));
     }
     out + "\n"
 }
@@ -195,7 +204,8 @@ pub(crate) mod tests {
     #[test]
     fn a_page_names_states_functions_and_the_call_tree() {
         let profile = profile(&[
-            ("shop:loop/1;jsx:encode/2", 60, CpuState::Process),
+            ("shop:loop/1;jsx:encode/2", 20, CpuState::Process),
+            ("shop:loop/1;jsx:encode/2;k:do_syscall", 40, CpuState::Process),
             ("shop:loop/1;lists:map/2", 30, CpuState::Process),
             ("k:futex_wait", 10, CpuState::SleepAndWake),
         ]);
@@ -205,14 +215,14 @@ shop@web1 · 2.0 s · 100 samples at 99 Hz of CPU time
 
 CPU  0.50 cores: 90 % processes, 10 % sleep and wake-up
 
-   own   total  function
-60.0 %  60.0 %  jsx:encode/2
+   own   total  Erlang function, with the C code that it calls
+60.0 %  60.0 %  jsx:encode/2  (do_syscall)
 30.0 %  30.0 %  lists:map/2
-10.0 %  10.0 %  futex_wait (kernel)
 
   total  call tree, from 2 %
  90.0 %  ██████████████████░░  shop:loop/1
  60.0 %  ████████████░░░░░░░░    jsx:encode/2
+ 40.0 %  ████████░░░░░░░░░░░░      do_syscall (kernel)
  30.0 %  ██████░░░░░░░░░░░░░░    lists:map/2
  10.0 %  ██░░░░░░░░░░░░░░░░░░  futex_wait (kernel)
 ";
