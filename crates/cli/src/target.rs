@@ -119,9 +119,10 @@ fn by_process_id(local: &LocalVms, pid: u32) -> Result<LiveTarget> {
             list(local, &inside)
         );
     }
-    let error = discovery::inspect(&LocalTree::default(), pid).err();
-    let reason = error.map_or_else(String::new, |error| format!(" ({error})"));
-    bail!("process {pid} is no BEAM VM{reason}: list them with: beamtune nodes")
+    match discovery::inspect(&LocalTree::default(), pid) {
+        Err(error) => Err(error.into()),
+        Ok(_) => bail!("process {pid} is not an Erlang VM: list the VMs with: beamtune nodes"),
+    }
 }
 
 /// Returns the only VM on this host. If there are several, the error lists them.

@@ -169,6 +169,10 @@ impl Profiler {
                 }
                 _ => {}
             }
+            if !self.stacks.is_alive() {
+                self.remarks.push(format!("the VM ended after {:.1} s", begin.elapsed().as_secs_f64()));
+                break;
+            }
             let readable: Vec<usize> = events.iter().map(|event| event.token().0).collect();
             for thread in readable {
                 self.read(thread, begin);

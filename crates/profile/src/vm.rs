@@ -388,6 +388,11 @@ impl VmStacks {
         Frame { kind: FrameKind::Kernel, name, line: None }
     }
 
+    /// Whether the process still runs the program that was opened.
+    pub fn is_alive(&self) -> bool {
+        self.image.program().is_some_and(|program| self.memory.word(program.range.start).is_some())
+    }
+
     /// Modules and functions of the loaded code.
     pub fn code_size(&self) -> (usize, usize) {
         self.erlang.as_ref().map_or((0, 0), |erlang| (erlang.code.modules(), erlang.code.functions()))

@@ -54,7 +54,8 @@ pub fn html(page: &Page<'_>) -> String {
         .into_iter()
         .map(|((stack, thread, state, process), weight)| json!([stack, thread, state, process, weight]))
         .collect();
-    let stacks: Vec<Vec<u32>> = profile.stacks.iter().map(|stack| without_recursion(profile, &stack.frames)).collect();
+    let stacks: Vec<Vec<u32>> =
+        profile.stacks.iter().map(|stack| without_recursion(profile, &stack.frames)).collect();
     let data = json!({
         "title": format!("{}: CPU profile", text::clean(page.node)),
         "subtitle": subtitle(page),
@@ -72,7 +73,8 @@ pub fn html(page: &Page<'_>) -> String {
 
 /// Frames without those that repeat the function before them: deep recursion is one box.
 fn without_recursion(profile: &Profile, frames: &[u32]) -> Vec<u32> {
-    let function = |frame: u32| profile.frames.get(frame as usize).map(|frame| (frame.kind, frame.name.as_str()));
+    let function =
+        |frame: u32| profile.frames.get(frame as usize).map(|frame| (frame.kind, frame.name.as_str()));
     let mut out: Vec<u32> = Vec::new();
     for frame in frames {
         match out.last_mut() {

@@ -106,8 +106,11 @@ fn functions(profile: &Profile, style: Style) -> String {
         if let Some(called) = frames[last + 1..].iter().find(|frame| frame.kind != FrameKind::Fragment) {
             *in_c.entry(function).or_default().entry(&called.name).or_default() += sample.weight;
         }
-        let names: HashSet<&str> =
-            frames[..=last].iter().filter(|frame| frame.kind == FrameKind::Erlang).map(|frame| &*frame.name).collect();
+        let names: HashSet<&str> = frames[..=last]
+            .iter()
+            .filter(|frame| frame.kind == FrameKind::Erlang)
+            .map(|frame| &*frame.name)
+            .collect();
         for name in names {
             times.entry(name).or_default().total += sample.weight;
         }
@@ -117,13 +120,20 @@ fn functions(profile: &Profile, style: Style) -> String {
         return String::new();
     }
     rows.sort_by(|(a, x), (b, y)| y.own.cmp(&x.own).then_with(|| a.cmp(b)));
-    let mut out = format!("{}\n", style.dim("   own   total  Erlang function, with the C code that it calls"));
+    let mut out =
+        format!("{}\n", style.dim("   own   total  Erlang function, with the C code that it calls"));
     for (name, time) in rows.iter().take(MAX_FUNCTIONS) {
         let share = |time: i64| format!("{:>4.1} %", 100.0 * time as f64 / total);
-        let called = in_c.get(name).and_then(|called| called.iter().max_by_key(|(name, time)| (**time, **name)));
+        let called =
+            in_c.get(name).and_then(|called| called.iter().max_by_key(|(name, time)| (**time, **name)));
         let called = called.filter(|(_, called)| 2 * **called >= time.own);
         let called = called.map(|(called, _)| format!("  ({})", text::clean(called))).unwrap_or_default();
-        out.push_str(&format!("{}  {}  {}{called}\n", share(time.own), share(time.total), text::sentence(name)));
+        out.push_str(&format!(
+            "{}  {}  {}{called}\n",
+            share(time.own),
+            share(time.total),
+            text::sentence(name)
+        ));
     }
     out + "\n"
 }
