@@ -32,22 +32,28 @@ pub enum CpuUse {
     /// The CPU quota throttled the VM.
     Quota,
     /// External programs used the CPU.
+    #[serde(rename = "programs")]
     ExternalPrograms,
     /// Other processes of the host used the CPU.
+    #[serde(rename = "others")]
     Neighbours,
     /// Steal: the hypervisor gave the CPU to another guest.
+    #[serde(rename = "stolen")]
     Steal,
     /// Threads waited for locks inside the VM.
     Locks,
     /// One process was always runnable, and the other processes did not need all remaining cores.
     SerialProcess,
     /// Processes took turns: only one was runnable at any time.
+    #[serde(rename = "turns")]
     TakingTurns,
     /// Processes with messages waited for replies.
+    #[serde(rename = "outside")]
     WaitingForReplies,
     /// The VM has fewer schedulers than CPUs.
     NoScheduler,
     /// No process was runnable.
+    #[serde(rename = "nothing")]
     NoRunnable,
 }
 

@@ -425,6 +425,7 @@ pub enum Signal {
     /// One of several processes that the finding is about, or a table that the process uses for it.
     Member(Subject),
     /// The kind of the finding's processes, and the function in which each of them waits.
+    #[serde(rename = "stands_at")]
     WaitsIn {
         /// Initial call, or the common part of the processes' names.
         kind: String,

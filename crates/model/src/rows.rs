@@ -122,12 +122,15 @@ pub struct RunSampleRow {
     /// `module:function/arity`, innermost first, at most nine.
     pub stack: Vec<String>,
     /// Number of samples.
+    #[serde(rename = "looks")]
     pub samples: i64,
     /// Busiest processes: it waited within a call (if false, it was running or runnable). Random samples: it was runnable, but not running.
+    #[serde(rename = "waits")]
     pub is_waiting: bool,
     /// Random samples: registered name, else initial call.
     pub kind: Option<String>,
     /// Random samples: it was in garbage collection.
+    #[serde(rename = "collects")]
     pub is_collecting: bool,
 }
 
@@ -333,6 +336,7 @@ pub struct BinaryHolderRow {
     /// Total size of these binaries, in bytes.
     pub bytes: i64,
     /// Number of binaries that only this process refers to.
+    #[serde(rename = "alone")]
     pub exclusive: i64,
     /// Total size of the binaries that only this process refers to, in bytes.
     pub alone_bytes: i64,
@@ -344,6 +348,7 @@ pub struct RequestedGcRow {
     /// Time since the start of the recording.
     pub t: Nanos,
     /// Which processes: `named` by the user, or a random `sample`.
+    #[serde(rename = "how")]
     pub selection: String,
     /// Number of processes of the node without those of beamtune, or number of named processes.
     pub processes: i64,
@@ -461,10 +466,12 @@ pub struct SpawnRow {
     /// Initial call, table name, port name, common prefix of several atoms, name of the other node, or table id.
     pub kind: String,
     /// Registered name or initial call of the parent or owner. For connection attempts: their step. For a table: module or application.
+    #[serde(rename = "maker")]
     pub creator: Option<String>,
     /// Number of occurrences in the sample.
     pub count: i64,
     /// Size of the sample.
+    #[serde(rename = "of")]
     pub sample_size: i64,
     /// `given`: total size of the arguments in bytes.
     pub bytes: Option<i64>,

@@ -22,9 +22,11 @@ pub struct WaitSampleRow {
     /// Number of these processes that had queued messages; if `pid` is set, the queue length of this process.
     pub queued: i64,
     /// Size of the sample; 0 if `pid` is set.
+    #[serde(rename = "of")]
     pub sample_size: i64,
     /// Pids or node names that these processes monitor, each with the number of processes: a `gen` call monitors the called process.
     /// If `pid` is set, also the peers of its TCP connections: `10.0.0.7:5432`, `[::1]:5432`.
+    #[serde(rename = "on")]
     pub targets: Vec<(String, i64)>,
     /// Initial call of new processes that were sampled a second time some seconds later. In these rows `of` is the number of such
     /// processes, and the row with status `ended` counts those that have exited. `None` in all other rows, and in older recordings.
