@@ -114,11 +114,7 @@ fn a_full_diagnosis_fits_the_schema() {
     assert_eq!(value["worst"], "warning");
     assert_eq!(value["findings"].as_array().map(Vec::len), Some(1));
     assert_eq!(value["latent"][0]["code"], "BT051");
-    assert_eq!(
-        value["findings"][0]["evidence"][2]["value"],
-        Value::Null,
-        "NaN is null in JSON"
-    );
+    assert_eq!(value["findings"][0]["evidence"][2]["value"], Value::Null, "NaN is null in JSON");
     assert_eq!(value["period"]["began"], 1_700_000_000.0);
     assert_eq!(value["gaps"][0]["end_seconds"], 1.5);
 }
