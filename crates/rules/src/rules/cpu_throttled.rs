@@ -146,7 +146,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .because_some(online.map(|n| Evidence::number("schedulers online", n, Unit::Count)))
         .because_some(dirty.as_ref().map(|dirty| {
             Evidence::number("CPU of the dirty CPU schedulers", dirty.cores, Unit::Cores)
-                .with_text(format!("{} online, beside the normal ones", dirty.online))
+                .with_text(format!("{} online, in addition to the normal ones", dirty.online))
         }))
         .but_if(throttled < MIN_CORES, "hardly any time was lost: the group ran in few periods")
         .but_if(
