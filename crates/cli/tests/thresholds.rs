@@ -51,7 +51,7 @@ fn invalid_thresholds_file_is_refused_before_the_recording_is_read() {
     fs::write(&file, "[gc-share]\ngc_shar = { notice = 0.2 }\n").expect("written");
     let output = run(beamtune().arg("diagnose").arg("no-such-file").arg("--thresholds").arg(&file));
     assert_eq!(output.status, Some(2), "{}", output.stderr);
-    let message = format!("{}:2: no threshold \"gc_shar\"; did you mean gc_share?", file.display());
+    let message = format!("{}:2: unknown threshold \"gc_shar\"; did you mean gc_share?", file.display());
     assert!(output.stderr.contains(&message), "{}", output.stderr);
 }
 

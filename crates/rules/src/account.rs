@@ -61,7 +61,7 @@ fn add_from_idle(shares: &mut [CpuShare], what: CpuUse, cores: f64) {
         added += taken;
     }
     if let Some(share) = shares.iter_mut().find(|share| share.what == what && added > 0.0) {
-        share.how = format!("{known:.2} cores of it while threads of the VM were ready to run");
+        share.how = format!("{known:.2} cores of this while threads of the VM were runnable");
         share.cores += added;
     }
 }

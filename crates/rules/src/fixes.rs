@@ -56,7 +56,7 @@ impl Fix {
 pub(crate) const FIXES: &[Fix] = &[
     Fix {
         id: "OTP-19983, erlang/otp#10651",
-        what: "a hibernating process with a large heap may miss the message that should wake it",
+        what: "a hibernating process with a large heap may miss its wake-up message",
         // Since OTP 27.0, by the notes of ERTS 16.2.1, which name no patch of OTP 27 with the fix.
         affected: &[("15.0", "16.2.1")],
         sign: |period| {
@@ -69,7 +69,7 @@ pub(crate) const FIXES: &[Fix] = &[
     },
     Fix {
         id: "erlang/otp#9594",
-        what: "idle schedulers that look for work wait for the locks of each other's run queues: 40 % CPU in place of 30 % on many cores",
+        what: "idle schedulers that search for work contend for run queue locks: 40 % CPU instead of 30 % on many cores",
         affected: &[("0", "16.0")],
         sign: |period| {
             // Nothing steals from the run queues of dirty schedulers, which are numbered after those of the normal ones.
@@ -79,13 +79,13 @@ pub(crate) const FIXES: &[Fix] = &[
             let all = || period.locks.iter().filter(hot);
             let normal = all().find(|lock| number(lock).is_some_and(|id| (1..=schedulers).contains(&id)));
             let lock = normal.or_else(|| all().find(|lock| lock.id.is_none()))?;
-            let seen = format!("{} of {} tries to lock a run queue met another", lock.collisions, lock.tries);
+            let seen = format!("{} of {} attempts to lock a run queue collided", lock.collisions, lock.tries);
             Some(Sign { seen, shown: normal.is_some() })
         },
     },
     Fix {
         id: "OTP-19154, erlang/otp#8613",
-        what: "a scheduler can be stuck for ever while it takes a carrier out of the pool, and others with it",
+        what: "a scheduler can hang forever while it takes a carrier out of the pool, and block other schedulers",
         affected: &[("12.3", "13.2.2.10"), ("14.0", "14.2.5.2"), ("15.0", "15.1")],
         sign: |period| {
             let pooled: i64 =
@@ -95,17 +95,17 @@ pub(crate) const FIXES: &[Fix] = &[
     },
     Fix {
         id: "OTP-19209, erlang/otp#8751",
-        what: "collections copy the whole heap though the young part would do",
+        what: "GCs copy the whole heap although a minor GC would suffice",
         affected: &[("15.0.1", "15.1")],
         sign: |period| {
             let collecting = view::gc(period, &[kind::SCHEDULER, kind::DIRTY_CPU]).ok()?;
             let share = collecting.share() * 100.0;
-            shows(collecting.gc >= 0.1 && share >= 15.0, format!("collections take {share:.0} % of the work"))
+            shows(collecting.gc >= 0.1 && share >= 15.0, format!("GC takes {share:.0} % of the work"))
         },
     },
     Fix {
         id: "OTP-19015",
-        what: "re:run/3 never ends for some texts that are no UTF-8",
+        what: "re:run/3 never returns for some subjects that are not valid UTF-8",
         affected: &[("10.5", "12.3.2.17"), ("13.0", "13.2.2.7"), ("14.0", "14.2.4")],
         sign: |period| {
             let stuck = period.processes.iter().find(|process| {
@@ -115,24 +115,24 @@ pub(crate) const FIXES: &[Fix] = &[
                     && process.runnable == process.status_samples
             })?;
             // A parser that is always busy is in that function, too.
-            needs(true, format!("{} ran all the time, and was seen in it", stuck.title()))
+            needs(true, format!("{} was always running, and was sampled in this function", stuck.title()))
         },
     },
     Fix {
         id: "OTP-18971, erlang/otp#8044",
-        what: "a process that ends can leave its binaries in a circle, and memory grows without bound",
+        what: "a process that exits can leave its binaries in a reference cycle, and memory grows without bound",
         affected: &[("13.0", "13.2.2.7"), ("14.0", "14.2.3")],
         sign: |period| binaries_grow(period),
     },
     Fix {
         id: "OTP-19008, OTP-18647, erlang/otp#8119",
-        what: "a process with its messages off the heap may not be woken by the next one",
+        what: "a process with message_queue_data off_heap may not be woken by the next message",
         affected: &[("13.0", "13.2.2.7"), ("14.0", "14.2.3")],
         sign: |period| off_heap(period),
     },
     Fix {
         id: "OTP-18838, OTP-18839, erlang/otp#7801",
-        what: "a process can become runnable and never run again, where somebody looks at it or it has dirty work; process_info then hangs",
+        what: "a process can become runnable and never run again, after process_info or dirty work; process_info then hangs",
         affected: &[("13.0", "13.2.2.5"), ("14.0", "14.2")],
         sign: |period| {
             let dirty = view::activity(period, kind::DIRTY_CPU).map_or(0.0, |activity| activity.cores());
@@ -143,7 +143,7 @@ pub(crate) const FIXES: &[Fix] = &[
     },
     Fix {
         id: "OTP-18841, erlang/otp#7801",
-        what: "a process that waits for a dirty scheduler takes no signals meanwhile, so that looking at it takes long",
+        what: "a process that waits for a dirty scheduler handles no signals, so process_info for it takes long",
         affected: &[("13.2.2.3", "13.2.2.5"), ("14.1", "14.2")],
         sign: |period| {
             let queue = view::run_queue(period, "dirty_cpu").unwrap_or(0.0);
@@ -158,7 +158,7 @@ pub(crate) const FIXES: &[Fix] = &[
     },
     Fix {
         id: "OTP-18645, OTP-18999, erlang/otp#7401, erlang/otp#7928",
-        what: "the VM does not find the CPU quota of its control group",
+        what: "the VM does not detect the CPU quota of its control group",
         affected: &[("11.0", "13.2.2.9"), ("14.0", "14.2.5")],
         sign: |period| {
             let quota = view::known_quota(period).ok().flatten()?;
@@ -178,13 +178,13 @@ pub(crate) const FIXES: &[Fix] = &[
                 && view::schedulers_online(period).is_ok_and(|online| online > quota.ceil());
             missed.then(|| Sign {
                 shown: is_hit,
-                seen: format!("the quota is {quota:.1} cores, and the VM sees {told}"),
+                seen: format!("the quota is {quota:.1} cores, but the VM detects {told}"),
             })
         },
     },
     Fix {
         id: "OTP-18520, erlang/otp#6455",
-        what: "gen_tcp:send looks through the whole message queue of its caller",
+        what: "gen_tcp:send scans the whole message queue of its caller",
         affected: &[("0", "14.0")],
         sign: |period| {
             let slow = period.processes.iter().find(|process| {
@@ -205,7 +205,7 @@ pub(crate) const FIXES: &[Fix] = &[
     },
     Fix {
         id: "OTP-18496, erlang/otp#6947",
-        what: "a process that ends with a call unanswered leaves a little of fix_alloc behind for ever",
+        what: "a process that exits during a call leaks a little fix_alloc memory",
         affected: &[("12.0", "12.3.2.10"), ("13.0", "13.2")],
         sign: |period| {
             let fixed = allocators(period).into_iter().find(|allocator| allocator.name == "fix_alloc")?;
@@ -221,7 +221,7 @@ pub(crate) const FIXES: &[Fix] = &[
     },
     Fix {
         id: "OTP-18463, OTP-18457",
-        what: "a process that exceeds max_heap_size may stay as it is for ever, in place of being ended",
+        what: "a process that exceeds max_heap_size may hang forever instead of being killed",
         affected: &[("12.0", "12.3.2.9"), ("13.0", "13.2")],
         sign: |period| {
             let limit = view::emulator_flag(&period.facts, "+hmax");
@@ -230,16 +230,16 @@ pub(crate) const FIXES: &[Fix] = &[
     },
     Fix {
         id: "OTP-17340, erlang/otp#6133",
-        what: "a process with a very long queue holds its scheduler while literals or its queue are moved",
+        what: "a process with a very long queue blocks its scheduler while literals or its queue are moved",
         affected: &[("0", "13.1")],
         sign: |period| {
             let longest = period.stat(&metrics::SCAN_LONGEST_QUEUE, "").ok()?.max;
-            needs(longest >= 100_000, format!("the longest queue held {longest} messages"))
+            needs(longest >= 100_000, format!("longest queue: {longest} messages"))
         },
     },
     Fix {
         id: "OTP-17824",
-        what: "free parts of pooled carriers are given to the kernel (MADV_FREE) and fetched again, which cost more than it gave",
+        what: "free parts of pooled carriers are released (MADV_FREE) and faulted in again, which costs more than it saves",
         affected: &[("10.4", "13.0")],
         sign: |period| {
             let lazy: i64 = (period.entities(Group::HostMapping).iter())
@@ -247,22 +247,22 @@ pub(crate) const FIXES: &[Fix] = &[
                 .map(|stat| stat.last.value)
                 .sum();
             let faults = period.rate(&metrics::MINOR_FAULTS, "").ok()?;
-            needs(lazy >= 64_000_000 && faults >= 5_000.0, format!("{faults:.0} page faults a second"))
+            needs(lazy >= 64_000_000 && faults >= 5_000.0, format!("{faults:.0} page faults per second"))
         },
     },
     Fix {
         id: "OTP-16982, erlang/otp#5020",
-        what: "many senders to one process wait for the lock of its queue; since then message_queue_data off_heap avoids that",
+        what: "many senders to one process contend for the lock of its queue; after the fix, message_queue_data off_heap avoids that",
         affected: &[("0", "13.0")],
         sign: |period| {
             let hot =
                 period.locks.iter().find(|lock| lock.class == "proc_msgq" && is_contended(period, lock))?;
-            shows(true, format!("{} of {} tries to lock a queue met another", hot.collisions, hot.tries))
+            shows(true, format!("{} of {} attempts to lock a queue collided", hot.collisions, hot.tries))
         },
     },
     Fix {
         id: "OTP-16852, OTP-17602, erlang/otp#5195",
-        what: "minor collections go through all binaries that a process refers to",
+        what: "minor GCs scan all binaries that a process refers to",
         affected: &[("0", "13.0")],
         sign: |period| {
             let collecting = view::gc(period, &[kind::SCHEDULER, kind::DIRTY_CPU]).ok()?;
@@ -270,7 +270,7 @@ pub(crate) const FIXES: &[Fix] = &[
             needs(
                 collecting.gc >= 0.1 && holder >= 64_000_000,
                 format!(
-                    "collections take {:.2} cores, and a process refers to {}",
+                    "GC takes {:.2} cores, and a process refers to {}",
                     collecting.gc,
                     memory::format_bytes(holder as f64)
                 ),
@@ -279,13 +279,13 @@ pub(crate) const FIXES: &[Fix] = &[
     },
     Fix {
         id: "OTP-18077, erlang/otp#5876",
-        what: "a sender that is ended in the middle of a large message leaves what was received of it on the other node",
+        what: "a sender that is killed in the middle of a large message leaks the received part on the other node",
         affected: &[("10.0", "12.3.2")],
         sign: |period| distributed(period).then(|| binaries_grow(period)).flatten(),
     },
     Fix {
         id: "OTP-17796, erlang/otp#5473",
-        what: "while code is purged or a persistent term goes, all processes are scheduled at once, and others wait",
+        what: "when code is purged or a persistent term is erased, all processes are scheduled at once, and other work waits",
         affected: &[("10.0", "10.7.2.16"), ("11.0", "11.2.2.9"), ("12.0", "12.2")],
         sign: |period| {
             let processes = period.stat(&metrics::PROCESS_COUNT, "").ok()?.mean();
@@ -296,17 +296,17 @@ pub(crate) const FIXES: &[Fix] = &[
             });
             needs(
                 collector && processes >= 10_000.0,
-                format!("literals are collected on a node of {processes:.0} processes"),
+                format!("literals are garbage-collected on a node with {processes:.0} processes"),
             )
         },
     },
     Fix {
         id: "OTP-17363, erlang/otp#4728",
-        what: "all dirty schedulers share one instance of each allocator; since then +Mdai max gives them their own",
+        what: "all dirty schedulers share one instance of each allocator; after the fix, +Mdai max gives each its own",
         affected: &[("0", "12.2")],
         sign: |period| {
             let gc = view::states(period, &[kind::DIRTY_CPU]).ok()?.gc();
-            needs(gc >= 0.5, format!("dirty schedulers collect for {gc:.2} cores"))
+            needs(gc >= 0.5, format!("GC on dirty schedulers takes {gc:.2} cores"))
         },
     },
 ];

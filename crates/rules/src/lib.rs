@@ -116,8 +116,9 @@ fn faulty(rule: &Rule, fault: Fault) -> Outcome {
 fn judge(rule: &Rule, period: &Period, totals: &Totals) -> Outcome {
     if period.is_crash_dump() && !rule.judges_dumps {
         return Outcome::NotJudged {
-            reason: "a crash dump is of one moment and tells nothing of the host: what this rule needs is not in it"
-                .to_owned(),
+            reason:
+                "a crash dump describes one moment and not the host; it lacks the data that this rule needs"
+                    .to_owned(),
             next: "record the node when it runs again: beamtune record --keep 6h".to_owned(),
         };
     }
@@ -126,9 +127,10 @@ fn judge(rule: &Rule, period: &Period, totals: &Totals) -> Outcome {
         Ok(Judgement::Found(findings)) => {
             Outcome::Found(findings.into_iter().map(|draft| draft.finish(rule, totals)).collect())
         }
-        Ok(Judgement::Healthy(sentence)) if is_short(rule, period) => {
-            Outcome::Healthy(format!("{sentence}; slow growth does not show in {:.0} s", period.seconds()))
-        }
+        Ok(Judgement::Healthy(sentence)) if is_short(rule, period) => Outcome::Healthy(format!(
+            "{sentence}; {:.0} s is too short to show slow growth",
+            period.seconds()
+        )),
         Ok(Judgement::Healthy(sentence)) => Outcome::Healthy(sentence),
         Ok(Judgement::NotJudged { reason, next }) => Outcome::NotJudged { reason, next },
         Err(missing) if is_text && missing.why == NOT_IN_IMPORT => not_in_text(rule, missing),
@@ -145,10 +147,10 @@ fn is_short(rule: &Rule, period: &Period) -> bool {
 fn not_in_text(rule: &Rule, missing: Missing) -> Outcome {
     match rule.text {
         Some(printed) => {
-            Outcome::NotJudged { reason: missing.to_string(), next: format!("copy {printed}, too") }
+            Outcome::NotJudged { reason: missing.to_string(), next: format!("also copy {printed}") }
         }
         None => Outcome::NotJudged {
-            reason: format!("what only a node can be asked for: {}", missing.why),
+            reason: format!("only a running node provides this: {}", missing.why),
             next: "beamtune doctor on the node".to_owned(),
         },
     }

@@ -36,7 +36,7 @@ fn explains(cause: &Finding, effect: &Finding) -> bool {
 const EXPLAINS: f64 = 0.5;
 
 /// Why a symptom follows from causes with the same claim.
-const CLAIMS_THE_SAME: &str = "it takes most of the CPU time that this finding counts";
+const CLAIMS_THE_SAME: &str = "it accounts for most of the CPU time in this finding";
 
 /// The rule that evaluates flags alone, whatever effect the recording shows.
 const BY_FLAG: &str = "BT064";
@@ -60,7 +60,7 @@ pub fn drop_repeated(verdicts: &mut [Verdict]) {
         if let Outcome::Found(found) = outcome {
             found.remove(finding);
             if found.is_empty() {
-                *outcome = Outcome::Healthy("what is wrong with its flags, other findings say".to_owned());
+                *outcome = Outcome::Healthy("other findings report the problems with its flags".to_owned());
             }
         }
     }
@@ -110,8 +110,8 @@ fn by_overload(verdicts: &[Verdict], effect: &Finding) -> Option<Follows> {
         .filter(|(_, cause)| is_cause(cause))
         .min_by(|a, b| waits(a.1).cmp(&waits(b.1)).then_with(|| compare(a.1, b.1)))?;
     let why = match has_the_cpu(cause) {
-        true => "what waits for a scheduler waits for the CPU that these lack",
-        false => "half of the CPU or more goes into it, and what is left does not suffice",
+        true => "processes wait because the schedulers lack this CPU",
+        false => "it uses at least half of the CPU, and the rest is not enough",
     };
     Some(Follows { code: cause.code, rule: cause.rule, why })
 }

@@ -41,7 +41,7 @@ pub fn all() -> Vec<(&'static Threshold, Vec<&'static Rule>)> {
 /// Writes all thresholds, with these changes, as a file that can be edited.
 pub fn listing(changed: &Thresholds) -> String {
     let mut out = String::from(
-        "# The thresholds of beamtune's rules. Change numbers, delete what you keep, and pass the file:\n\
+        "# The thresholds of beamtune's rules. Change numbers, delete the lines that stay as they are, and pass the file:\n\
          # beamtune doctor --thresholds FILE. Shares are 0 to 1; inf means never. See docs/thresholds.md.\n",
     );
     let mut section = "";
@@ -121,7 +121,7 @@ impl Reading<'_> {
             match (known.get(section), value.get_ref()) {
                 (None, _) => self.fault(key.span(), unknown("section", section, &names)),
                 (Some(thresholds), DeValue::Table(table)) => self.section(thresholds, table),
-                (Some(_), _) => self.fault(value.span(), format!("{section} is a section: [{section}]")),
+                (Some(_), _) => self.fault(value.span(), format!("{section} must be a section: [{section}]")),
             }
         }
     }
@@ -136,7 +136,7 @@ impl Reading<'_> {
                 (None, _) => self.fault(key.span(), unknown("threshold", name, &names)),
                 (Some(threshold), DeValue::Table(levels)) => self.levels(threshold, levels, key.span()),
                 (Some(_), _) => {
-                    self.fault(value.span(), format!("{name} has levels: {name} = {{ warning = NUMBER }}"));
+                    self.fault(value.span(), format!("{name} needs levels: {name} = {{ warning = NUMBER }}"));
                 }
             }
         }
@@ -160,7 +160,7 @@ impl Reading<'_> {
             };
             match number(value) {
                 Some(number) => *place = number,
-                None => self.fault(value.span(), format!("{level} is a number from 0 on")),
+                None => self.fault(value.span(), format!("{level} must be a number of at least 0")),
             }
         }
         let rises = usual.critical >= usual.notice;
@@ -174,7 +174,7 @@ impl Reading<'_> {
             self.fault(
                 at,
                 format!(
-                    "{} must {order} from notice to critical, and has {}, {}, {}",
+                    "{} must {order} from notice to critical, but is {}, {}, {}",
                     threshold.name, set.notice, set.warning, set.critical
                 ),
             );
@@ -198,8 +198,8 @@ fn number(value: &Spanned<DeValue<'_>>) -> Option<f64> {
 fn unknown(what: &str, given: &str, known: &[&str]) -> String {
     let near = known.iter().map(|name| (strsim::osa_distance(given, name), name)).min();
     match near.filter(|(distance, _)| *distance <= given.chars().count() / 3) {
-        Some((_, name)) => format!("no {what} {given:?}; did you mean {name}?"),
-        None => format!("no {what} {given:?}; there are {}", known.join(", ")),
+        Some((_, name)) => format!("unknown {what} {given:?}; did you mean {name}?"),
+        None => format!("unknown {what} {given:?}; known: {}", known.join(", ")),
     }
 }
 

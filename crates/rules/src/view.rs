@@ -474,7 +474,7 @@ pub fn busy_waiting_off(facts: &Facts) -> Option<String> {
 /// Says that the pages were not read, why, and what to do.
 pub fn pages_not_read(period: &Period) -> String {
     let Missing { why, next_step: next, .. } = period.missing_group(Group::HostContent, "pages");
-    format!("the pages were not looked at ({why}): {next}")
+    format!("the pages were not read ({why}): {next}")
 }
 
 /// Formats a duration with a suitable unit: `40 s`, `12 min`, `3.5 h`, `2.1 days`.

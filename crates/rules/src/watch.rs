@@ -47,7 +47,7 @@ fn series(period: &Period) -> Vec<(String, Vec<(f64, f64)>)> {
             content::MALLOC_HEAP => "malloc: first arena",
             content::MALLOC_ARENAS => "malloc: arenas of threads",
             content::MALLOC_MAPPED => "malloc: large chunks",
-            content::UNKNOWN => "not explained",
+            content::UNKNOWN => "unexplained",
             // Carriers are recorded per allocator; the other contents hardly change.
             _ => continue,
         };

@@ -31,7 +31,7 @@ pub(crate) const BLOCKED: Threshold = Threshold::new(
 /// involuntary if another thread can run.
 pub(crate) const YIELDS: Threshold = Threshold::new(
     "cpu-not-used.involuntary_switches_per_s",
-    "involuntary context switches a second of each scheduler that hardly sleeps",
+    "involuntary context switches per second of each scheduler that hardly sleeps",
     Scale {
         notice: 1_000.0,
         warning: 2_000.0,
@@ -43,12 +43,12 @@ pub(crate) const YIELDS: Threshold = Threshold::new(
 /// Voluntary switches per second of such a scheduler: a thread sleeps if yielding did not get it the lock.
 pub(crate) const SLEEPS: Threshold = Threshold::new(
     "cpu-not-used.voluntary_switches_per_s",
-    "voluntary context switches a second of each scheduler that hardly sleeps",
+    "voluntary context switches per second of each scheduler that hardly sleeps",
     Scale {
         notice: 10_000.0,
         warning: 20_000.0,
         critical: 200_000.0,
-        source: "measured on OTP 25: 74,000/s under lock contention with 4 schedulers, 5,600/s in message ping-pong, which is contended a little",
+        source: "measured on OTP 25: 74,000/s under lock contention with 4 schedulers, 5,600/s in message ping-pong, which has slight contention",
     },
 );
 
@@ -110,12 +110,9 @@ impl Serial {
     /// Description for display.
     pub(crate) fn said(&self) -> String {
         match self.is_waited_for {
-            true => format!("all else waits for one process: {}", self.subject),
+            true => format!("everything else waits for one process: {}", self.subject),
             false => {
-                format!(
-                    "one process runs all the time, and nothing was seen waiting for it: {}",
-                    self.subject
-                )
+                format!("one process always runs, and nothing seems to wait for it: {}", self.subject)
             }
         }
     }
@@ -213,10 +210,10 @@ impl Unused<'_> {
         match (&self.hold, &self.held_up[..]) {
             (Some(hold), _) => {
                 let further = match (&hold.state, hold.waits_for(), hold.peer()) {
-                    (_, Some(on), _) => format!(", and that for {on}"),
+                    (_, Some(on), _) => format!(", which waits for {on}"),
                     // It has sent a request, and handles the reply when it arrives.
                     (State::LetsWait | State::Unknown, None, Some(peer)) => {
-                        format!(", and that is connected to {peer}")
+                        format!(", which is connected to {peer}")
                     }
                     _ => String::new(),
                 };
@@ -236,7 +233,7 @@ impl Unused<'_> {
                 match self.none_waits_of {
                     Some(of) => {
                         format!(
-                            "no process was runnable; of {of} sampled processes, none waited for an answer, a socket or a timer"
+                            "no process was runnable; of {of} sampled processes, none waited for a reply, a socket or a timer"
                         )
                     }
                     None => "no process was runnable".to_owned(),
@@ -270,11 +267,10 @@ impl Unused<'_> {
                 self.blocked,
                 match &self.lock {
                     Some(lock) => format!(
-                        "awake, and neither on a CPU nor waiting for one; by counting, most waited for {lock}"
+                        "awake, but neither on a CPU nor runnable; longest wait by lock counting: {lock}"
                     ),
                     None => {
-                        "awake, and neither on a CPU nor waiting for one: locks, or native code that blocks"
-                            .to_owned()
+                        "awake, but neither on a CPU nor runnable: locks, or blocking native code".to_owned()
                     }
                 },
             ),
@@ -315,10 +311,8 @@ fn locks(period: &Period, active: &view::Activity, blocked: f64, share: f64) -> 
         .into_iter()
         .flatten()
         .reduce(f64::max);
-    let text = format!(
-        "each gave up its CPU {:.0} times a second, although it had something to run all the time",
-        yields + sleeps
-    );
+    let text =
+        format!("each gave up its CPU {:.0} times per second, although it always had work", yields + sleeps);
     warning(severity).map(|severity| (severity, text))
 }
 

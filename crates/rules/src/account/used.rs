@@ -50,7 +50,7 @@ pub fn used(period: &Period) -> Result<Vec<CpuShare>, Missing> {
     shares.add(CpuUse::Polling, polling, "threads that do nothing else");
     // With a small budget, threads are read in turns, and the rest of the process's CPU is not known per thread.
     let others = others(period).max(view::process_cores(period)? - known - polling);
-    shares.add(CpuUse::OtherThreads, others, "CPU of the process that is no scheduler's");
+    shares.add(CpuUse::OtherThreads, others, "CPU of other threads of the VM");
     Ok(shares.told())
 }
 

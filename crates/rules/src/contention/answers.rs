@@ -140,7 +140,7 @@ fn why_more_instances(period: &Period, entity: Option<&LockOwner>) -> Option<&'s
         // By default there is one shared instance of each, so several instances mean that the flag is set.
         Flag::Unknown if instances > 1 => None,
         Flag::Default | Flag::Unknown => {
-            Some("all dirty schedulers share one instance of each allocator, and wait for its lock")
+            Some("all dirty schedulers share one instance of each allocator, and contend for its lock")
         }
     }
 }
@@ -203,13 +203,13 @@ fn change(
         "+rg" => option(entity, "read_concurrency").map(|_| {
             (
                 format!("fewer reader groups (+rg), if {} is written often", table()),
-                "a writer waits for each group of readers",
+                "a writer waits for every reader group",
             )
         }),
         // From OTP 29.0, a lookup takes no lock.
         "ets.named_table" if at.is_some_and(|at| *at >= OtpVersion::from(29)) => None,
         "ets.named_table" => plain(
-            "the table's identifier (ets:whereis/1) in place of its name, where it is used most",
+            "the table's identifier (ets:whereis/1) instead of its name, where it is used most",
             "each use of a name takes a lock that many names share",
         ),
         "+Mdai" => Some(("+Mdai max".to_owned(), why_more_instances(period, entity)?)),
@@ -227,24 +227,24 @@ fn change(
         "+MMscs" => {
             let may_be = !matches!(view::emulator_flag(&period.facts, "+MMscs"), Flag::Default);
             may_be.then_some((
-                "no super carrier: without +MMscs".to_owned(),
+                "remove +MMscs (no super carrier)".to_owned(),
                 "the kernel provides memory without this lock",
             ))
         }
         "code.split_process" if class.starts_with("db_") => {
-            plain("several tables by key in place of one", "each has its own locks")
+            plain("split the table into several by key", "each has its own locks")
         }
         "code.split_process" => Some((
             format!(
-                "several processes by key in place of {}; or a table that callers read themselves",
-                title("the process that all send to")
+                "split {} into several processes by key, or let callers read an ETS table",
+                title("the process that everything sends to")
             ),
             "every send takes a lock of the receiver",
         )),
         "process.message_queue_data" => (!before(25) && !is_off_heap(period, entity)).then(|| {
             let change = format!(
                 "process_flag(message_queue_data, off_heap) in {}",
-                title("the process that all send to")
+                title("the process that everything sends to")
             );
             (change, "since 25.0 senders to such a process use several buffers")
         }),
@@ -263,22 +263,22 @@ fn change(
         "+sbwtdcpu" => plain("+sbwtdcpu long", "dirty CPU schedulers that are awake need not be woken"),
         "+sbwtdio" => plain("+sbwtdio long", "dirty I/O schedulers that are awake need not be woken"),
         "+A" => plain(
-            "more async threads (+A), or dirty NIFs in place of such a driver",
+            "more async threads (+A), or dirty NIFs instead of such a driver",
             "each thread has its own queue",
         ),
         "socket.inet_backend" => plain(
             "one process per socket; {inet_backend, socket} if a process has many",
-            "only one process at a time uses a port",
+            "only one process at a time can use a port",
         ),
         "+spp" => (!is_set("+spp"))
             .then_some(("+spp true".to_owned(), "port calls become tasks, and their callers continue")),
         "socket.active" => {
-            plain("{active, N} in place of {active, once}", "the descriptor is armed once for N packets")
+            plain("{active, N} instead of {active, once}", "the descriptor is armed once for N packets")
         }
         "+IOs" => {
             let is_off = view::emulator_flag(&period.facts, "+IOs").value() == Some("false");
             is_off.then_some((
-                "without +IOs false".to_owned(),
+                "remove +IOs false".to_owned(),
                 "descriptors that are nearly always ready need not be re-armed",
             ))
         }
@@ -293,17 +293,18 @@ fn change(
         "+zdntgc" => {
             plain("node names kept longer (+zdntgc)", "entries of returning nodes are not created anew")
         }
-        "code.no_atoms_from_input" => {
-            plain("binaries as keys, and no atoms from input", "a binary needs no lookup in the atom table")
-        }
+        "code.no_atoms_from_input" => plain(
+            "use binaries as keys, and create no atoms from input",
+            "a binary needs no lookup in the atom table",
+        ),
         "-mode" => plain(
             "all code loaded at start (code:ensure_modules_loaded/1; a release: -mode embedded)",
             "modules are not loaded while the node works",
         ),
-        "+zosrl" => plain("a lower +zosrl, such as 2", "fewer processes are asked at once"),
+        "+zosrl" => plain("a lower +zosrl, such as 2", "fewer processes handle a request at the same time"),
         "code.ets_in_place_of_process" => plain(
             "ETS for data that changes, and few and large changes of persistent terms",
-            "persistent terms are changed one at a time",
+            "persistent terms are updated one at a time",
         ),
         "code.less_garbage" => plain(
             "fewer very large heaps",

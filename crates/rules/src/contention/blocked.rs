@@ -158,13 +158,12 @@ impl KindVerdict {
             }
             Reason::Sleeps(rate) => {
                 format!(
-                    "each slept {rate:.0} times a second with work to do, so it waits at times, for an unknown time"
+                    "each slept {rate:.0} times per second although it had work: it waits for something, for an unknown time"
                 )
             }
             Reason::Idle(share) => format!("busy for only {} of the time", percent(share)),
             Reason::OnCpu => {
-                "on a CPU or runnable; their times do not show whether they worked or spun for a lock"
-                    .to_owned()
+                "on a CPU or runnable, but whether they worked or spun for a lock is unknown".to_owned()
             }
             Reason::NotAsked => {
                 "they sleep, for lack of work or for a lock: the VM's own times are missing".to_owned()

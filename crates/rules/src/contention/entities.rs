@@ -174,7 +174,7 @@ fn options(table: &TableRow) -> String {
         Some(name) => format!("{name} ({})", table.owner),
         None => table.owner.clone(),
     };
-    words.push(format!("owned by {owner}"));
+    words.push(format!("owner {owner}"));
     words.join(", ")
 }
 

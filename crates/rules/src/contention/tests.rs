@@ -172,7 +172,7 @@ fn a_table_is_named_with_its_owner_and_its_remedies() {
         let contender = &super::lock_classes(&period)[0];
         assert_eq!(contender.owners[0].title, "the table carts");
         let known = contender.owners[0].details.clone().unwrap_or_default();
-        assert!(known.starts_with("set, public") && known.ends_with("owned by shop (<0.5.0>)"), "{known}");
+        assert!(known.starts_with("set, public") && known.ends_with("owner shop (<0.5.0>)"), "{known}");
         assert_eq!(changes(contender), expect, "{release} {class} {options:?}");
     };
     let read = "{read_concurrency, true} for the table carts, if it is mostly read";

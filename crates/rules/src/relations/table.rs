@@ -49,19 +49,19 @@ const WAITING_AND_CPU: &[Relation] = &[
         cause: "BT078",
         effects: &["BT011", "BT017", "BT029", "BT046"],
         is_meant: runs,
-        why: "each hibernation collects the whole heap, and gives back what it took",
+        why: "each hibernation is a fullsweep, and releases the heap",
     },
     Relation {
         cause: "BT078",
         effects: &["BT073"],
         is_meant: same_subject,
-        why: "going into hibernation and coming out of it is most of what these processes do",
+        why: "these processes mostly hibernate and wake up",
     },
     Relation {
         cause: "BT082",
         effects: &["BT005", "BT011", "BT016", "BT017", "BT029", "BT031", "BT046", "BT047", "BT080"],
         is_meant: runs,
-        why: "what a process is started with is copied in one piece, and becomes garbage with it",
+        why: "the arguments of a new process are copied in one piece, and become garbage when it exits",
     },
     Relation {
         cause: "BT080",
@@ -73,7 +73,7 @@ const WAITING_AND_CPU: &[Relation] = &[
         cause: "BT058",
         effects: &["BT005", "BT006"],
         is_meant: same_subject,
-        why: "searching whole tables is what it does all the time",
+        why: "it searches whole tables all the time",
     },
     Relation {
         cause: "BT053",
@@ -91,19 +91,19 @@ const WAITING_AND_CPU: &[Relation] = &[
         cause: "BT086",
         effects: &["BT053"],
         is_meant: same_subject,
-        why: "no answer comes from a node that cannot be connected to",
+        why: "a node that cannot be reached does not reply",
     },
     Relation {
         cause: "BT086",
         effects: &["BT005", "BT006", "BT074"],
         is_meant: |_, effect| matches!(&effect.subject, Some(Subject::Process { name: Some(name), .. }) if name == "net_kernel"),
-        why: "each attempt is its work",
+        why: "it makes each connection attempt",
     },
     Relation {
         cause: "BT055",
         effects: &["BT005", "BT006", "BT053"],
         is_meant: drives,
-        why: "copying its answers is what it does most of the time",
+        why: "it mostly copies its replies",
     },
     Relation {
         cause: "BT058",
@@ -117,7 +117,7 @@ const WAITING_AND_CPU: &[Relation] = &[
         cause: "BT041",
         effects: &["BT005", "BT006"],
         is_meant: same_subject,
-        why: "searching its queue is what it does all the time",
+        why: "it searches its queue all the time",
     },
     Relation {
         cause: "BT043",
@@ -126,7 +126,7 @@ const WAITING_AND_CPU: &[Relation] = &[
         is_meant: |cause, effect| {
             (cause.subject.is_none() || same_subject(cause, effect)) && effect.has(&Signal::ScansOwnState)
         },
-        why: "it goes through all of its items, and has one for each of them",
+        why: "it iterates over all of its items, and has one for each link or monitor",
     },
     Relation {
         cause: "BT066",
@@ -148,13 +148,13 @@ const WAITING_AND_CPU: &[Relation] = &[
         cause: "BT053",
         effects: &["BT042"],
         is_meant: ends_are_logged,
-        why: "callers that gave up end, and their ends are logged",
+        why: "callers that give up exit, and each exit is logged",
     },
     Relation {
         cause: "BT053",
         effects: &["BT063"],
         is_meant: gives_up_on,
-        why: "a call that is not answered in time ends its caller",
+        why: "a call that times out crashes its caller",
     },
     Relation {
         cause: "BT063",
@@ -172,7 +172,7 @@ const WAITING_AND_CPU: &[Relation] = &[
         cause: "BT042",
         effects: &["BT005", "BT006", "BT053"],
         is_meant: same_subject,
-        why: "one process writes what all log",
+        why: "one process writes all log events",
     },
     Relation {
         cause: "BT018",
@@ -190,7 +190,7 @@ const WAITING_AND_CPU: &[Relation] = &[
         cause: "BT044",
         effects: &["BT006"],
         is_meant: |cause, effect| same_subject(cause, effect) || stands_in_send(cause, effect),
-        why: "a process that waits in a send takes no messages",
+        why: "a process that waits in a send handles no messages",
     },
     Relation { cause: "BT044", effects: &["BT015"], is_meant: waits_there, why: "work waits for the peer" },
     Relation {
@@ -212,7 +212,7 @@ const WAITING_AND_CPU: &[Relation] = &[
         is_meant: |cause, effect| {
             (effect.code.0 != "BT053" || is_single_process(effect)) && same_subject(cause, effect)
         },
-        why: "while it waits outside of the node it takes no messages",
+        why: "it handles no messages while it waits outside the node",
     },
     Relation {
         cause: "BT053",
@@ -224,7 +224,7 @@ const WAITING_AND_CPU: &[Relation] = &[
         cause: "BT053",
         effects: &["BT015"],
         is_meant: waits_there,
-        why: "what they wait for is not there",
+        why: "they wait for something that is not available",
     },
     Relation {
         cause: "BT053",
@@ -242,19 +242,19 @@ const WAITING_AND_CPU: &[Relation] = &[
         cause: "BT015",
         effects: &["BT053"],
         is_meant: |cause, effect| effect.level == Level::Notice && takes_turns(cause, effect),
-        why: "they may take turns for it, or it may give out the work",
+        why: "they may wait for their turn, or it may distribute the work",
     },
     Relation {
         cause: "BT057",
         effects: &["BT005", "BT006", "BT015"],
         is_meant: of_loading,
-        why: "it looks for modules, or asks all processes about them",
+        why: "it searches for modules, or checks all processes for old code",
     },
     Relation {
         cause: "BT057",
         effects: &["BT048", "BT032", "BT011"],
         is_meant: |cause, _| matches!(&cause.subject, Some(Subject::Process { name: Some(name), .. }) if name == "erts_code_purger"),
-        why: "a purged module takes its literals along, and processes that refer to these are collected",
+        why: "purging a module removes its literals, and processes that refer to them are garbage-collected",
     },
     Relation {
         cause: "BT019",
@@ -284,7 +284,7 @@ const WAITING_AND_CPU: &[Relation] = &[
         cause: "BT002",
         effects: &["BT015"],
         is_meant: |_, effect| is_unused(effect, CpuUse::Quota),
-        why: "the quota takes the CPU that is not used",
+        why: "the quota withholds the unused CPU",
     },
     Relation {
         cause: "BT002",
@@ -308,7 +308,7 @@ const WAITING_AND_CPU: &[Relation] = &[
         cause: "BT049",
         effects: &["BT015"],
         is_meant: |_, effect| is_unused(effect, CpuUse::Neighbours),
-        why: "others have the CPUs that the schedulers are bound to",
+        why: "other processes use the CPUs that the schedulers are bound to",
     },
     Relation {
         cause: "BT049",
@@ -332,7 +332,7 @@ const WAITING_AND_CPU: &[Relation] = &[
         cause: "BT004",
         effects: &["BT015"],
         is_meant: |_, effect| is_unused(effect, CpuUse::Neighbours) || is_unused(effect, CpuUse::Steal),
-        why: "others have the CPU that is not used",
+        why: "other processes use the CPU that the node does not use",
     },
     Relation {
         cause: "BT035",
@@ -350,7 +350,7 @@ const WAITING_AND_CPU: &[Relation] = &[
         cause: "BT065",
         effects: &["BT007"],
         is_meant: |cause, _| cause.has(&Signal::Backlog),
-        why: "processes start faster than they end",
+        why: "processes start faster than they exit",
     },
     Relation {
         cause: "BT065",
@@ -358,7 +358,7 @@ const WAITING_AND_CPU: &[Relation] = &[
         is_meant: |cause, effect| {
             cause.has(&Signal::Backlog) && effect.has(&Signal::Grows(MemoryKind::Processes))
         },
-        why: "processes start faster than they end",
+        why: "processes start faster than they exit",
     },
     Relation {
         cause: "BT033",
@@ -382,14 +382,14 @@ const WAITING_AND_CPU: &[Relation] = &[
         cause: "BT048",
         effects: &["BT032"],
         is_meant: always,
-        why: "processes that refer to an erased persistent term are collected",
+        why: "processes that refer to an erased persistent term are garbage-collected",
     },
     Relation {
         cause: "BT048",
         effects: &["BT011"],
         // The processes of a kind may be those that refer to the term.
         is_meant: |_, effect| is_no_single_process(effect),
-        why: "processes that refer to an erased persistent term are collected",
+        why: "processes that refer to an erased persistent term are garbage-collected",
     },
     Relation {
         cause: "BT047",
@@ -418,7 +418,7 @@ const WAITING_AND_CPU: &[Relation] = &[
         cause: "BT011",
         effects: &["BT004"],
         is_meant: |cause, effect| takes_quarter(cause) && effect.has(&Signal::OwnThreads),
-        why: "dirty schedulers collect large heaps while the normal ones run",
+        why: "dirty schedulers run GC of large heaps while the normal ones run",
     },
     Relation {
         cause: "BT073",
@@ -430,7 +430,7 @@ const WAITING_AND_CPU: &[Relation] = &[
         cause: "BT073",
         effects: &["BT035"],
         is_meant: |cause, _| cause.has(&Signal::NeverWaits),
-        why: "a loop that never waits uses each added scheduler; only a batch job ends sooner",
+        why: "a loop that never waits also uses up added schedulers; only a batch job finishes sooner",
     },
     Relation {
         cause: "BT005",
@@ -442,7 +442,7 @@ const WAITING_AND_CPU: &[Relation] = &[
             };
             cause.level >= effect.level && (same_subject(cause, effect) || runs_it)
         },
-        why: "this process does it",
+        why: "this process runs this code or GC",
     },
     Relation {
         cause: "BT015",
@@ -463,18 +463,18 @@ const WAITING_AND_CPU: &[Relation] = &[
         cause: "BT073",
         effects: &["BT011"],
         is_meant: is_of_main_runner,
-        why: "these processes do it most of the time",
+        why: "these processes run this code most of the time",
     },
     Relation {
         cause: "BT017",
         effects: &["BT011"],
         is_meant: same_subject,
-        why: "the long GCs are this process's",
+        why: "the long GCs are of this process",
     },
     Relation {
         cause: "BT011",
         effects: &["BT012"],
         is_meant: |_, effect| effect.has(&Signal::Collects),
-        why: "dirty CPU schedulers collect large heaps most of the time",
+        why: "dirty CPU schedulers run GC of large heaps most of the time",
     },
 ];

@@ -34,7 +34,7 @@ const WAIT: Threshold = Threshold::new(
         notice: 0.02,
         warning: 0.1,
         critical: 1.0,
-        source: "judgement: accepting a connection takes some ten microseconds",
+        source: "judgement: accepting a connection takes tens of microseconds",
     },
 );
 
@@ -51,7 +51,7 @@ const FILL: Threshold = Threshold::new(
 
 const DROPPED: Threshold = Threshold::new(
     "accept-queue.refused_per_s",
-    "connections dropped a second because the accept queue is full",
+    "connections dropped per second because the accept queue is full",
     Scale {
         notice: 0.02,
         warning: 0.2,
@@ -187,7 +187,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let drafts: Vec<Draft> = queues.iter().filter_map(|queue| describe(period, queue, &namespace)).collect();
     let max = queues.iter().map(|queue| queue.max).max().unwrap_or(0);
     let is_others = dropped_per_s > 0.0 && !namespace.is_own;
-    let others = "; connections were dropped in its network namespace, likely by another program";
+    let others = "; connections were dropped in its network namespace, probably those of another program";
     let sentence = format!(
         "longest accept queue: {max}, {} listening{}",
         text::counted(queues.len() as f64, "address", "addresses"),
@@ -303,14 +303,14 @@ fn describe(period: &Period, queue: &Queue<'_>, namespace: &Namespace<'_>) -> Op
         )
         .because_some(queue.open.map(|(min, max)| {
             Evidence::number("open connections of this address", max as f64, Unit::Count)
-                .with_text(format!("at most, {min} at least; waiting ones not counted"))
+                .with_text(format!("maximum; minimum {min}; connections in the queue not included"))
         }))
         .because_some(acceptors.at_limit)
         .because_some(acceptors.behind)
         .because_some(acceptors.owners)
         .but_if(
             !namespace.is_own,
-            "other programs accept in this network namespace and are counted too, so the wait may be longer",
+            "other programs in this network namespace also accept connections, and are included, so the wait may be longer",
         )
         .but_if(
             namespace.is_own && !namespace.has_one_address(),
@@ -318,11 +318,11 @@ fn describe(period: &Period, queue: &Queue<'_>, namespace: &Namespace<'_>) -> Op
         )
         .but_if(
             queue.limit.is_none(),
-            "queue limit unknown: only netlink has it, in a container only for root",
+            "queue limit unknown: it comes from netlink, which needs root in a container",
         )
         .but_if(
             dropped.is_some() && queue.max_fill() < 1.0,
-            "no sample found the queue full; it is the one of the VM that overflows first",
+            "the queue was not full in any sample, but of the VM's queues it overflows first",
         );
     let is_full = dropped.is_some() || queue.fill().is_some_and(|fill| fill >= FILL.of(period).warning);
     Some(acceptors::advise(

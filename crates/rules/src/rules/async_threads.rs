@@ -109,7 +109,7 @@ fn busy(period: &Period, pool: &Pool, severity: f64) -> Draft {
         .counter_evidence("a driver may give all jobs of a port to one thread; more threads then do not help that port")
         .but_if(
             period.facts.otp_release().is_none_or(|release| release < STANDARD_OUTPUT_IS_NO_PORT),
-            "the driver may be that of standard output, with a slow terminal or pipe",
+            "the driver may be the one for standard output, with a slow terminal or pipe",
         )
         .counter_evidence("files are not the cause: since OTP 21 they use dirty I/O schedulers (dirty-schedulers-saturated)")
         .fix_if(more > pool.threads, || {
@@ -126,12 +126,12 @@ fn busy(period: &Period, pool: &Pool, severity: f64) -> Draft {
 /// Drafts the finding that the pool is a leftover of an old configuration.
 fn unused(period: &Period, pool: &Pool) -> Draft {
     let change = match view::emulator_flag(&period.facts, "+A") {
-        Flag::Set(value) => format!("leave out +A {value}: the default is 1"),
+        Flag::Set(value) => format!("remove +A {value}: the default is 1"),
         Flag::Unknown | Flag::Default => "unset ERL_THREAD_POOL_SIZE, or set +A 1".to_owned(),
     };
     let cpu = 1e3 * pool.total_cpu_seconds;
-    Draft::new(NOTICE, format!("{:.0} async threads, none used since the VM started", pool.threads))
-        .detail(format!("together {cpu:.1} ms of CPU, what it takes to start them"))
+    Draft::new(NOTICE, format!("{:.0} async threads, unused since the VM started", pool.threads))
+        .detail(format!("{cpu:.1} ms of CPU in total, as needed to start them"))
         .about(Subject::Threads { name: "async threads".to_owned() })
         .evidence(Evidence::number("async threads", pool.threads, Unit::Count).with_text("the default is 1"))
         .evidence(
@@ -147,7 +147,7 @@ fn unused(period: &Period, pool: &Pool) -> Draft {
             period,
             "+A",
             &change,
-            "since OTP 21 files use dirty I/O schedulers; more threads for files are +SDio",
+            "since OTP 21 files use dirty I/O schedulers; +SDio adds threads for files",
             "number of VM threads (ls /proc/PID/task | wc -l), and throughput under the same load",
         ))
 }

@@ -43,7 +43,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let draft = match common_prefix(period).filter(|_| leak) {
         Some(row) => draft
             .signals([Signal::NamedLike(row.kind.clone())])
-            .detail(format!("most of the newest begin with {}", row.kind))
+            .detail(format!("most of the newest atoms begin with {}", row.kind))
             .evidence(Evidence::text(
                 "prefix of the newest atoms",
                 format!("{} ({} of {} sampled)", row.kind, row.count, row.sample_size),
@@ -53,7 +53,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     Ok(Judgement::found(
         draft
             .because_some(if leak { busiest(period) } else { None })
-            .but_if(leak, "loading code makes atoms too: a release that just started grows for a while")
+            .but_if(leak, "loading code creates atoms, too: their number grows for a while after a start")
             .fix_if(leak, || {
                 remedy::of(
                     period,

@@ -243,10 +243,10 @@ fn significant(value: f64) -> f64 {
 fn in_table(rest: &Unreferenced<'_>, first: &TableBinaries<'_>, in_tables: f64) -> String {
     let held = format_bytes(first.held_bytes().min(rest.bytes));
     let how = match first.has_parts() {
-        true => "through sub-binaries, too little to matter".to_owned(),
+        true => "through sub-binaries, which hold too little to matter".to_owned(),
         false => {
             let (rows, each) = (text::number(first.rows), kilobytes(first.mean_bytes()));
-            format!("in whole binaries ({rows} rows, {each} each)")
+            format!("as whole binaries ({rows} objects, {each} each)")
         }
     };
     let others = match first.held_bytes() >= HALF * rest.bytes {
@@ -271,13 +271,13 @@ fn through_sub_binaries(rest: &Unreferenced<'_>, table: &TableBinaries<'_>) -> O
         format!("ETS table `{}`: sub-binaries keep {} alive", table.name(), format_bytes(held)),
     )
     .detail(format!(
-        "each sub-binary of {each} keeps {} alive, {} in {rows} rows",
+        "each sub-binary of {each} keeps {} alive, {} in {rows} objects",
         kilobytes(table.mean_held_bytes()),
         text::number(significant(table.all_count()))
     ))
     .detail(match table.sampled >= table.rows {
         true => String::new(),
-        false => format!("estimated from {sampled} of {rows} rows"),
+        false => format!("estimated from {sampled} of {rows} objects"),
     })
     .detail(if is_shared { "some of them share a binary" } else { "" })
     // Few objects are sampled, so the estimate must also fit the total.
@@ -288,16 +288,16 @@ fn through_sub_binaries(rest: &Unreferenced<'_>, table: &TableBinaries<'_>) -> O
     .about(table.subject())
     .costs(Cost::MemoryBytes((held - table.own_bytes()).max(0.0)))
     .evidence(
-        Evidence::number("binaries kept by its rows, estimated", held, Unit::Bytes)
-            .with_text(format!("by {sampled} of {rows} rows")),
+        Evidence::number("binaries kept by its objects, estimated", held, Unit::Bytes)
+            .with_text(format!("by {sampled} of {rows} objects")),
     )
     .evidence(
         Evidence::number("size of its sub-binaries, estimated", table.own_bytes(), Unit::Bytes)
-            .with_text(format!("{each} each; the rows keep {factor} times that")),
+            .with_text(format!("{each} each; the objects keep {factor} times that")),
     );
     Some(
         rest.because(draft)
-            .but_if(!table.is_fair(), "only rows at one end of an ordered set were sampled: others may differ")
+            .but_if(!table.is_fair(), "only objects at one end of an ordered set were sampled: others may differ")
             .but_if(is_others, "the table belongs to the product that the node runs, not to your application")
             .confirmed_by(
                 "compare binary:referenced_byte_size/1 of a binary in the table with its byte_size: far larger means a sub-binary",
@@ -306,9 +306,9 @@ fn through_sub_binaries(rest: &Unreferenced<'_>, table: &TableBinaries<'_>) -> O
                 remedy::of(
                     period,
                     "code.binary_copy",
-                    "binary:copy/1 each field, key or line of a larger binary before it goes into the table",
+                    "call binary:copy/1 on each field, key or line of a larger binary before it goes into the table",
                     "a sub-binary in a table keeps the whole binary",
-                    "binary memory under the same load, once the rows were replaced",
+                    "binary memory under the same load, once the objects were replaced",
                 )
             }),
     )
@@ -342,7 +342,7 @@ fn in_buffers(rest: &Unreferenced<'_>, buffers: &ReceiveBuffers, bytes: f64) -> 
     .evidence(Evidence::number("allocated and not resident, minimum", absent.max(0.0), Unit::Bytes));
     OtherHolder::Found(Box::new(
         rest.because(draft)
-            .counter_evidence("pages of a buffer that no data have reached take no memory")
+            .counter_evidence("buffer pages that have received no data take no memory")
             .confirmed_by(
                 "check inet:getopts(Socket, [buffer, active]) of some connections, and how many processes wait in prim_inet:recv0/3",
             )
@@ -383,7 +383,7 @@ fn holder_unknown(rest: &Unreferenced<'_>, tables: &[TableBinaries<'_>]) -> Opti
     let draft = rest
         .because(draft)
         .because_some((!tables.is_empty()).then(|| {
-            Evidence::number("of those found in ETS tables", in_tables, Unit::Bytes)
+            Evidence::number("binaries found in ETS tables", in_tables, Unit::Bytes)
                 .with_text(format!("{} tables sampled, {seen} of them completely visible", tables.len()))
         }))
         .because_some(
@@ -394,7 +394,7 @@ fn holder_unknown(rest: &Unreferenced<'_>, tables: &[TableBinaries<'_>]) -> Opti
             !tables.is_empty(),
             "binaries in maps, lists and structs, and in private or compressed tables and bags, are not visible",
         )
-        .counter_evidence("a table that holds large binaries whole on purpose, such as a cache, looks the same")
+        .counter_evidence("a table that intentionally holds large binaries, such as a cache, looks the same")
         .counter_evidence(match waiting {
             Some(_) => "drivers and NIFs may hold them",
             None => "drivers, NIFs and sockets with unsent data may hold them",
@@ -415,8 +415,8 @@ fn holder_unknown(rest: &Unreferenced<'_>, tables: &[TableBinaries<'_>]) -> Opti
         remedy::of(
             period,
             "code.bounded_table",
-            "delete old rows: by a time stamp and ets:select_delete/2, or with a new table for each period of time",
-            "a table keeps its rows until they are deleted",
+            "delete old objects: with a timestamp and ets:select_delete/2, or by using a new table for each time interval",
+            "a table keeps its objects until they are deleted",
             "binary memory under the same load",
         )
     }))
@@ -438,7 +438,7 @@ fn in_ports(period: &Period, resident: f64, waiting: f64, all: f64, referred: f6
         .evidence(Evidence::number("in driver queues of ports, minimum", waiting, Unit::Bytes))
         .evidence(Evidence::number("binaries of the node, minimum", all, Unit::Bytes))
         .evidence(Evidence::number("referenced by processes, maximum", referred, Unit::Bytes))
-        .counter_evidence("a server that sends large data to slow clients on purpose looks the same")
+        .counter_evidence("a server that intentionally sends large data to slow clients looks the same")
         .confirmed_by(
             "run lists:sum([Q || P <- erlang:ports(), {_, Q} <- [erlang:port_info(P, queue_size)]]) twice: it stays high",
         )
@@ -546,12 +546,12 @@ fn draft(
     )
     .because_some(row.fullsweep_after.map(|n| Evidence::number("fullsweep_after", n as f64, Unit::Count)))
     .because_some(stack::current_function(row).map(|at| Evidence::text("current function", at)))
-    .counter_evidence("a process that holds large binaries whole on purpose, such as a cache, looks the same")
+    .counter_evidence("a process that intentionally holds large binaries, such as a cache, looks the same")
     .remedy(
         remedy::of(
             period,
             "code.binary_copy",
-            "binary:copy/1 what it keeps of a larger binary (a field, a key, a line)",
+            "call binary:copy/1 on the parts of larger binaries that it keeps (a field, a key, a line)",
             "a sub-binary keeps the whole binary: a match or binary:part/3 does not copy",
             &prove,
         )
@@ -559,7 +559,7 @@ fn draft(
     )
     .but_if(
         is_in_use,
-        "a GC freed next to nothing: it uses all of them, and a copy helps only against sub-binaries",
+        "a GC freed almost nothing, so the process uses all of them; copying helps only if they are sub-binaries",
     )
     .fix_if(!is_in_use && !is_swept && (is_idle || !has_many_minor_gcs), || {
         remedy::of(

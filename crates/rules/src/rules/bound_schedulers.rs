@@ -90,7 +90,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let binding = format!("{how}: CPU {}", first_cpus(&cpus));
     let (title, detail) = match waits {
         true => (
-            format!("Bound schedulers wait {:.0} % of their runnable time beside idle CPUs", share * 100.0),
+            format!("Bound schedulers wait {:.0} % of runnable time while CPUs are idle", share * 100.0),
             format!(
                 "waited {} cores, ran {}, {} CPUs idle",
                 text::cores(waited),
@@ -99,8 +99,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             ),
         ),
         false => (
-            "Schedulers are bound to CPUs that are not the VM's alone".to_owned(),
-            "other VMs may bind to the same CPUs".to_owned(),
+            "Schedulers are bound to CPUs that others may use".to_owned(),
+            "other VMs may bind their schedulers to the same CPUs".to_owned(),
         ),
     };
     let draft = Draft::new(severity, title)
@@ -112,7 +112,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .evidence(Evidence::number("on-CPU time of schedulers", ran, Unit::Cores))
         .evidence(Evidence::number("idle CPUs of the host", idle, Unit::Cores))
         .evidence(
-            Evidence::number("share of waiting beside an idle CPU", share, Unit::Ratio)
+            Evidence::number("share of runnable time in which another CPU was idle", share, Unit::Ratio)
                 .against_scale(WAIT.of(period)),
         )
         .because_some(quota.map(|quota| Evidence::number("CPU quota", quota, Unit::Cores)))
@@ -123,9 +123,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         )
         .but_if(
             waits && is_restricted,
-            "the VM may use only some of the host's CPUs: the idle ones may be others",
+            "the VM may use only some of the host's CPUs; the idle CPUs may be ones it may not use",
         )
-        .but_if(waits, "bursts of a few milliseconds wait beside idle CPUs too: compare without binding")
+        .but_if(waits, "bursts of a few milliseconds also wait while CPUs are idle: compare without binding")
         .but_if(!waits, "binding does no harm on CPUs reserved for this VM (cpuset, isolcpus)");
     Ok(Judgement::found(
         draft
@@ -133,7 +133,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 period,
                 flag.unwrap_or("+sbt"),
                 &match flag {
-                    Some(flag) => format!("{flag} u, or leave it out"),
+                    Some(flag) => format!("{flag} u, or remove it"),
                     None => "remove erlang:system_flag(scheduler_bind_type, _) from the code".to_owned(),
                 },
                 "every VM that binds starts with the same CPUs, and the kernel cannot move a bound thread to a free one",

@@ -103,8 +103,8 @@ impl<'a> Burstable<'a> {
     /// Describes what happens without credits.
     fn without_credits(&self) -> &'static str {
         match self.is_unlimited {
-            true => "without credits the rest is charged (in standard mode: slowed down)",
-            false => "without credits it is slowed down (in unlimited mode: the rest is charged)",
+            true => "without credits, the excess is charged (in standard mode: throttled)",
+            false => "without credits, it is throttled (in unlimited mode: the excess is charged)",
         }
     }
 }
@@ -131,8 +131,11 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let steal = period.cores(&metrics::CPU_STEAL, "").unwrap_or(0.0);
     let of_earned = busy / earned.max(f64::MIN_POSITIVE);
     let are_spent = steal >= MIN_STEAL_SHARE * cpus && of_earned >= MIN_BASELINE_SHARE;
-    let healthy =
-        || Ok(Judgement::Healthy(format!("{machine}: {busy:.2} cores used, {earned:.2} earned by credits")));
+    let healthy = || {
+        Ok(Judgement::Healthy(format!(
+            "{machine}: {busy:.2} cores used, {earned:.2} covered by earned credits"
+        )))
+    };
     let Some(severity) = SPENT.of(period).severity(of_earned) else { return healthy() };
     let is_short = period.seconds() < MIN_SECONDS;
     let severity = match (are_spent, is_short) {
@@ -171,7 +174,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             .costs(Cost::CpuCores(if are_spent { steal } else { busy - earned }))
             .evidence(Evidence::number("CPU used on the instance", busy, Unit::Cores))
             .evidence(
-                Evidence::number("CPU earned by credits", earned, Unit::Cores)
+                Evidence::number("CPU covered by earned credits", earned, Unit::Cores)
                     .with_text(format!("{:.1} % of each of {cpus:.0} CPUs", baseline * 100.0)),
             )
             .evidence(
@@ -194,7 +197,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                     false => "use a type without credits (m, c, r), a larger one, or unlimited mode if bursts are rare",
                 },
                 "the load is above the baseline of this type",
-                "no steal, and an even p99, over a day",
+                "no steal, and a steady p99, for a day",
             ))
             .fix_if(!is_busy_waiting && spun > 0.0, busy_wait_off),
     ))

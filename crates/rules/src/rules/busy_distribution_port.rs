@@ -25,7 +25,7 @@ pub const RULE: Rule = Rule {
 
 const RATE: Threshold = Threshold::new(
     "busy-distribution-port.suspended_per_s",
-    "processes suspended in sends to other nodes, a second",
+    "processes suspended in sends to other nodes, per second",
     Scale {
         notice: 0.2,
         warning: 5.0,
@@ -80,7 +80,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             reason:
                 "senders are never suspended (+pad true), and the VM does not expose the distribution buffer"
                     .to_owned(),
-            next: "watch erlang:memory(system); leave out +pad to have +zdbbl limit the buffer".to_owned(),
+            next: "watch erlang:memory(system); remove +pad, so that +zdbbl limits the buffer".to_owned(),
         });
     }
     Ok(Judgement::Healthy("no busy distribution port".to_owned()))
@@ -168,14 +168,14 @@ fn stalled(period: &Period, node: &str, stall: &Stall, rate: Option<f64>) -> Dra
         }))
         .but_if(
             !is_certain,
-            "equal messages may leave equal rests in a connection that moves: record for longer (--for 40s)",
+            "a connection that makes progress may leave equal remainders: record for longer (--for 40s)",
         )
-        .counter_evidence("the other node may be paused (snapshot of its machine, debugger); the connection ends after net_ticktime")
+        .counter_evidence("the other node may be paused (VM snapshot, debugger); the connection closes after net_ticktime")
         .remedy(remedy::of(
             period,
             "kernel.net_ticktime",
             "check the other node (frozen? out of CPU or memory?) and the network; erlang:disconnect_node/1 \
-             frees the senders at once, a shorter net_ticktime sooner the next time",
+             releases the senders immediately; a shorter net_ticktime releases them earlier next time",
             "senders wait until the connection is given up, by default after 45 to 75 s; a larger buffer only delays that",
             "the bytes in the queue change, and fall to 0",
         ))
@@ -247,14 +247,14 @@ fn suspensions(
         }))
         .because_some(limit(period))
         .because_some(
-            sent.map(|rate| Evidence::number("bytes sent to that node a second", rate, Unit::Bytes)),
+            sent.map(|rate| Evidence::number("bytes sent to that node per second", rate, Unit::Bytes)),
         )
         .because_some(
-            received.map(|rate| Evidence::number("bytes received from it a second", rate, Unit::Bytes)),
+            received.map(|rate| Evidence::number("bytes received from it per second", rate, Unit::Bytes)),
         );
     let (change, why) = match &sender {
         Some(_) => (
-            "send what has changed, not the whole state, or parts with pauses, or only what the other node asks for",
+            "send only changes instead of the whole state, or send parts with pauses, or only what the other node requests",
             "it fills the connection faster than the other node reads, and every sender to that node waits with it",
         ),
         None => (
@@ -272,7 +272,7 @@ fn suspensions(
                 period,
                 "+zdbbl",
                 &format!("+zdbbl {kilobytes} ({} MB per connection), for bursts", kilobytes / 1024),
-                "senders are suspended later; it fills up as well if more is sent all the time than the other node reads",
+                "senders are suspended later; the buffer also fills up if the other node always reads less than is sent",
                 "busy_dist_port events and memory under the same load, on both nodes",
             )
         },

@@ -18,7 +18,7 @@ use crate::view::{self, kind};
 pub const RULE: Rule = Rule {
     code: Code("BT087"),
     name: "busy-supervisor",
-    question: "Is a supervisor busy with other things than starting children?",
+    question: "Is a supervisor busy with work other than starting children?",
     confirm: "find the code that calls which_children or count_children of this supervisor: it runs on each request",
     needs: &[&metrics::SCAN_REDUCTIONS, &metrics::SCHEDULER_ACTIVE, &metrics::SPAWNED],
     account: Account::CpuUsed,
@@ -31,7 +31,7 @@ pub const RULE: Rule = Rule {
 
 const SHARE: Threshold = Threshold::new(
     "busy-supervisor.reductions_share",
-    "share of all reductions that a supervisor does beside starting children",
+    "share of all reductions that a supervisor uses for work other than starting children",
     Scale {
         notice: 0.05,
         warning: 0.15,
@@ -71,7 +71,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     }
     Ok(Judgement::found_or_healthy(
         drafts,
-        format!("supervisors: at most {:.0} % of the work beside starting children", 100.0 * max_share),
+        format!("supervisors: at most {:.0} % of the work, child starts excluded", 100.0 * max_share),
     ))
 }
 
@@ -116,9 +116,9 @@ fn describe(
         .remedy(remedy::of(
             period,
             "code.index_of_children",
-            "keep an index from key to pid (a via name, Registry, or an ETS table that the child writes in its init), and a counter in place of count_children",
+            "keep an index from key to pid (a via name, Registry, or an ETS table that the child writes in its init), and a counter instead of count_children",
             "a lookup by key takes a microsecond for any number of children; which_children copies a list of all, and no child starts meanwhile",
-            "reductions a second of the supervisor, and CPU per request, under the same load",
+            "reductions per second of the supervisor, and CPU per request, under the same load",
         ))
 }
 

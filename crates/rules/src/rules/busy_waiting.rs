@@ -152,12 +152,12 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 by_neighbours.is_some(),
                 "on a crowded host the effect can go either way (measured: −52 % CPU alone, +12 % crowded): compare under your load",
             )
-            .counter_evidence("do not scale out by the system's CPU figure: it counts busy wait as load")
+            .counter_evidence("do not scale out based on the host's CPU usage: it includes busy wait")
             .remedy(remedy::of(
                 period,
                 "+sbwt",
                 &off,
-                "idle schedulers sleep at once, and the CPU figure shows work only",
+                "idle schedulers sleep immediately, and the CPU usage shows only work",
                 "the same load with the flags: CPU falls towards scheduler utilization; watch p99",
             )),
     ))
@@ -193,7 +193,7 @@ fn by_microstates(period: &Period) -> Option<Judgement> {
                 period,
                 "+sbwt",
                 &view::busy_waiting_off(&period.facts).unwrap_or_default(),
-                "idle schedulers sleep at once, and the CPU figure shows work only",
+                "idle schedulers sleep immediately, and the CPU usage shows only work",
                 "msacc again, with the flags under the same load; watch p99",
             )),
     ))
@@ -221,13 +221,13 @@ fn by_other(period: &Period, states: &view::States, awake: f64) -> Option<Judgem
             Evidence::number("other, share of awake time", share, Unit::Ratio)
                 .against_scale(SHARE.of(period)),
         )
-        .counter_evidence("other includes scheduling: very many short turns of processes look the same")
+        .counter_evidence("other includes scheduling: very many short time slices look the same")
         .counter_evidence("how much of it was CPU time is unknown without numbers of the operating system (beamtune doctor has them)")
         .remedy(remedy::of(
             period,
             "+sbwt",
             &view::busy_waiting_off(&period.facts).unwrap_or_default(),
-            "idle schedulers sleep at once, and the CPU figure shows work only",
+            "idle schedulers sleep immediately, and the CPU usage shows only work",
             "msacc again, with the flags under the same load: other turns into sleep; watch p99",
         )),
     ))

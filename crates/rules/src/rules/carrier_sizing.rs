@@ -180,13 +180,13 @@ fn singleblock(
         .evidence(Evidence::number("singleblock carriers, size", single.size as f64, Unit::Bytes))
         .evidence(Evidence::number("singleblock carriers", single.count as f64, Unit::Count))
         .evidence(
-            Evidence::number("mappings made by them, maximum", mappings, Unit::Count)
+            Evidence::number("mappings of these carriers, maximum", mappings, Unit::Count)
                 .against(MAPPINGS.of(period).warning * MAX_MAPPINGS, MAPPINGS.of(period).source),
         )
         .evidence(Evidence::number("unused in singleblock carriers", single.free() as f64, Unit::Bytes))
         .because_some(is_timed.then(|| Evidence::number("segments requested", requested, Unit::PerSecond)))
         .because_some(
-            is_timed.then(|| Evidence::number("of those mapped by mmap", mapped_per_s, Unit::PerSecond)),
+            is_timed.then(|| Evidence::number("segments mapped by mmap", mapped_per_s, Unit::PerSecond)),
         )
         .because_some(is_timed.then(|| {
             Evidence::number("cost of mapping, share of CPU used", share, Unit::Ratio)
@@ -202,7 +202,7 @@ fn singleblock(
             .remedy(remedy::of(
                 period,
                 "+M<S>sbct",
-                &format!("{}, both together", memory::sharing_carriers(letter, sbct)),
+                &format!("{}; set both together", memory::sharing_carriers(letter, sbct)),
                 "blocks of that size then share carriers, which stay mapped",
                 prove,
             ))

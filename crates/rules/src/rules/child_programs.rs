@@ -42,7 +42,7 @@ const SHARE: Threshold = Threshold::new(
 
 const RATE: Threshold = Threshold::new(
     "child-programs.started_per_s",
-    "external programs started a second",
+    "external programs started per second",
     Scale {
         notice: 10.0,
         warning: 50.0,
@@ -151,7 +151,7 @@ fn describe(period: &Period, usage: &Usage<'_>, severity: f64) -> Draft {
         || names.iter().any(|named| named.name == "sh");
     let by = match starter {
         Some(starter) => format!("started by {}", starter.text()),
-        None => format!("the process that starts them was not seen: {FIND_STARTER} shows it"),
+        None => format!("the process that starts them was not sampled: {FIND_STARTER} shows it"),
     };
     let per_program = usage.msec_per_program(period);
     Draft::new(severity, title)
@@ -179,10 +179,10 @@ fn describe(period: &Period, usage: &Usage<'_>, severity: f64) -> Draft {
         .because_some(alive(names).map(|text| Evidence::text("running at the end", text)))
         .because_some(starter.map(|starter| {
             Evidence::text("started by", starter.text())
-                .with_text(format!("{}: seen {} times", starter.text(), starter.seen))
+                .with_text(format!("{}: sampled {} times", starter.text(), starter.seen))
         }))
-        .but_if(!is_cpu_short, "the node did not lack that CPU: there is some left")
-        .but_if(starter.is_none(), "the process that starts them was not seen: each start is short")
+        .but_if(!is_cpu_short, "the node had CPU to spare")
+        .but_if(starter.is_none(), "the process that starts them was not sampled: each start is short")
         .but_if(
             rate.is_none(),
             "number of starts unknown: /proc/PID/task/PID/io of erl_child_setup may not be read",
@@ -193,14 +193,14 @@ fn describe(period: &Period, usage: &Usage<'_>, severity: f64) -> Draft {
                 "code.fewer_programs",
                 &in_place_of(&seen),
                 "starting such a program costs more than its work",
-                "programs started a second, and CPU per request, under the same load",
+                "programs started per second, and CPU per request, under the same load",
             )
         })
         .fix_if(are_short_lived && uses_shell, || {
             remedy::of(
                 period,
                 "code.no_shell",
-                "use open_port({spawn_executable, Path}, [{args, Args}]), or System.cmd in Elixir, in place of os:cmd",
+                "use open_port({spawn_executable, Path}, [{args, Args}]), or System.cmd in Elixir, instead of os:cmd",
                 "os:cmd starts a shell each time, which starts the program",
                 "CPU per program (measured: 1.7 ms with a shell, 0.75 ms without)",
             )
@@ -214,7 +214,7 @@ fn describe(period: &Period, usage: &Usage<'_>, severity: f64) -> Draft {
                     period,
                     "code.faster_program",
                     "do less in the program per request, or run several and spread the requests",
-                    "one program uses one CPU nearly all the time, and others are idle",
+                    "one program uses one CPU nearly all the time, while other CPUs are idle",
                     "response time under the same load",
                 )
             },
@@ -251,8 +251,8 @@ fn in_place_of(names: &[&str]) -> String {
         Some((name, module))
     });
     match known {
-        Some((name, module)) => format!("use {module} in place of {name}; {START_ONCE}"),
-        None => format!("use a library of the node in place of the program; {START_ONCE}"),
+        Some((name, module)) => format!("use {module} instead of {name}; {START_ONCE}"),
+        None => format!("use a library of the node instead of the program; {START_ONCE}"),
     }
 }
 

@@ -48,12 +48,12 @@ const CONNECTIONS: Churn = Churn {
     opener: Some(&metrics::OPENER_CONNECTIONS),
     opened_per_s: Threshold::new(
         "client-churn.connections_per_s",
-        "connections opened a second",
+        "connections opened per second",
         Scale {
             notice: 20.0,
             warning: 100.0,
             critical: 1_000_000.0,
-            source: "judgement: some hundred sockets a second use up CPU and ports in TIME_WAIT (rabbitmq.com, \"High Connection Churn\")",
+            source: "judgement: some hundred sockets per second use up CPU and ports in TIME_WAIT (rabbitmq.com, \"High Connection Churn\")",
         },
     ),
     cpu_seconds: 0.003_5,
@@ -69,7 +69,7 @@ const CHANNELS: Churn = Churn {
     opener: Some(&metrics::OPENER_CHANNELS),
     opened_per_s: Threshold::new(
         "client-churn.channels_per_s",
-        "channels opened a second",
+        "channels opened per second",
         Scale {
             notice: 100.0,
             warning: 500.0,
@@ -90,7 +90,7 @@ const QUEUES: Churn = Churn {
     opener: None,
     opened_per_s: Threshold::new(
         "client-churn.queues_per_s",
-        "queues created a second",
+        "queues created per second",
         Scale {
             notice: 20.0,
             warning: 100.0,
@@ -99,14 +99,14 @@ const QUEUES: Churn = Churn {
         },
     ),
     cpu_seconds: 0.004,
-    change: "use one reply queue per client, or direct reply-to (amq.rabbitmq.reply-to), in place of a queue per request",
-    why: "declaring and deleting a queue are transactions of the metadata store, with bindings, on all nodes",
+    change: "use one reply queue per client, or direct reply-to (amq.rabbitmq.reply-to), instead of a queue per request",
+    why: "declaring and deleting a queue are transactions of the metadata store, including bindings, on all nodes",
 };
 
 /// RabbitMQ runs one transaction of the metadata store for each queue, exchange and binding that is declared or deleted.
 const METADATA: Threshold = Threshold::new(
     "client-churn.metadata_changes_per_s",
-    "queues, exchanges and bindings declared or deleted a second",
+    "queues, exchanges and bindings declared or deleted per second",
     Scale {
         notice: 50.0,
         warning: 200.0,
@@ -132,7 +132,7 @@ const MIN_CHANNEL_GROWTH: f64 = 10.0;
 
 const FAILED: Threshold = Threshold::new(
     "client-churn.failed_logins_per_s",
-    "failed logins a second",
+    "failed logins per second",
     Scale {
         notice: 1.0,
         warning: 10.0,
@@ -240,14 +240,14 @@ fn metadata(period: &Period) -> Option<Draft> {
         .evidence(Evidence::number("queues created", created, Unit::PerSecond))
         .evidence(Evidence::number("queues deleted", deleted, Unit::PerSecond))
         .because_some(sampled.map(|sampled| Evidence::text("new connections", sampled)))
-        .counter_evidence("a client that declares everything at its start does this for a moment")
+        .counter_evidence("a client that declares everything when it starts does this briefly")
         .confirmed_by(
-            "run rabbitmqctl list_bindings source_name destination_name routing_key twice: bindings have come and gone",
+            "run rabbitmqctl list_bindings source_name destination_name routing_key twice: bindings have changed",
         );
     Some(draft.remedy(remedy::of(
         period,
         "rabbitmq.long_lived",
-        "use one binding with a pattern (topic exchange: region3.#) in place of one per key; keep the queue with its bindings between uses",
+        "use one binding with a pattern (topic exchange: region3.#) instead of one per key; keep the queue with its bindings between uses",
         "each binding is a transaction of the metadata store on all nodes, when declared and when deleted, and they run one at a time",
         "transactions per second, CPU per message",
     )))
@@ -280,7 +280,7 @@ fn leak(period: &Period) -> Option<Draft> {
     Some(draft.remedy(remedy::of(
         period,
         "rabbitmq.channel_max",
-        "close channels, also when an exception passes, or use a pool that does; until then set channel_max in rabbitmq.conf, so that the \
+        "close channels, also after exceptions, or use a pool that does so; until then set channel_max in rabbitmq.conf, so that the \
          client gets the error",
         "a channel is several processes with their own buffers, and stays until its connection ends",
         "rabbitmqctl list_connections name channels: the number stays",
@@ -298,7 +298,7 @@ fn failed(period: &Period) -> Option<Draft> {
         period,
         "rabbitmq.long_lived",
         "find the client in RabbitMQ's log (\"PLAIN login refused\", with address and user); correct its password, or add a pause between attempts",
-        "each attempt opens a connection for nothing",
+        "each attempt opens a useless connection",
         "failed logins per second: 0",
     )))
 }

@@ -148,7 +148,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             .but_if(is_over_soon, "in this mode the VM follows the host's time within a minute")
             .but_if(
                 clocks.ahead.is_none() && drift.is_some(),
-                "the host was not read together with the VM: the difference of the two is unknown",
+                "host and VM were not read at the same time, so the difference is unknown",
             )
             .fix_if(!corrected, || {
                 remedy::of(
@@ -226,7 +226,7 @@ fn healthy(clocks: &Clocks, gain: f64) -> String {
     let ppm = gain.abs() * 1e6;
     match clocks.ahead {
         Some(ahead) => {
-            format!("VM clock: drift {ppm:.0} ppm, {:.1} ms apart from the host", ahead.abs() * 1e3)
+            format!("VM clock: drift {ppm:.0} ppm, {:.1} ms off the host's", ahead.abs() * 1e3)
         }
         None => format!("VM clock: drift {ppm:.0} ppm"),
     }

@@ -143,7 +143,7 @@ fn reloaded(period: &Period, purges: &Purges<'_>, server: Option<SystemProcess<'
     let processes_text = text::number(processes.round());
     Draft::new(
         severity,
-        format!("About {} modules/s replaced, each checks {processes_text} processes", text::rate(*per_s)),
+        format!("About {} modules/s replaced, each checked in {processes_text} processes", text::rate(*per_s)),
     )
     .detail(format!("{} cores, {:.0} % of the CPU used, for purging", text::cores(*cores), share * 100.0))
     .detail("estimated from the reductions of erts_code_purger")
@@ -158,7 +158,7 @@ fn reloaded(period: &Period, purges: &Purges<'_>, server: Option<SystemProcess<'
     .evidence(Evidence::number("CPU of purging", *cores, Unit::Cores))
     .evidence(Evidence::number("processes", *processes, Unit::Count))
     .because_some(server.map(|server| Evidence::number("samples with a busy code server", server.busy, Unit::Ratio)))
-    .counter_evidence("compiling modules, if they are, costs more, in the processes that load them")
+    .counter_evidence("if these modules are also compiled, that costs more CPU, in the processes that load them")
     .counter_evidence("an upgrade of the running node looks the same while it lasts")
     .remedy(remedy::of(
         period,
@@ -177,7 +177,7 @@ fn searched(period: &Period, server: SystemProcess<'_>, busy: f64, all: f64, sev
     let embedded = is_embedded(period);
     let callers = callers(period);
     Draft::new(severity, format!("Code server busy in {:.0} % of samples: searches for modules", busy * 100.0))
-        .detail("modules that are not loaded, or do not exist, are called again and again")
+        .detail("modules that are not loaded, or do not exist, are called repeatedly")
         .detail(callers.as_ref().map_or_else(String::new, |callers| format!("{callers} wait for it")))
         .about(process.subject())
         .costs(Cost::Waiting(view::mean_queue(process)))
@@ -206,7 +206,7 @@ fn searched(period: &Period, server: SystemProcess<'_>, busy: f64, all: f64, sev
             period,
             "code.known_modules",
             "find the module (its callers are in error_handler or code_server:call; trace error_handler:undefined_function/3 for a second), \
-             then remove the call, or check once at start and keep the answer",
+             then remove the call, or check once at start and keep the result",
             "each call of a module that does not exist makes one process search all directories of the code path",
             "samples with a busy code_server, and CPU in the kernel, per request",
         ))

@@ -19,7 +19,7 @@ use crate::view::{self, kind};
 pub const RULE: Rule = Rule {
     code: Code("BT083"),
     name: "connection-churn",
-    question: "Do connections live so short that setting them up is much of the work?",
+    question: "Are connections so short-lived that setting them up is much of the work?",
     confirm: "ss -tan state time-wait: entries with the listener's port as local port were closed by the node; their number / 60 s is the rate",
     needs: &[&metrics::TCP_SAMPLED],
     account: Account::CpuUsed,
@@ -31,7 +31,7 @@ pub const RULE: Rule = Rule {
 
 const ACCEPTED: Threshold = Threshold::new(
     "connection-churn.accepted_per_s",
-    "connections accepted a second that live only seconds",
+    "connections accepted per second that live only seconds",
     Scale {
         notice: 20.0,
         warning: 100.0,
@@ -212,7 +212,7 @@ fn describe(period: &Period, listener: &Listener<'_>) -> Option<Draft> {
     let equal = equal_life(period, listener.address);
     let setup = connection_setup::of(period, listener.accepted_per_s);
     let closed_by = match (closer, equal) {
-        (Closer::Node, Some(_)) => ", closed by a time-out",
+        (Closer::Node, Some(_)) => ", closed by a timeout",
         (Closer::Node, None) => ", closed by the node",
         (Closer::Peers, Some(_)) => ", then clients give up",
         (Closer::Peers, None) => ", closed by clients",
@@ -242,19 +242,21 @@ fn describe(period: &Period, listener: &Listener<'_>) -> Option<Draft> {
             .against_scale(ACCEPTED.of(period))
             .with_text("at least"),
     )
-    .evidence(Evidence::number("mean life of a connection", listener.life_seconds, Unit::Seconds).with_text(
-        match listener.is_rarely_sampled {
-            true => "most end between two samples".to_owned(),
-            false => format!("{:.0} open / accepted per second", listener.open),
-        },
-    ))
+    .evidence(
+        Evidence::number("mean lifetime of a connection", listener.life_seconds, Unit::Seconds).with_text(
+            match listener.is_rarely_sampled {
+                true => "most end between two samples".to_owned(),
+                false => format!("{:.0} open / accepted per second", listener.open),
+            },
+        ),
+    )
     .because_some(listener.closed_per_s.map(|closed| {
         Evidence::number("connections closed by the node", closed, Unit::PerSecond)
             .with_text("sockets in TIME_WAIT with the listener's port as local port")
     }))
     .because_some(equal.map(|(seconds, share)| {
         Evidence::number("connections that ended at the same age", share, Unit::Ratio)
-            .with_text(format!("{seconds} s ± 1 s: a time-out"))
+            .with_text(format!("{seconds} s ± 1 s: a timeout"))
     }))
     .evidence(Evidence::number("active schedulers, share of capacity", used, Unit::Ratio));
     if let Some(setup) = setup {
@@ -289,25 +291,23 @@ fn advise(
     closer: Closer,
     equal: Option<(i64, f64)>,
 ) -> Draft {
-    let prove = "connections accepted a second, and CPU, under the same load";
+    let prove = "connections accepted per second, and CPU, under the same load";
     let is_rabbit = products::name(period) == Some("RabbitMQ");
     if is_rabbit {
         return draft.remedy(remedy::of(
             period,
             "rabbitmq.long_lived",
-            "keep one connection per client process, with a heartbeat shorter than any idle time-out between client and broker",
+            "keep one connection per client process, with a heartbeat shorter than any idle timeout between client and broker",
             "opening a connection costs more than the message",
             prove,
         ));
     }
     let timeout = match equal {
         Some((seconds, _)) => format!(
-            "raise the time-out of {seconds} s in the connection's process to at least twice the clients' heartbeat"
+            "raise the timeout of {seconds} s in the connection's process to at least twice the clients' heartbeat"
         ),
-        None => {
-            "raise the idle time-out in the connection's process to at least twice the clients' heartbeat"
-                .to_owned()
-        }
+        None => "raise the idle timeout in the connection's process to at least twice the clients' heartbeat"
+            .to_owned(),
     };
     draft
         .fix_if(!listener.are_requests() && closer != Closer::Peers, || {
@@ -315,7 +315,7 @@ fn advise(
                 period,
                 "code.idle_timeout",
                 &timeout,
-                "a client that is cut off connects anew, with handshake and login; other errors may end the connection's process as well",
+                "a disconnected client reconnects, with handshake and login; errors may also end the connection's process",
                 prove,
             )
         })
@@ -325,9 +325,9 @@ fn advise(
                 period,
                 "code.client_retry",
                 &format!(
-                    "find what clients wait for during {seconds} s (login, answer), and let them retry with exponential backoff and jitter"
+                    "find what clients wait for during {seconds} s (login, reply), and let them retry with exponential backoff and jitter"
                 ),
-                "clients that come back at once bring the same work again, and what was done for them is lost",
+                "clients that reconnect immediately repeat the same work, and the earlier work is lost",
                 prove,
             )
         })

@@ -22,7 +22,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT033"),
     name: "contended-locks",
     question: "Which locks do threads wait for?",
-    confirm: "count again under the same load: it names the same lock; beamtune compare shows the effect of the remedy",
+    confirm: "count again under the same load: the result names the same lock; beamtune compare shows the effect of the remedy",
     needs: &[],
     account: Account::CpuUsed,
     topics: &[Topic::Locks],
@@ -38,7 +38,7 @@ const MIN_LENGTH_NS: i64 = SECOND_NS;
 const MAX_NAMED: usize = 3;
 
 const NEXT: &str = "run beamtune locks TARGET";
-const NEXT_TEXT: &str = "copy the output of lcnt:conflicts(), too";
+const NEXT_TEXT: &str = "also copy the output of lcnt:conflicts()";
 const NEXT_STOCK: &str =
     "run beamtune locks TARGET as root, or use an emulator that counts locks (beamtune emulator run)";
 
@@ -73,7 +73,7 @@ fn by_counts(period: &Period) -> Judgement {
     let Some(length) = contention::counting_duration(period) else {
         return Judgement::NotJudged {
             reason: "the length of lock counting is unknown".to_owned(),
-            next: format!("{NEXT}; or import the output of lcnt:information() too"),
+            next: format!("{NEXT}; or also import the output of lcnt:information()"),
         };
     };
     let contenders = contention::lock_classes(period);
@@ -99,7 +99,7 @@ fn by_counts(period: &Period) -> Judgement {
                     .evidence(waited(thing.waited, length, share));
             let draft = schedulers.told(draft, share).but_if(
                 schedulers.severity(share).is_none(),
-                "a small share of all schedulers' time: it limits the node only if more of them use this lock",
+                "a small share of the schedulers' time: it limits the node only if more schedulers use this lock",
             );
             Some(counted(draft, period, thing, contender, &rest))
         })
@@ -176,10 +176,13 @@ fn counted(
     };
     let next = match &remains.next {
         Some((next, waited)) => format!("then {next}, {:.3} s", seconds(*waited)),
-        None => "no other lock is waited for".to_owned(),
+        None => "threads wait for no other lock".to_owned(),
     };
-    let left =
-        Evidence::number("waits without it and those above", remains.share.unwrap_or(0.0), Unit::Ratio);
+    let left = Evidence::number(
+        "remaining waits without this lock and those above",
+        remains.share.unwrap_or(0.0),
+        Unit::Ratio,
+    );
     explained(draft, &answer)
         .fix_if(
             entity.is_some_and(|entity| matches!(entity.kind, OwnerKind::Table) && is_of_metrics(&entity.id)),
@@ -194,7 +197,7 @@ fn counted(
 /// Share of a table's most contended lock, if it has most of the table's wait time.
 fn hot_key(entity: Option<&LockOwner>) -> Option<Evidence> {
     let hottest = entity.filter(|entity| entity.is_one_hot_lock())?.hottest?;
-    let evidence = Evidence::number("of those for one of its locks", hottest, Unit::Ratio);
+    let evidence = Evidence::number("share of its most contended lock", hottest, Unit::Ratio);
     Some(evidence.with_text("one hot key, or a few"))
 }
 
@@ -230,7 +233,7 @@ fn spread(
         schedulers
             .told(
                 Draft::new(severity, title)
-                    .detail("none of them is waited for much")
+                    .detail("short waits for each of them")
                     .about(Subject::Lock { name: "many locks".to_owned() })
                     .costs(Cost::CpuCores(share))
                     .part(CpuUse::Locks),
@@ -301,7 +304,7 @@ fn sampled(period: &Period) -> Judgement {
             operation.share.unwrap_or(0.0),
             Unit::Ratio,
         );
-        draft = draft.evidence(waited.with_text(format!("seen {} times{of}", operation.samples)));
+        draft = draft.evidence(waited.with_text(format!("sampled {} times{of}", operation.samples)));
     }
     if let Some(first) = first {
         draft = operation(draft, period, first, stack);

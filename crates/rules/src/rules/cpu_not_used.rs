@@ -24,7 +24,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT015"),
     name: "cpu-not-used",
     question: "Why is the CPU not used?",
-    confirm: "double the load: if throughput rises, the load was the limit; if not, the cause named here limits it",
+    confirm: "double the load: if throughput rises, there was too little load; otherwise the cause named here is the bottleneck",
     needs: &[
         &metrics::SCHEDULER_ACTIVE,
         &metrics::THREAD_CPU,
@@ -230,23 +230,23 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 .then(|| Evidence::number("unused: steal", share(unused.stolen), Unit::Ratio)),
         )
         .evidence(Evidence::number("unused: schedulers blocked", share(unused.blocked), Unit::Ratio))
-        .evidence(Evidence::number("unused: one process at a time", share(unused.turns), Unit::Ratio))
+        .evidence(Evidence::number("unused: only one runnable process", share(unused.turns), Unit::Ratio))
         .evidence(Evidence::number("unused: no runnable process", share(unused.nothing), Unit::Ratio))
         .because_some((unused.among_themselves >= MIN_DELAY_CORES).then(|| {
-            Evidence::number("run-queue delay among own threads", unused.among_themselves, Unit::Cores)
+            Evidence::number("run-queue delay between the VM's own threads", unused.among_themselves, Unit::Cores)
         }))
         .evidence(
             Evidence::number("blocked share of awake time", unused.blocked_share, Unit::Ratio)
                 .against_scale(BLOCKED.of(period)),
         )
         .because_some(period.stat(&metrics::ACTIVE_TASKS, "").ok().map(|stat| {
-            Evidence::number("running and runnable, with the agent", stat.mean(), Unit::Count)
+            Evidence::number("running and runnable processes, agent included", stat.mean(), Unit::Count)
         }))
         .because_some(held_up.iter().max_by_key(|process| process.queue_max).map(|process| {
             Evidence::text("waits with messages queued", process.title())
                 .with_text(format!("{}: up to {} messages", process.title(), process.queue_max))
         }))
-        .because_some(turns_for.map(|turns| Evidence::text("possibly take turns for", turns.title.as_str())))
+        .because_some(turns_for.map(|turns| Evidence::text("possibly serialized by", turns.title.as_str())))
         .because_some(functions.map(|text| {
             let sampled = format!("{text} of {} sampled processes", period.wait_samples.sampled);
             Evidence::text("functions where processes wait", sampled)
@@ -260,9 +260,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         )
         .but_if(
             cause == CpuUse::Neighbours && is_part_of_host(period, capacity.allowed),
-            "the VM may use only some of the host's CPUs, and where others ran is not recorded: its own threads may have had them",
+            "the VM may use only some of the host's CPUs, and where other processes ran is not recorded: its own threads may have used these CPUs",
         )
-        .but_if(turns_for.is_some(), "workers that ask it for work, while there is none, look the same")
+        .but_if(turns_for.is_some(), "idle workers that wait for work from it look the same")
         .but_if(
             cause == CpuUse::WaitingForReplies,
             "messages that a process never receives look the same: check whether they stay",
@@ -302,8 +302,8 @@ fn serial_work(period: &Period, turns_for: Option<&BlockingProcess<'_>>) -> Stri
         running.iter().take(MAX_RUNNING).map(|process| text::name(&process.subject())).collect();
     let more = running.len().saturating_sub(MAX_RUNNING);
     let runs = (!names.is_empty()).then(|| match more {
-        0 => format!("run in turn: {}", names.join(", ")),
-        more => format!("run in turn: {} and {more} more", names.join(", ")),
+        0 => format!("take turns: {}", names.join(", ")),
+        more => format!("take turns: {} and {more} more", names.join(", ")),
     });
     [waits, runs, hot_code(period).map(|code| format!("they run {code}"))]
         .into_iter()
@@ -348,16 +348,16 @@ fn remedies(period: &Period, cause: CpuUse) -> Vec<Option<Remedy>> {
         CpuUse::Locks => vec![
             of(
                 "ets.write_concurrency",
-                "most often one ETS table that all write: set {write_concurrency, auto} (25+) or true, or use a table per scheduler",
+                "usually an ETS table that all processes write: set {write_concurrency, auto} (25+) or true, or use a table per scheduler",
                 "a table has one lock by default",
-                "switches a second and throughput under the same load",
+                "context switches per second and throughput under the same load",
             ),
             lock_suspects::metrics_candidates(period),
             of(
                 "code.split_process",
-                "next most often a process that all send to: use several processes by key, or message_queue_data off_heap (25+)",
+                "less often, a process that everything sends to: use several processes by key, or message_queue_data off_heap (25+)",
                 "every send takes the receiver's lock",
-                "switches a second and throughput under the same load",
+                "context switches per second and throughput under the same load",
             ),
             of(
                 "build.lock_counting",
@@ -388,7 +388,9 @@ fn remedies(period: &Period, cause: CpuUse) -> Vec<Option<Remedy>> {
             "host.cpu_isolation",
             match cause {
                 CpuUse::Steal => "use a machine type with dedicated CPUs, or another host",
-                _ => "move the neighbours away, or give the VM its own CPUs (cpuset, a dedicated node pool)",
+                _ => {
+                    "move the other processes to another host, or give the VM its own CPUs (cpuset, a dedicated node pool)"
+                }
             },
             "other OS processes use the CPUs",
             "run-queue delay falls towards 0",
@@ -405,9 +407,12 @@ fn for_turns(period: &Period, turns_for: Option<&BlockingProcess<'_>>) -> Option
             "split {} by key into several, or move work out of the section that it serializes",
             text::name(&hold.subject())
         ),
-        None => "find what they take turns for (a lock process, a global:trans, a pool of one) and split it by key".to_owned(),
+        None => {
+            "find what serializes them (a lock process, global:trans, a pool of one), and split it by key"
+                .to_owned()
+        }
     };
-    let (why, prove) = ("work that runs one at a time uses one scheduler", "throughput under the same load");
+    let (why, prove) = ("serialized work uses only one scheduler", "throughput under the same load");
     remedy::of(period, "code.split_process", &change, why, prove)
 }
 
@@ -422,7 +427,7 @@ fn for_waits(period: &Period, unused: &Unused<'_>) -> Option<Remedy> {
         return remedy::of(
             period,
             "code.receive_all",
-            "see what its receive waits for, and add the clause for the messages that are queued",
+            "check what its receive waits for, and add a clause for the queued messages",
             why,
             "queue length: 0 in most samples",
         );
@@ -439,7 +444,7 @@ fn for_waits(period: &Period, unused: &Unused<'_>) -> Option<Remedy> {
     remedy::of(
         period,
         "code.more_in_flight",
-        "make the awaited service answer sooner, or allow more requests in flight (a larger pool), with a time-out",
+        "make the service reply faster, or allow more requests in flight (a larger pool), with a timeout",
         why,
         "throughput with a pool of twice the size",
     )

@@ -15,7 +15,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT004"),
     name: "cpu-starved",
     question: "Do the schedulers get a CPU when they are runnable?",
-    confirm: "run the same load without the neighbours, or on CPUs of its own: the run-queue delay is gone",
+    confirm: "run the same load without the other processes, or on dedicated CPUs: the run-queue delay disappears",
     needs: &[
         &metrics::THREAD_CPU,
         &metrics::THREAD_WAIT,
@@ -217,7 +217,7 @@ fn describe(period: &Period, waiting: &Waiting, severity: f64, cpus: f64) -> Dra
         ),
         Cause::OwnThreads => (
             format!("Schedulers wait {percent:.0} % of runnable time: more threads than CPUs"),
-            "only threads of the VM have the CPUs".to_owned(),
+            "no other process uses these CPUs".to_owned(),
         ),
         Cause::Programs => (
             format!("Schedulers wait {percent:.0} % of runnable time for external programs"),
@@ -262,7 +262,7 @@ fn describe(period: &Period, waiting: &Waiting, severity: f64, cpus: f64) -> Dra
         })
         .evidence(Evidence::number("run-queue delay of schedulers", waited, Unit::Cores))
         .because_some(with_work.filter(|work| *work < waited / 2.0).map(|work| {
-            Evidence::number("of that with work to do", work, Unit::Cores)
+            Evidence::number("run-queue delay of schedulers with work", work, Unit::Cores)
                 .with_text("otherwise in busy wait, or just woken")
         }))
         .evidence(Evidence::number("on-CPU time of schedulers", ran, Unit::Cores))
@@ -282,10 +282,10 @@ fn describe(period: &Period, waiting: &Waiting, severity: f64, cpus: f64) -> Dra
                 .map(|rate| Evidence::number("involuntary switches of schedulers", rate, Unit::PerSecond)),
         )
         .but_if(is_short, "each wait was shorter than 0.2 ms: that is a wake-up, not a lack of CPU")
-        .but_if(by_quota, "a throttled thread waits as well, so neighbours do not show: see cpu-throttled")
+        .but_if(by_quota, "throttled threads wait, too, which hides the effect of other processes: see cpu-throttled")
         .but_if(
             cause == Cause::Unknown,
-            "what else used these CPUs is not recorded: it may be the VM's own threads",
+            "it is not recorded what else used these CPUs: it may be the VM's own threads",
         )
         .fix_if(cause == Cause::Programs, || {
             remedy::of(
@@ -300,8 +300,8 @@ fn describe(period: &Period, waiting: &Waiting, severity: f64, cpus: f64) -> Dra
             remedy::of(
                 period,
                 "host.cpu_isolation",
-                "move the neighbours away, or give the VM its own CPUs (cpuset, a dedicated node pool)",
-                "no flag gives back CPU that others use",
+                "move the other processes to another host, or give the VM its own CPUs (cpuset, a dedicated node pool)",
+                "no flag helps against CPU use of other processes",
                 "run-queue delay of the scheduler threads falls towards 0",
             )
         })
@@ -311,7 +311,7 @@ fn describe(period: &Period, waiting: &Waiting, severity: f64, cpus: f64) -> Dra
                 period,
                 "+S",
                 &format!("+S {fit}:{fit}"),
-                "with as many schedulers as CPUs, none displaces another",
+                "as many schedulers as CPUs do not displace each other",
                 "run-queue delay and context switches under the same load",
             )
         })
@@ -320,7 +320,7 @@ fn describe(period: &Period, waiting: &Waiting, severity: f64, cpus: f64) -> Dra
                 period,
                 "host.cpu_isolation",
                 "find what else runs on these CPUs (ps -eLo psr,pid,comm) and move it away, or give the VM its own CPUs, or more of them",
-                "no flag gives back CPU that others use",
+                "no flag helps against CPU use of other processes",
                 "run-queue delay of the scheduler threads falls towards 0",
             )
         })
@@ -328,8 +328,8 @@ fn describe(period: &Period, waiting: &Waiting, severity: f64, cpus: f64) -> Dra
             remedy::of(
                 period,
                 "host.cpu_isolation",
-                "give the VM more CPUs: dirty schedulers and native threads run beside one normal scheduler per CPU",
-                "at times more of its threads have work than it has CPUs",
+                "give the VM more CPUs: dirty schedulers and native threads run in addition to one normal scheduler per CPU",
+                "sometimes more of its threads have work than it has CPUs",
                 "run-queue delay and throughput under the same load",
             )
         })
@@ -378,7 +378,7 @@ fn steal(period: &Period) -> Option<Draft> {
         .evidence(Evidence::number("steal", steal, Unit::Cores))
         .evidence(
             Evidence::number("steal from the VM", lacked, Unit::Cores)
-                .with_text("by its part of the host's CPU time"),
+                .with_text("in proportion to its share of the host's CPU time"),
         )
         .evidence(
             Evidence::number("steal, share of CPU time", share, Unit::Ratio).against_scale(STEAL.of(period)),

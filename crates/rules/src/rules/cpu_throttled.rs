@@ -146,7 +146,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .because_some(online.map(|n| Evidence::number("schedulers online", n, Unit::Count)))
         .because_some(dirty.as_ref().map(|dirty| {
             Evidence::number("CPU of the dirty CPU schedulers", dirty.cores, Unit::Cores)
-                .with_text(format!("{} online, beside the normal ones", dirty.online))
+                .with_text(format!("{} online, in addition to the normal ones", dirty.online))
         }))
         .but_if(throttled < MIN_CORES, "hardly any time was lost: the group ran in few periods")
         .but_if(
@@ -155,7 +155,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         )
         .but_if(
             group.is_some_and(|group| group > 1.2 * used + 0.05),
-            "other processes of the control group use the quota too",
+            "other processes of the control group also use the quota",
         )
         .remedy(remedy::of(
             period,
@@ -165,7 +165,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 fitting * 1_000.0,
                 fitting * 100.0
             ),
-            "the VM is then not stopped while it has work",
+            "the VM is then not throttled while it has work",
             "throttled_periods stop growing under the same load",
         ))
         .fix_if(online.is_some_and(|n| n > fit as f64), || {
@@ -173,7 +173,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 period,
                 "+S",
                 &format!("+S {fit}:{fit} +SDcpu {0}:{0}", dirty.as_ref().map_or(fit, |dirty| dirty.fit.min(fit))),
-                "fewer threads use up the quota more slowly, so each stop is shorter and comes later",
+                "fewer threads use up the quota more slowly, so throttling starts later and is shorter",
                 "p99 latency and throttled periods under the same load",
             )
         })
@@ -185,7 +185,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                     "+SDcpu :{0}; erlang:system_flag(dirty_cpu_schedulers_online, {0}) to try it",
                     dirty.fit
                 ),
-                "long jobs then wait for each other, and no longer stop everything else",
+                "long jobs then wait for each other instead of stopping everything else",
                 "throttled periods and p99 latency under the same load; the throughput of long jobs stays",
             )
         }))

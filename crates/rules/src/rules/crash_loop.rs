@@ -23,7 +23,7 @@ use crate::view;
 pub const RULE: Rule = Rule {
     code: Code("BT063"),
     name: "crash-loop",
-    question: "Do processes crash again and again?",
+    question: "Do processes crash repeatedly?",
     confirm: "find crash reports of the same process and reason in the node's log, unless its level hides them (logger:get_primary_config())",
     needs: &[&metrics::EXIT_MONITORED],
     account: Account::Delay,
@@ -35,12 +35,12 @@ pub const RULE: Rule = Rule {
 
 const RATE: Threshold = Threshold::new(
     "crash-loop.exits_per_s",
-    "crashes of processes a second",
+    "crashes of processes per second",
     Scale {
         notice: 0.000_1,
         warning: 0.05,
         critical: 10.0,
-        source: "judgement: three in a minute are no accident; by default a supervisor gives up at more than one in five seconds",
+        source: "judgement: three per minute are no coincidence; by default a supervisor gives up after more than one in five seconds",
     },
 );
 
@@ -120,7 +120,7 @@ impl<'a> Siblings<'a> {
         let exits: Vec<String> =
             self.exits.iter().take(MAX_LOOPS).map(|(name, count)| format!("{name} {count}")).collect();
         Evidence::number("restarts with siblings", self.restarts() as f64 / period.seconds(), Unit::PerSecond)
-            .with_text(format!("ended by the supervisor: {}", exits.join(", ")))
+            .with_text(format!("shut down by the supervisor: {}", exits.join(", ")))
     }
 }
 
@@ -275,7 +275,7 @@ fn describe_unseen(
     let name = siblings.exits.first().map_or("", |(name, _)| name).to_owned();
     let restarts = frequency(rate, siblings.restarts());
     Draft::new(severity, format!("{parent} restarts children {restarts}, likely after crashes"))
-        .detail(format!("it ends {}; the crashing child was not seen", siblings.names()))
+        .detail(format!("it shuts down {}; the crashing child was not observed", siblings.names()))
         .about(Subject::ProcessKind { name, starter: Some(parent.to_owned()) })
         .confidence(Confidence::Inferred)
         .evidence(siblings.evidence(period).against_scale(RATE.of(period)))
@@ -286,7 +286,7 @@ fn describe_unseen(
             period,
             "code.crash_cause",
             &format!("find the failing child of {parent} in the crash and supervisor reports of the log, and fix the cause"),
-            "with rest_for_one or one_for_all the supervisor restarts its siblings too, and their state is lost each time",
+            "with rest_for_one or one_for_all the supervisor also restarts its siblings, and their state is lost each time",
             "supervisor reports per minute",
         ))
 }
@@ -448,8 +448,8 @@ fn describe(period: &Period, found: &Loop<'_>, rate: f64, severity: f64) -> Draf
         (None, None) => String::new(),
     };
     let title = match (is_killed && !has_siblings, is_several) {
-        (true, true) => format!("{name} are killed {frequency}, possibly on purpose"),
-        (true, false) => format!("{name} is killed {frequency}, possibly on purpose"),
+        (true, true) => format!("{name} are killed {frequency}, possibly intended"),
+        (true, false) => format!("{name} is killed {frequency}, possibly intended"),
         (false, true) => format!("{name} crash {frequency}{short_reason}"),
         (false, false) => format!("{name} crashes {frequency}{short_reason}"),
     };
@@ -476,7 +476,7 @@ fn describe(period: &Period, found: &Loop<'_>, rate: f64, severity: f64) -> Draf
     .evidence(
         Evidence::number("crashes", found.crashes as f64 / period.seconds(), Unit::PerSecond)
             .against_scale(RATE.of(period))
-            .with_text(format!("{} seen in {}", found.crashes, view::duration_text(period.seconds()))),
+            .with_text(format!("{} observed in {}", found.crashes, view::duration_text(period.seconds()))),
     )
     .because_some(has_siblings.then(|| found.siblings.evidence(period)))
     .because_some(started_by(found).map(|text| Evidence::text("started by", text)))
@@ -490,11 +490,11 @@ fn describe(period: &Period, found: &Loop<'_>, rate: f64, severity: f64) -> Draf
             .then(|| Evidence::number("share of exits under this parent", found.share, Unit::Ratio)),
     )
     .counter_evidence("only some processes are monitored: there may be many more crashes")
-    .but_if(may_be_intended, "the application ends them with its own reason, which may be intended")
-    .but_if(is_rare, "most of them exit normally, so most of the work is done")
+    .but_if(may_be_intended, "they exit with the application's own reason, which may be intended")
+    .but_if(is_rare, "most of these processes exit normally, so most of the work is done")
     .because_some(is_killed.then(|| Evidence::text("killed by", "unknown: the VM does not record the sender of an exit signal")))
     .but_if(is_killed, "exit(Pid, kill) may be intended")
-    .but_if(is_killed, "a process linked to a killed one exits with this reason too")
+    .but_if(is_killed, "a process that is linked to a killed one also exits with this reason")
     .but_if(found.restarts() < MIN_CRASHES, "a single failure looks the same: check whether it continues")
     .fix_if(flag.is_some(), || {
         remedy::of(
@@ -515,7 +515,7 @@ fn describe(period: &Period, found: &Loop<'_>, rate: f64, severity: f64) -> Draf
             &format!(
                 "give {child} its own limit: process_flag(max_heap_size, Words) in its init, or spawn_opt at its start"
             ),
-            "its work needs more heap than its limit; in smaller pieces it needs less",
+            "its work needs more heap than the limit; done in smaller pieces, it needs less",
             "crashes per minute, and the largest heap of the process (beamtune memory)",
         )
     })
@@ -526,7 +526,7 @@ fn describe(period: &Period, found: &Loop<'_>, rate: f64, severity: f64) -> Draf
             &format!(
                 "find what ends {child}: exit(Pid, kill), a time limit, or a supervisor (shutdown time, brutal_kill); end it by a message or exit(Pid, shutdown)"
             ),
-            "a killed process runs no terminate/2, and may leave sockets with unsent data, and unfinished work of others",
+            "a killed process runs no terminate/2, and may leave sockets with unsent data, and unfinished work of other processes",
             "kills per minute, and the number of ports, under the same load",
         )
     })
@@ -536,11 +536,11 @@ fn describe(period: &Period, found: &Loop<'_>, rate: f64, severity: f64) -> Draf
             period,
             "code.crash_cause",
             &match (callee, most.and_then(own_place)) {
-                (Some(callee), _) => format!("find out why {callee} does not answer in time; {report} has the call"),
+                (Some(callee), _) => format!("find out why {callee} does not reply in time; {report} has the call"),
                 (None, Some(place)) => format!("fix {place}; {report} has the reason and the state"),
-                (None, None) => format!("see why it ends: {report} has the reason and the state"),
+                (None, None) => format!("find out why it exits: {report} has the reason and the state"),
             },
-            "a restarted process has lost its state and does the same again; callers get noproc meanwhile",
+            "a restarted process has lost its state and repeats the failure; until then callers get noproc",
             "crash reports per minute",
         )
     })
@@ -552,7 +552,7 @@ fn describe(period: &Period, found: &Loop<'_>, rate: f64, severity: f64) -> Draf
                 "use strategy one_for_one in {} for siblings that do not depend on {child}",
                 parent.unwrap_or("the supervisor")
             ),
-            "with rest_for_one or one_for_all the supervisor restarts them too, and their state is lost each time",
+            "with rest_for_one or one_for_all the supervisor also restarts them, and their state is lost each time",
             "pids of the siblings, before and after a failure",
         )
     })

@@ -118,7 +118,7 @@ fn describe(
         .because_some(running.map(|running| Evidence::text("a running process", running)))
         .but_if(
             waiting.is_some_and(|jobs| jobs < 0.5),
-            "no jobs wait: the threads are in full use, but not too few",
+            "no jobs wait: the threads are fully used, but there are enough of them",
         )
         .but_if(
             waiting.is_none(),
@@ -132,7 +132,7 @@ fn describe(
             remedy::of(
                 period,
                 "code.no_blocking_files",
-                "find the file that does not answer (FIFO, device, network file system); access it from a port program, or with a timeout",
+                "find the file that does not respond (FIFO, device, network file system); access it from a port program, or with a timeout",
                 "more threads would block as well",
                 "file:open/2 of a regular file returns at once; the dirty I/O run queue is empty",
             )
@@ -182,7 +182,7 @@ fn describe(
                 } else {
                     "make fewer or shorter CPU-bound NIF calls; limit how many run at once"
                 },
-                "more of these threads than CPUs do not help",
+                "more of these threads than CPUs would not help",
                 "dirty_cpu run queue under the same load",
             )
         })

@@ -33,7 +33,7 @@ pub const RULE: Rule = Rule {
 
 const RATE: Threshold = Threshold::new(
     "ets-tables-growing.new_tables_per_s",
-    "tables created less tables deleted, a second",
+    "tables created minus tables deleted, per second",
     Scale {
         notice: 0.2,
         warning: 1.0,
@@ -84,12 +84,12 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 ets.map(|stat| Evidence::number("memory of all tables", stat.last.value as f64, Unit::Bytes)),
             )
             .because_some(maker.map(|maker| maker.evidence))
-            .counter_evidence("since OTP 21 there is no limit of tables; memory runs out instead")
+            .counter_evidence("since OTP 21 the number of tables is not limited; memory runs out instead")
             .remedy(remedy::of(
                 period,
                 "code.delete_tables",
                 "ets:delete(Table) when its work is done, or keep one table for all of this work, with the id of each piece of work in the key",
-                "a table lives until its owner ends or deletes it",
+                "a table exists until its owner exits or deletes it",
                 "the table count stops growing under the same load",
             )),
     ))
@@ -140,9 +140,12 @@ fn owner_text(period: &Period, owner: &str) -> String {
 fn memory_text(period: &Period, tables: f64) -> String {
     let Some(stat) = period.find(beamtune_model::Group::Memory, "", "ets") else { return String::new() };
     let all = stat.last.value as f64;
-    let used = format!("{} in all", format_bytes(all));
+    let used = format!("{} in total", format_bytes(all));
     let Some(trend) = growth(&view::trend_points(&stat.trace), f64::INFINITY) else {
-        return format!("{used}, {} each; their number has no limit", text::bytes(all / tables.max(1.0)));
+        return format!(
+            "{used}, {} each; the number of tables is not limited",
+            text::bytes(all / tables.max(1.0))
+        );
     };
     let pace = format!("{used}, +{}/s", text::bytes(trend.slope));
     match memory::room(period) {

@@ -27,7 +27,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT074"),
     name: "external-waits",
     question: "Do processes wait for name resolution, connections or the disk?",
-    confirm: "time the step on the host (getent hosts NAME, nc -vz HOST PORT): if it is slow there too, the fault is outside the node",
+    confirm: "time the step on the host (getent hosts NAME, nc -vz HOST PORT): if it is also slow there, the fault is outside the node",
     needs: &[&metrics::PROCESS_COUNT],
     account: Account::Delay,
     judge,
@@ -81,36 +81,39 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         let caller = largest_first(callers).into_iter().next().map(|(caller, _)| caller);
         let piles_up = blocking::growth_of_waiters(period, waiting);
         let processes = text::counted(waiting.round(), "process waits", "processes wait");
-        let draft =
-            Draft::new(severity, format!("{processes} for {}", step.what))
-                .detail(caller.as_ref().map_or(String::new(), |caller| format!("called by {caller}")))
-                .detail(piles_up.map_or(String::new(), |growth| {
-                    format!("they pile up: +{} processes/s", text::number(growth))
-                }))
-                .minor_if(!step.is_short && piles_up.is_none())
-                .at_most_warning_if(!step.is_short)
-                .signals(piles_up.map(|_| Signal::Backlog))
-                .about(caller.map(|name| Subject::Function { name }))
-                .costs(Cost::Waiting(waiting))
-                .evidence(
-                    Evidence::number("waiting processes", waiting, Unit::Count)
-                        .against_scale(WAITING.of(period))
-                        .with_text(format!("{seen} of {} sampled", samples.sampled)),
-                )
-                .because_some(places.iter().max_by_key(|place| place.count).and_then(|place| {
+        let draft = Draft::new(severity, format!("{processes} for {}", step.what))
+            .detail(caller.as_ref().map_or(String::new(), |caller| format!("called by {caller}")))
+            .detail(
+                piles_up.map_or(String::new(), |growth| {
+                    format!("growing by {} processes/s", text::number(growth))
+                }),
+            )
+            .minor_if(!step.is_short && piles_up.is_none())
+            .at_most_warning_if(!step.is_short)
+            .signals(piles_up.map(|_| Signal::Backlog))
+            .about(caller.map(|name| Subject::Function { name }))
+            .costs(Cost::Waiting(waiting))
+            .evidence(
+                Evidence::number("waiting processes", waiting, Unit::Count)
+                    .against_scale(WAITING.of(period))
+                    .with_text(format!("{seen} of {} sampled", samples.sampled)),
+            )
+            .because_some(
+                places.iter().max_by_key(|place| place.count).and_then(|place| {
                     Some(Evidence::text("current function", place.stack.first()?.as_str()))
-                }))
-                .but_if(
-                    !step.is_short && piles_up.is_none(),
-                    "far or slow peers take this long, which matters only if somebody waits for the result",
-                )
-                .remedy(remedy::of(
-                    period,
-                    "code.more_in_flight",
-                    step.change,
-                    step.why,
-                    "waiting processes and request latency under the same load",
-                ));
+                }),
+            )
+            .but_if(
+                !step.is_short && piles_up.is_none(),
+                "distant or slow peers take this long; that matters only if something waits for the result",
+            )
+            .remedy(remedy::of(
+                period,
+                "code.more_in_flight",
+                step.change,
+                step.why,
+                "waiting processes and request latency under the same load",
+            ));
         crowded.push(step.what);
         Some(draft)
     });
@@ -201,8 +204,8 @@ fn without_answer(period: &Period, total: f64) -> Option<Draft> {
                     "give the read in {caller} a timeout of some seconds and close the connection when it expires; \
                      limit the number of these processes for each peer"
                 ),
-                "a process that waits for an answer does nothing else, and one silent peer can hold up all of them",
-                "work done per minute while that peer does not answer",
+                "a process that waits for a reply does nothing else, and one silent peer can block all of them",
+                "work done per minute while that peer does not reply",
             )),
     )
 }
@@ -293,7 +296,7 @@ impl<'a> StepWait<'a> {
         let queued = text::counted(*queue, "message queued", "messages queued");
         let peers = blocking::peers(period, &[&process.pid]);
         let address = peers.first().copied().filter(|_| step.is_peer() && peers.len() == 1);
-        let what = address.map_or(step.what.to_owned(), |address| format!("{address} to answer"));
+        let what = address.map_or(step.what.to_owned(), |address| format!("a reply from {address}"));
         let at = self.stack.first().map(|at| {
             let by = stack::caller_of(self.stack, step.within);
             format!("{at}{}", by.map_or(String::new(), |by| format!(", called by {by}")))
@@ -316,7 +319,7 @@ impl<'a> StepWait<'a> {
                     .with_text(format!("[{:.1}, {:.1}]", trend.low, trend.high))
             }))
             .because_some(at.map(|at| Evidence::text("current function", at)))
-            .but_if(self.samples.is_none(), "its stack is known of one sample only")
+            .but_if(self.samples.is_none(), "its stack is known from one sample only")
             .but_if(may_serve, "a server that waits for the next request of its client looks the same")
             .but_if(growth.is_none(), "a queue that does not grow may be a burst, or its usual length")
             .remedy(remedy::of(
@@ -329,7 +332,7 @@ impl<'a> StepWait<'a> {
             .remedy(remedy::of(
                 period,
                 "code.more_in_flight",
-                "do this step in a process of its own for each message, and limit their number",
+                "start a process per message for this step, and limit the number of such processes",
                 "one process handles no other message while it waits",
                 "queue length under the same load",
             ));
@@ -365,7 +368,7 @@ fn describe_shared(period: &Period, process: &ProcessActivity) -> Option<Draft> 
     let draft =
         Draft::new(WARNING, format!("{name} waits for {} in {:.0} % of samples", step.what, share * 100.0))
             .detail(text::pid(&subject))
-            .detail(if connects { "connections to other nodes wait for it" } else { "its callers wait as long" })
+            .detail(if connects { "connection attempts to other nodes wait for it" } else { "its callers wait as long" })
             .about(subject)
             .evidence(
                 Evidence::number("samples in this step", share, Unit::Ratio)

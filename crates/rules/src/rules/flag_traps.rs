@@ -60,7 +60,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let drafts = found.iter().map(|finding| describe(period, finding, &settings)).collect();
     Ok(Judgement::found_or_healthy(
         drafts,
-        format!("no trap among {count} emulator flags in effect (OTP {release})"),
+        format!("none of {count} emulator flags in effect is a trap (OTP {release})"),
     ))
 }
 

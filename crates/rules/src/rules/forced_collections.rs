@@ -17,8 +17,8 @@ use crate::view;
 pub const RULE: Rule = Rule {
     code: Code("BT032"),
     name: "forced-collections",
-    question: "Does a job force a GC of all processes again and again?",
-    confirm: "switch the job off for ten minutes: the GC rate falls; if memory stays as it was, the job returned nothing",
+    question: "Does a job repeatedly force a GC of all processes?",
+    confirm: "switch the job off for ten minutes: the GC rate falls; if memory does not change, the job freed nothing",
     needs: &[&metrics::GARBAGE_COLLECTIONS, &metrics::PROCESS_COUNT],
     account: Account::CpuUsed,
     topics: &[Topic::MemoryCpu],
@@ -179,9 +179,9 @@ fn without_pause(period: &Period, forced: &Forced<'_>, severity: f64) -> Draft {
     )
     .because_some(forced_gc::evidence(caller))
     .because_some(binaries.map(|stat| {
-        Evidence::number("binaries throughout, at least", stat.min as f64, Unit::Bytes)
+        Evidence::number("binaries of the node, minimum", stat.min as f64, Unit::Bytes)
             .with_text("not garbage: held by a process, a table or a queue (beamtune memory --holders)")
     }))
-    .counter_evidence("processes that make much garbage are collected as often without a job")
+    .counter_evidence("processes that produce much garbage have as many GCs without such a job")
     .remedy(forced_gc::remedy(period, Some(caller)))
 }

@@ -259,7 +259,7 @@ fn all_together(period: &Period) -> Result<Judgement, Missing> {
             limited(severity, unused, used),
             format!("Carriers have {} free, {:.0} % used", text::bytes(unused), used * 100.0),
         )
-        .detail("in which allocator is not known")
+        .detail("allocator unknown")
         .costs(Cost::MemoryBytes(unused))
         .evidence(
             Evidence::number("free in carriers", unused, Unit::Bytes)
@@ -280,11 +280,9 @@ fn draft(period: &Period, severity: f64, (resident, of): (f64, &str), sparse: &S
     let name = &allocator.name;
     let used = carriers.used().unwrap_or(0.0);
     let why = match (set, sparse.after_peak()) {
-        (Set::SingleBlock, _) => "each larger than the block in it",
-        (Set::Multiblock, true) => "filled by a peak and kept by a few blocks that outlived it",
-        (Set::Multiblock, false) if !sparse.knows_peak(period) => {
-            "whether they were ever fuller is not known"
-        }
+        (Set::SingleBlock, _) => "each larger than its block",
+        (Set::Multiblock, true) => "filled during a peak and kept by a few blocks that remain",
+        (Set::Multiblock, false) if !sparse.knows_peak(period) => "peak utilization unknown",
         (Set::Multiblock, false) => "never full: block sizes do not fit the free space",
     };
     let kind = match set {
@@ -341,10 +339,7 @@ fn draft(period: &Period, severity: f64, (resident, of): (f64, &str), sparse: &S
         ),
     )
     .but_if(sparse.after_peak() && !sparse.comes_again(period), "the next peak would use this memory again")
-    .but_if(
-        sparse.comes_again(period),
-        "the peak has come again within the period, and used part of this memory",
-    );
+    .but_if(sparse.comes_again(period), "another peak within the period used part of this memory");
     remedies(period, draft, sparse)
 }
 
@@ -386,7 +381,7 @@ fn remedies(period: &Period, draft: Draft, sparse: &Sparse<'_>) -> Draft {
             period,
             "+M<S>sbct",
             &apart,
-            "each block from 64 kB on gets a carrier of its own, which is unmapped with it; without mmsbc those beyond 256 per instance come from malloc",
+            "each block of 64 kB or more gets its own carrier, which is unmapped with it; without mmsbc, those beyond 256 per instance come from malloc",
             prove,
         )
         .map(|remedy| bytes.into_iter().fold(remedy, Remedy::saving))
@@ -427,7 +422,7 @@ fn remedies(period: &Period, draft: Draft, sparse: &Sparse<'_>) -> Draft {
                 period,
                 "+M<S>lmbcs",
                 &format!("+M{letter}lmbcs {SMALL_CARRIER_KB:.0} +M{letter}smbcs {SMALL_CARRIER_KB:.0} {apart}"),
-                "the smaller carriers are, the more of them become empty; blocks from 64 kB on get mappings of their own",
+                "the smaller carriers are, the more of them become empty; blocks of 64 kB or more get mappings of their own",
                 prove,
             )
             .map(|remedy| remedy.saving(sparse.saved_by_small_carriers()))

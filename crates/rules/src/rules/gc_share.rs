@@ -114,7 +114,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             Some(forced) => text::pid(&forced.caller.subject()).to_owned(),
             None => culprit.detail(),
         })
-        .detail(if is_imported && !culprit.is_known() { "of which processes is not known" } else { "" })
+        .detail(if is_imported && !culprit.is_known() { "processes unknown" } else { "" })
         .detail(format!("schedulers busy {} cores", text::cores(worked)))
         .detail(per_second.unwrap_or_default())
         .minor_if(small)
@@ -144,7 +144,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .because_some(culprit.one().and_then(stack::evidence))
         .but_if(
             culprit.is_known() && !culprit.is_sampled,
-            "the VM does not count GCs by process: the culprit follows from heap size and reductions",
+            "the VM does not count GCs per process: the culprit is inferred from heap size and reductions",
         );
     let has_queue = culprit.with_queue().is_some();
     let hibernates = culprit.hibernates();
@@ -180,7 +180,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                     true => "unset ERL_FULLSWEEP_AFTER, or remove erlang:system_flag(fullsweep_after, N): the default is 65535".to_owned(),
                     false => format!("set spawn_opt {{fullsweep_after, 65535}} (the default) {}", culprit.place()),
                 },
-                "it is so low that nearly every GC copies the whole heap; with the default, unused binaries are kept longer",
+                "it is so low that nearly every GC copies the whole heap; with the default, unused binaries are freed later",
                 "GC share and binary memory under the same load",
             )
         })
@@ -195,7 +195,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             period,
             "code.less_garbage",
             &less_garbage(heap_words, code.as_deref()),
-            "a GC copies what is live, and comes the sooner, the more is built",
+            "a GC copies live data, and more garbage means more GCs",
             "GC share and reductions per request under the same load",
         ))
         .remedy(own_allocators)
@@ -234,8 +234,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             remedy::of(
                 period,
                 "+hms",
-                &format!("+hms {FIRST_HEAP_WORDS} (20 kB per process, {megabytes:.0} MB more for the present ones)"),
-                "short-lived processes then end before their first GC",
+                &format!("+hms {FIRST_HEAP_WORDS} (20 kB per process, {megabytes:.0} MB more for the existing processes)"),
+                "short-lived processes then exit before their first GC",
                 "GC rate, CPU per request and RSS under the same load",
             )
         }),

@@ -81,7 +81,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     if drafts.is_empty() && reached < 999.0 && longest.samples < MIN_ROUNDS {
         return Ok(Judgement::NotJudged {
             reason: format!(
-                "sampled only {:.0} % of the processes per second to limit the cost; none had a long queue",
+                "only {:.0} % of the processes are sampled per second to limit the cost; none had a long queue",
                 reached / 10.0
             ),
             next: "record for longer: --for 60s".to_owned(),
@@ -89,7 +89,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     }
     let longest = longest.max as f64;
     let is_long = LENGTH.of(period).severity(longest).is_some();
-    let since = if is_long { " messages, emptied since" } else { "" };
+    let since = if is_long { " messages, since emptied" } else { "" };
     let sentence = format!("longest message queue: {}{since}", text::number(longest));
     Ok(Judgement::found_or_healthy(drafts, sentence))
 }
@@ -134,7 +134,7 @@ fn growing(period: &Period, process: &ProcessActivity, severity: f64, last: f64,
     draft.fix_if(is_own && wait.is_none() && process.row.as_ref().is_some_and(is_on_heap), || {
         off_heap(
             period,
-            "each fullsweep copies a long on-heap queue; this ends the growth only if GC takes the time of the process",
+            "each fullsweep copies a long on-heap queue; this stops the growth only if GC takes most of the process's time",
             "GC share (BT011) and memory of the process",
         )
     })
@@ -190,8 +190,8 @@ fn advise_waiting(draft: Draft, period: &Period, wait: &QueueWait, is_own: bool)
         Cause::Send => draft.remedy(remedy::of(
             period,
             "code.back_pressure",
-            "drop or merge messages for a receiver that is behind (keep the latest value only), or end it when its queue passes a limit; \
-             do not replace casts by calls: the sender would wait for the slowest peer",
+            "drop or merge messages for a receiver that is behind (keep the latest value only), or terminate it when its queue exceeds a limit; \
+             do not replace casts with calls: the sender would wait for the slowest peer",
             "nothing limits what is sent to a process that waits for its peer",
             BOUNDED,
         )),
@@ -212,8 +212,8 @@ fn advise_waiting(draft: Draft, period: &Period, wait: &QueueWait, is_own: bool)
                 remedy::of(
                     period,
                     "code.receive_all",
-                    &format!("see what {place} waits for: add the missing receive clause; wait for a time with erlang:send_after/3, not in a receive"),
-                    "the CPU is idle and messages wait: this receive takes none of them",
+                    &format!("see what {place} waits for: add the missing receive clause; to wait for a time, use erlang:send_after/3, not a receive"),
+                    "the CPU is idle while messages wait: this receive matches none of them",
                     "queue length: 0 in most samples",
                 )
             })
@@ -256,12 +256,12 @@ fn steady(period: &Period, process: &ProcessActivity, severity: f64, last: f64) 
         .counter_evidence(if is_known {
             "it did not grow within the period"
         } else {
-            "whether it grows is not known: too few samples"
+            "too few samples to tell whether it grows"
         })
         .remedy(remedy::of(
             period,
             "code.back_pressure",
-            "find out why messages stay: a selective receive that never matches, or work held back on purpose",
+            "find out why messages stay: a selective receive that never matches, or intentionally delayed work",
             "a selective receive takes time in proportion to the queue length",
             "record for longer: beamtune record --for 10m",
         ))

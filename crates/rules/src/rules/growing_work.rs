@@ -16,7 +16,7 @@ use crate::view::{self, kind};
 pub const RULE: Rule = Rule {
     code: Code("BT085"),
     name: "growing-work",
-    question: "Does one process do ever more work under the same load?",
+    question: "Does the work of a process keep growing under a constant load?",
     confirm: "call process_info(Pid, [reductions, memory]) each minute under a constant load: reductions per second must rise",
     needs: &[&metrics::SCAN_REDUCTIONS, &metrics::SCHEDULER_ACTIVE],
     account: Account::CpuUsed,
@@ -76,7 +76,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .filter_map(|process| Growing::of(process, total, active))
         .find(|growing| load.is_none_or(|load| load < LOAD_PACE * growing.rise));
     let Some(found) = found else {
-        return Ok(Judgement::Healthy("no dominant process does ever more work".to_owned()));
+        return Ok(Judgement::Healthy("no dominant process with growing work".to_owned()));
     };
     Ok(RISE.of(period).severity(found.rise).map_or_else(
         || Judgement::Healthy(format!("work of {} grew {:.0} %", found.process.title(), 100.0 * found.rise)),
@@ -160,16 +160,16 @@ fn describe(period: &Period, growing: &Growing<'_>, load: Option<f64>) -> Draft 
     .but_if(load.is_none(), "there is no port input: a load that grows inside the node looks the same")
     .but_if(
         period.seconds() < MIN_LEAK_SECONDS,
-        "a cache or a batch that grows to its size looks the same in so short a time (beamtune doctor --for 5m)",
+        "in such a short time, a cache or batch that grows to its final size looks the same (beamtune doctor --for 5m)",
     )
     .remedy(remedy::of(
         period,
         "code.bounded_state",
         &format!(
-            "see what {place} goes through (subscribers, sessions, a list or map in its state), and remove what has ended: \
+            "check what {place} iterates over (subscribers, sessions, a list or map in its state), and remove entries that are no longer needed: \
              monitor each process that is kept and drop it at 'DOWN', or delete old entries"
         ),
-        "each message costs as much as there is to go through, and entries that nobody removes stay for ever",
+        "each message costs time in proportion to the entries, and entries that nothing removes stay forever",
         "reductions of this process per second stay constant under the same load",
     ))
 }

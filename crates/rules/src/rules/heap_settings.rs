@@ -41,7 +41,12 @@ const FULL_SWEEPS: Threshold = Threshold::new(
 const FIRST_HEAPS: Threshold = Threshold::new(
     "heap-settings.memory_share",
     "minimum heaps beyond the default, share of the VM's memory",
-    Scale { notice: 0.10, warning: 0.30, critical: 0.80, source: "judgement: less would hardly be missed" },
+    Scale {
+        notice: 0.10,
+        warning: 0.30,
+        critical: 0.80,
+        source: "judgement: less memory makes no noticeable difference",
+    },
 );
 
 /// A fullsweep of a smaller heap costs next to nothing (judgement: copying 0.5 MB takes about 100 µs).
@@ -100,7 +105,7 @@ fn full_sweeps(period: &Period, after: i64) -> Option<Draft> {
         )
         .evidence(Evidence::number("large heaps with this setting", heaps.len() as f64, Unit::Count))
         .evidence(Evidence::number("largest heap", *largest as f64 * memory::WORD_BYTES, Unit::Bytes))
-        .counter_evidence("page faults and cache misses from fresh heaps come on top and are not counted here")
+        .counter_evidence("page faults and cache misses from new heaps are an additional cost that is not included")
         .remedy(remedy::of(
             period,
             "ERL_FULLSWEEP_AFTER",
@@ -162,7 +167,7 @@ fn first_heaps_of_kind(period: &Period, default: i64) -> Option<Draft> {
     .inferred_if(true)
     .evidence(Evidence::number("min_heap_size", each, Unit::Bytes).with_text(format!("{words} words")))
     .evidence(
-        Evidence::number("processes with it", rows as f64, Unit::Count)
+        Evidence::number("processes with this setting", rows as f64, Unit::Count)
             .with_text(format!("of the {} with most memory", largest.len())),
     )
     .evidence(Evidence::number("default of the node", default as f64 * memory::WORD_BYTES, Unit::Bytes))
@@ -170,13 +175,13 @@ fn first_heaps_of_kind(period: &Period, default: i64) -> Option<Draft> {
         Evidence::number("share of VM memory", share.min(1.0), Unit::Ratio)
             .against_scale(FIRST_HEAPS.of(period)),
     )
-    .counter_evidence("processes that need such heaps would grow to that size anyway")
-    .confirmed_by("call erlang:garbage_collect(Pid), then process_info(Pid, garbage_collection_info): heap_size is live data, heap_block_size is held")
+    .counter_evidence("heaps of processes that need this much would grow to that size anyway")
+    .confirmed_by("call erlang:garbage_collect(Pid), then process_info(Pid, garbage_collection_info): heap_size is live data, heap_block_size is the allocated heap")
     .remedy(remedy::of(
         period,
         "process.min_heap_size",
-        &format!("remove {{min_heap_size, {words}}} from the spawn options of {kind}, or set twice the live data after a GC"),
-        "a heap never gets smaller than that, and is filled with garbage before it is collected",
+        &format!("remove {{min_heap_size, {words}}} from the spawn options of {kind}, or set it to twice the live data after a GC"),
+        "a heap never gets smaller than that, and fills with garbage before the next GC",
         "process memory and GC rate under the same load",
     ));
     Some(draft)
@@ -211,7 +216,7 @@ fn first_heaps(period: &Period, words: i64) -> Option<Draft> {
             Evidence::number("share of VM memory", share.min(1.0), Unit::Ratio)
                 .against_scale(FIRST_HEAPS.of(period)),
         )
-        .counter_evidence("processes that need such heaps would grow to that size anyway")
+        .counter_evidence("heaps of processes that need this much would grow to that size anyway")
         .remedy(remedy::of(
             period,
             "process.min_heap_size",

@@ -95,7 +95,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             heap_bytes(period, &names).map(|bytes| Evidence::number("median heap", bytes, Unit::Bytes)),
         )
         .because_some((names.len() > 1).then(|| Evidence::text("kinds of processes", names.join(", "))))
-        .counter_evidence("part of this GC would run without hibernation: this is the most that can be saved")
+        .counter_evidence("part of this GC would also run without hibernation: this is an upper bound of the savings")
         .remedy(remedy::of(
             period,
             "code.hibernate",

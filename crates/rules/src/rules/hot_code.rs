@@ -21,7 +21,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT073"),
     name: "hot-code",
     question: "Which function takes most of the CPU time?",
-    confirm: "profile one request on a test node (tprof, eprof), or the VM (perf, with +JPperf true): this function must have about this share",
+    confirm: "profile one request on a test node (tprof, eprof), or the VM (perf, with +JPperf true): this function should have about the same share",
     needs: &[&metrics::SCHEDULER_ACTIVE],
     account: Account::CpuUsed,
     confidence: Confidence::Inferred,
@@ -217,7 +217,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 period,
                 "code.end_of_loop",
                 &format!("check what ends {ends}: process_info(Pid, [current_stacktrace, reductions]) twice"),
-                "it never waited and took no message in all samples; an endless loop uses one scheduler for ever",
+                "it never waited and received no message in any sample; an endless loop occupies one scheduler forever",
                 "reductions of the process: a job ends, a loop does not",
             )
         });
@@ -230,7 +230,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 remedy::of(period, "kernel.logger_level", &change, &why, prove)
             }
             false => {
-                let why = why("most of the CPU time goes there, and no flag changes that");
+                let why = why("this code takes most of the CPU time, and no flag changes that");
                 remedy::of(period, "code.cheaper_function", &change, &why, prove)
             }
         })

@@ -14,7 +14,7 @@ use crate::text;
 pub const RULE: Rule = Rule {
     code: Code("BT020"),
     name: "huge-pages",
-    question: "Do transparent huge pages hold memory that the VM does not use?",
+    question: "Do transparent huge pages keep memory resident that the VM does not use?",
     confirm: "compare AnonHugePages and Rss in smaps_rollup under the same load, before, and after madvise and a restart of the VM",
     needs: &[&metrics::RSS],
     account: Account::Memory,

@@ -157,16 +157,19 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             .costs(Cost::MemoryBytes(sampled_bytes))
             .evidence(
                 Evidence::number("sampled heaps of idle processes", sampled_bytes, Unit::Bytes)
-                    .with_text(format!("{} in the largest processes, idle or not", text::bytes(all_large)))
+                    .with_text(format!(
+                        "{} in all of the largest processes, idle or not",
+                        text::bytes(all_large)
+                    ))
                     .against(SHARE.of(period).warning * resident, SHARE.of(period).source),
             )
             .because_some((with_others > sampled_bytes).then(|| {
                 Evidence::number("heaps of all idle processes, estimated", with_others, Unit::Bytes)
-                    .with_text("if the others are like these")
+                    .with_text("if the other processes are similar")
             }))
             .because_some((swept > 0.0).then(|| {
                 Evidence::number("heaps whose last GC was a fullsweep", swept, Unit::Bytes)
-                    .with_text("garbage since then is not known")
+                    .with_text("garbage since then is unknown")
             }))
             .because_some((asked > 0.0).then(|| {
                 Evidence::number("heaps of nearly idle processes", asked, Unit::Bytes)
@@ -209,7 +212,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 remedy::of(
                     period,
                     "code.worker_per_job",
-                    "do large work in a process of its own that ends with it",
+                    "do large work in a process that exits afterwards",
                     "its heap is freed as a whole, without a GC",
                     "resident memory after the same load",
                 )

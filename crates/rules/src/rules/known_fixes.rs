@@ -16,7 +16,7 @@ use crate::view;
 pub const RULE: Rule = Rule {
     code: Code("BT051"),
     name: "known-fixes",
-    question: "Does the node show a defect that a later version fixes?",
+    question: "Does the node show a bug that a later version fixes?",
     confirm: "run the release with the fix under the same load (beamtune compare --a-env, --b-env), or the test case of the fix",
     needs: &[&metrics::PROCESS_COUNT],
     account: Account::Delay,
@@ -54,7 +54,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let Some(erts) = OtpVersion::parse(text) else {
         return Ok(Judgement::NotJudged {
             reason: format!("{text:?} is not a version of ERTS"),
-            next: "nothing to do: this VM does not use the version numbers of OTP".to_owned(),
+            next: "nothing to do: this VM does not use OTP's version numbers".to_owned(),
         });
     };
     let mut found = Vec::new();
@@ -71,14 +71,14 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         if lacks > 0 && period.is_imported() {
             return Ok(Judgement::NotJudged {
                 reason: format!(
-                    "ERTS {text} has {lacks} of {} known defects, and text lacks most of their signs",
+                    "ERTS {text} has {lacks} of {} known bugs, and imported text shows few of their signs",
                     FIXES.len()
                 ),
                 next: "run beamtune doctor TARGET where the node runs".to_owned(),
             });
         }
         return Ok(Judgement::Healthy(format!(
-            "ERTS {text} has {lacks} of {} known defects, none possible on this node",
+            "ERTS {text} has {lacks} of {} known bugs, none possible on this node",
             FIXES.len()
         )));
     };
@@ -137,13 +137,13 @@ impl Advice<'_> {
     /// Drafts a finding about bugs whose effect the node shows.
     fn shown(&self, defects: &[Defect]) -> Draft {
         let count = match defects.len() {
-            1 => "Known defect".to_owned(),
-            several => format!("{several} known defects"),
+            1 => "Known bug".to_owned(),
+            several => format!("{several} known bugs"),
         };
         let draft = Draft::new(
             SHOWN,
             format!(
-                "{count} of ERTS {} likely at work, fixed in {} (OTP {})",
+                "{count} of ERTS {} likely in effect, fixed in {} (OTP {})",
                 self.erts, self.enough, self.release
             ),
         )
@@ -159,12 +159,12 @@ impl Advice<'_> {
             [(fix, ..)] => (fix.what, String::new()),
             [(fix, ..), others @ ..] => (fix.what, format!("; {} more", others.len())),
         };
-        let lacks = text::counted(self.lacks as f64, "known defect", "known defects");
+        let lacks = text::counted(self.lacks as f64, "known bug", "known bugs");
         let draft = Draft::new(
             POSSIBLE,
-            format!("Known defect that may apply, fixed in ERTS {}: {first}{more}", self.target()),
+            format!("Known bug that may apply, fixed in ERTS {}: {first}{more}", self.target()),
         )
-        .detail(format!("none seen at work; ERTS {} has {lacks}", self.erts));
+        .detail(format!("no effect observed; ERTS {} has {lacks}", self.erts));
         self.complete(draft.latent(), defects)
     }
 
@@ -193,7 +193,8 @@ impl Advice<'_> {
         }
         let refused = refused(self.node, self.release);
         let min_version = self.min_version.map(|min| {
-            let text = format!("{min}: earlier ones can corrupt memory when they build binaries (OTP-19462)");
+            let text =
+                format!("{min}: earlier versions can corrupt memory when they build binaries (OTP-19462)");
             Evidence::text("minimum version of the branch", text)
         });
         draft
@@ -206,12 +207,12 @@ impl Advice<'_> {
                 self.node,
                 "build.otp_version",
                 &format!(
-                    "upgrade ERTS {} → {} or later, best to its latest patch",
+                    "upgrade ERTS {} → {} or later, preferably its latest patch",
                     self.erts,
                     self.target()
                 ),
                 "it has the fix",
-                "erlang:system_info(version); then the same load for as long as the defect took to show, beside an old node",
+                "erlang:system_info(version); then run the same load for as long as the bug took to show, on an old and a new node",
             ))
     }
 }

@@ -257,7 +257,7 @@ fn starved(period: &Period, process: &ProcessActivity, load: &Load) -> Option<Dr
                 period,
                 "code.normal_priority",
                 "leave it at priority normal: low is for work that nothing waits for",
-                "at priority low it has one turn for eight of the others in its run queue",
+                "at priority low it runs once for every eight time slices of others in its run queue",
                 "its queue length and response time under the same load",
             )),
     )

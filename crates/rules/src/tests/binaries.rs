@@ -141,7 +141,7 @@ fn a_table_with_parts_of_larger_binaries_is_named() {
     assert_eq!(found.title, "ETS table `carts`: sub-binaries keep 200 MB alive");
     assert_eq!(
         found.detail,
-        "each sub-binary of 100 bytes keeps 20 kB alive, 10,000 in 10,000 rows; estimated from 100 of 10,000 rows"
+        "each sub-binary of 100 bytes keeps 20 kB alive, 10,000 in 10,000 objects; estimated from 100 of 10,000 objects"
     );
     assert_eq!((found.level, found.confidence), (Level::Warning, Confidence::Measured));
     assert_eq!(found.subject_text().as_deref(), Some("carts of <0.55.0>"));
@@ -168,25 +168,28 @@ fn a_table_of_whole_binaries_is_healthy() {
     let whole = measured(1_000, [100, 0, 100, 25 * MB, 25 * MB, 25 * MB]);
     let why = healthy_because(&whole, "BT026");
     assert!(
-        why.ends_with("ETS table carts of <0.55.0> holds 250 MB in whole binaries (1,000 rows, 250 kB each)"),
+        why.ends_with(
+            "ETS table carts of <0.55.0> holds 250 MB as whole binaries (1,000 objects, 250 kB each)"
+        ),
         "{why}"
     );
     // All fields of a line are parts of it, and together use all its bytes.
     let fields = measured(1_000, [100, 0, 500, 24 * MB, 125 * MB, 25 * MB]);
-    assert!(healthy_because(&fields, "BT026").contains("holds 250 MB in whole binaries"));
+    assert!(healthy_because(&fields, "BT026").contains("holds 250 MB as whole binaries"));
     // Few binaries are kept alive.
     let few = measured(10_000, [100, 0, 100, 10_000, MB / 4, MB / 4]).with(|n| {
         n.kinds = vec![("binary", 50 * MB, 0)];
         n.referenced_binary_bytes = Some(5 * MB);
     });
     assert!(
-        healthy_because(&few, "BT026").ends_with("holds 25 MB through sub-binaries, too little to matter")
+        healthy_because(&few, "BT026")
+            .ends_with("holds 25 MB through sub-binaries, which hold too little to matter")
     );
     // If a table holds only a few of the binaries, the holder of the others is unknown.
     let little = measured(100, [100, 0, 100, 5 * MB, 5 * MB, 5 * MB]);
     let found = finding(&little, "BT026");
     assert!(found.title.starts_with("280 MB of binaries held by no process"), "{}", found.title);
-    assert_eq!((value(&found, "of those found in ETS tables"), entries(&found)), (Some(5e6), Vec::new()));
+    assert_eq!((value(&found, "binaries found in ETS tables"), entries(&found)), (Some(5e6), Vec::new()));
     // A table that is known to hold no binaries is not a candidate.
     let named = |node: &SyntheticNode| finding(node, "BT026").subject_text();
     assert_eq!(named(&measured(100_000, [100, 0, 0, 0, 0, 0])).as_deref(), Some(""));

@@ -97,7 +97,7 @@ fn replaced_modules_are_reported_before_the_code_server_that_loads_them() {
         (Level::Warning, Some("erts_code_purger (<0.50.0>)"))
     );
     assert_eq!(entries(&found), ["code.no_code_at_run_time"]);
-    assert!(found.title.ends_with("modules/s replaced, each checks 2,000 processes"), "{}", found.title);
+    assert!(found.title.ends_with("modules/s replaced, each checked in 2,000 processes"), "{}", found.title);
     // With hardly any purges, the finding is about the code server.
     let found = finding(&purging(2_000), "BT057");
     assert_eq!(found.subject_text().as_deref(), Some("code_server (<0.51.0>)"));

@@ -282,7 +282,7 @@ fn run_queue_delay_is_attributed_to_what_uses_the_cpu() {
         "limited to the delay of threads with work: {:?}",
         found.cost()
     );
-    let work = value(&found, "of that with work to do");
+    let work = value(&found, "run-queue delay of schedulers with work");
     assert!(work.is_some_and(|cores| (cores - 0.5).abs() < 0.01), "{:?}", found.evidence);
     // There are as many schedulers as CPUs, and dirty schedulers in addition.
     let found = finding(&starved.with(|n| n.other_cpu = 0.05), "BT004");
@@ -445,11 +445,11 @@ fn unused_cpu_is_explained_by_its_largest_cause() {
     check(&node(), CpuUse::NoRunnable, Level::Notice);
     check(&serial(), CpuUse::SerialProcess, Level::Notice);
     assert!(finding(&serial(), "BT015").title.ends_with("cores idle: only router works"));
-    assert!(finding(&serial(), "BT015").detail.contains("all else waits for one process: router"));
+    assert!(finding(&serial(), "BT015").detail.contains("everything else waits for one process: router"));
     // If nothing waits for the process, the detail says so. It is then not the reason while others wait for something else.
     let alone = serial().with(|n| n.busiest[0].queue = (0, 0));
     let detail = finding(&alone, "BT015").detail;
-    assert!(detail.contains("nothing was seen waiting for it: router"), "{detail}");
+    assert!(detail.contains("nothing seems to wait for it: router"), "{detail}");
     check(
         &node().with(|n| (n.utilization, n.cpu, n.active_tasks) = (0.5, 0.5, 2)),
         CpuUse::TakingTurns,
@@ -488,7 +488,7 @@ fn unused_cpu_is_explained_by_its_largest_cause() {
     assert_healthy(&little, "BT004");
     check(&little, CpuUse::Neighbours, Level::Notice);
     let change = finding(&little, "BT015").remedies[0].change.clone();
-    assert!(change.starts_with("move the neighbours"), "{change}");
+    assert!(change.starts_with("move the other processes"), "{change}");
     // If no other process runs, the threads displace each other.
     let alone =
         |cpu| node().with(|n| (n.utilization, n.cpu, n.run_queue_delay, n.other_cpu) = (cpu, cpu, 0.3, 0.0));

@@ -111,7 +111,7 @@ fn siblings_of_a_failing_child_that_was_not_sampled_are_found() {
     let found = finding(&exits(vec![shut_down("cache", 2), shut_down("index", 2)]), "BT063");
     assert_eq!((found.level, found.confidence), (Level::Warning, Confidence::Inferred));
     assert!(found.title.starts_with("shop_sup restarts children ≥ "), "{}", found.title);
-    assert!(found.detail.starts_with("it ends cache and 1 more"), "{}", found.detail);
+    assert!(found.detail.starts_with("it shuts down cache and 1 more"), "{}", found.detail);
     // In this order: a single child exits; many children exit once each. Both are intended.
     assert_healthy(&exits(vec![shut_down("cache", 2)]), "BT063");
     let mut once = exits(Vec::new()).period();
@@ -184,7 +184,7 @@ fn a_heap_limit_is_named_with_the_process_that_it_kills() {
     let found = finding(&exits(vec![killed(0)]), "BT063");
     assert_eq!((found.level, found.confidence), (Level::Notice, Confidence::Guess));
     assert!(found.title.starts_with("order_server is killed ≥ "), "{}", found.title);
-    assert!(found.title.ends_with("/min, possibly on purpose"), "{}", found.title);
+    assert!(found.title.ends_with("/min, possibly intended"), "{}", found.title);
     assert_eq!(entries(&found), ["code.end_in_order"]);
     // A process that also crashes has another cause.
     let both = exits(vec![killed(0), crash(1)]);
@@ -202,7 +202,7 @@ fn a_call_that_times_out_names_its_callee() {
     let found = finding(&exits(vec![timeout]), "BT063");
     assert!(found.detail.ends_with("timeout in gen_server:call/3 to stock_server"), "{}", found.detail);
     assert!(
-        found.remedies[0].change.starts_with("find out why stock_server does not answer in time"),
+        found.remedies[0].change.starts_with("find out why stock_server does not reply in time"),
         "{:?}",
         found.remedies
     );

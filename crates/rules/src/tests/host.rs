@@ -294,13 +294,13 @@ fn an_instance_that_spends_more_credits_than_it_earns_is_reported() {
     assert_eq!(spent.level, Level::Warning, "its default is the unlimited mode");
     assert!(spent.title.starts_with("t3.medium is likely out of CPU credits"), "{}", spent.title);
     // By default one family is charged for extra credits, and the other one is slowed down.
-    assert!(spends.detail.starts_with("without credits the rest is charged"), "{}", spends.detail);
+    assert!(spends.detail.starts_with("without credits, the excess is charged"), "{}", spends.detail);
     assert!(
         spent.against.iter().any(|against| against.contains("takes the CPU for other guests")),
         "{spent:#?}"
     );
     let older = finding(&burstable("t2.medium"), "BT036");
-    assert!(older.detail.starts_with("without credits it is slowed down"), "{}", older.detail);
+    assert!(older.detail.starts_with("without credits, it is throttled"), "{}", older.detail);
     let spent = finding(&burstable("t2.medium").with(|n| n.steal = 0.4), "BT036");
     assert_eq!((spent.level, spent.against.len()), (Level::Critical, 0), "{spent:#?}");
     // An instance that uses less than its baseline has credits, whatever its neighbours use.

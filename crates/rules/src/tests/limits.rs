@@ -270,7 +270,7 @@ fn atoms_that_grow_are_found() {
         let evidence =
             found.evidence.into_iter().find(|evidence| evidence.what == "prefix of the newest atoms");
         (
-            found.detail.ends_with("most of the newest begin with session:"),
+            found.detail.ends_with("most of the newest atoms begin with session:"),
             evidence.and_then(|evidence| evidence.text),
         )
     };

@@ -86,7 +86,7 @@ fn dropped_connections_are_attributed_to_the_vm_if_its_queue_is_full_or_only_it_
     let Outcome::Healthy(sentence) = outcome(&shared.period(), "BT054") else {
         panic!("the drops belong to another program")
     };
-    assert!(sentence.ends_with("by another program"), "{sentence}");
+    assert!(sentence.ends_with("those of another program"), "{sentence}");
     // The queue of the VM, with 5 places, is full long before one with 128.
     let short = finding(&shared.clone().with(|n| n.other_accept_queue_limit = Some(128)), "BT054");
     assert!(short.title.contains("accept queue overflows"), "{short:#?}");
@@ -337,7 +337,7 @@ fn short_lived_connections_are_reported_with_the_side_that_closes_them() {
         ("0.0.0.0:8080,5", 100),
         ("0.0.0.0:8080,8", 9),
     ]);
-    let by_timer = "0.0.0.0:8080: 200 connections/s live 4 s, closed by a time-out";
+    let by_timer = "0.0.0.0:8080: 200 connections/s live 4 s, closed by a timeout";
     check(&same, Level::Warning, by_timer, &["code.idle_timeout"]);
     let spread = lived(&[
         ("0.0.0.0:8080,1", 200),

@@ -44,12 +44,15 @@ fn a_table_that_all_processes_write_is_found_with_the_remaining_waits() {
     );
     assert_eq!(entries(&finding), ["ets.write_concurrency", "ets.read_concurrency"]);
     assert!(finding.remedies[0].change.contains("auto} for the table carts"), "{:?}", finding.remedies[0]);
-    assert!(text(&finding, "options and owner").contains("owned by <0.55.0>"));
+    assert!(text(&finding, "options and owner").contains("owner <0.55.0>"));
     assert_eq!(text(&finding, "wait time, share of the duration"), "17.500 s in 10.000 s");
     let judged = finding.evidence.iter().find(|evidence| evidence.what == "of the time of 2 schedulers");
     assert_eq!(judged.map(|evidence| (evidence.value, evidence.threshold)), Some((Some(0.875), Some(0.15))));
     assert_eq!(text(&finding, "collisions, share of tries"), "800000 of 1000000");
-    assert!(text(&finding, "waits without it and those above").starts_with("then other db_tab, 0.5"));
+    assert!(
+        text(&finding, "remaining waits without this lock and those above")
+            .starts_with("then other db_tab, 0.5")
+    );
 }
 
 #[test]

@@ -92,7 +92,7 @@ fn short_programs_are_reported_by_their_number() {
     let unseen = short.clone().with(|n| n.busiest.clear());
     let found = finding(&unseen, "BT060");
     assert!(matches!(&found.subject, Some(Subject::OsProcess { name, .. }) if name == "sh"), "{found:?}");
-    assert!(found.detail.contains("was not seen"), "{}", found.detail);
+    assert!(found.detail.contains("was not sampled"), "{}", found.detail);
     // OTP's replacement for a program is named.
     let sums = short.clone().with(|n| n.programs[0].name = "sha256sum");
     assert!(

@@ -63,7 +63,7 @@ fn blocks_a_little_above_the_singleblock_threshold_are_found() {
     let many = fact(many, facts::SCHEDULERS, "2");
     let few = finding(&many, "BT045");
     assert_eq!(few.level, Level::Notice);
-    assert_eq!(evidence(&few, "mappings made by them, maximum").and_then(|of| of.value), Some(768.0));
+    assert_eq!(evidence(&few, "mappings of these carriers, maximum").and_then(|of| of.value), Some(768.0));
     let more = |most: &str| fact(many.clone(), facts::EMU_ARGS, &format!(r#"["-MBmmsbc","{most}"]"#));
     assert_eq!(finding(&more("100000"), "BT045").level, Level::Warning);
     // The number is limited by all mappings of the OS process, which the kernel counts.
@@ -330,17 +330,21 @@ fn bound_schedulers_that_wait_while_a_cpu_is_idle_are_reported() {
         &bound().with(|n| (n.cpu, n.run_queue_delay, n.voluntary_switches) = (1.0, 0.07, 20)),
         "BT049",
     );
-    assert!(little.level == Level::Notice && little.title.contains("beside idle CPUs"), "{}", little.title);
+    assert!(
+        little.level == Level::Notice && little.title.contains("while CPUs are idle"),
+        "{}",
+        little.title
+    );
     // In this order: throttled threads wait, bound or not; the VM is not allowed to use the idle CPUs.
     let throttled = bound().with(|n| (n.quota, n.throttled_periods_of_10, n.throttled) = (Some(500), 5, 0.8));
-    assert!(finding(&throttled, "BT049").title.contains("not the VM's alone"));
+    assert!(finding(&throttled, "BT049").title.contains("CPUs that others may use"));
     let set = fact(fact(bound(), facts::HOST_CPUS, "64"), facts::CPUS_ALLOWED, "0-1");
     let found = finding(&set, "BT049");
-    assert!(found.level == Level::Notice && found.title.contains("beside idle CPUs"), "{found:#?}");
+    assert!(found.level == Level::Notice && found.title.contains("while CPUs are idle"), "{found:#?}");
     // The CPUs are shared with others.
     let risk = finding(&bound().with(|n| (n.run_queue_delay, n.quota) = (0.001, Some(1_000))), "BT049");
     assert_eq!(risk.level, Level::Notice);
-    assert!(risk.title.contains("not the VM's alone"), "{}", risk.title);
+    assert!(risk.title.contains("CPUs that others may use"), "{}", risk.title);
     let part = fact(bound().with(|n| n.run_queue_delay = 0.001), facts::HOST_CPUS, "8");
     assert_eq!(finding(&part, "BT049").level, Level::Notice);
     assert_healthy(&node().with(|n| n.run_queue_delay = 0.3), "BT049");
@@ -394,7 +398,7 @@ fn defects_of_the_version_are_reported_if_they_affect_the_node() {
         "{}",
         found.remedies[0].change
     );
-    let begins = "Known defect that may apply, fixed in ERTS 13.2.2.13 (after OTP 25.3.2.13): a process with its messages";
+    let begins = "Known bug that may apply, fixed in ERTS 13.2.2.13 (after OTP 25.3.2.13): a process with message_queue_data";
     assert!(found.title.starts_with(begins), "{}", found.title);
     assert!(found.title.ends_with("; 1 more"), "{}", found.title);
     assert!(found.evidence.iter().any(|of| of.text.as_ref().is_some_and(|text| text.contains("OTP-19462"))));
@@ -568,7 +572,7 @@ fn an_unused_thread_pool_is_a_notice_and_a_busy_one_a_warning() {
     let pool = |threads| node().with(|n| n.async_threads = threads);
     let found = finding(&fact(pool(128), facts::EMU_ARGS, r#"["-A","128"]"#), "BT056");
     assert_eq!((found.level, entries(&found)), (Level::Notice, vec!["+A"]));
-    assert!(found.remedies[0].change.starts_with("leave out +A 128"), "{}", found.remedies[0].change);
+    assert!(found.remedies[0].change.starts_with("remove +A 128"), "{}", found.remedies[0].change);
     let found = finding(&pool(64), "BT056");
     assert!(found.remedies[0].change.contains("ERL_THREAD_POOL_SIZE"), "{}", found.remedies[0].change);
     // In this order: the pool was used a little; it is small, as by default before OTP 21.

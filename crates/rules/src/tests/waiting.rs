@@ -226,7 +226,7 @@ fn a_process_that_may_serialize_its_callers_is_named() {
     assert!(idle.title.ends_with("cores idle: likely serialized by shop_pool"), "{}", idle.title);
     assert!(idle.detail.contains("120 processes wait for shop_pool (<0.77.0>)"), "{}", idle.detail);
     assert!(idle.remedies[0].change.starts_with("split shop_pool by key"), "{:?}", idle.remedies);
-    let turns = idle.evidence.iter().find(|evidence| evidence.what == "possibly take turns for");
+    let turns = idle.evidence.iter().find(|evidence| evidence.what == "possibly serialized by");
     assert_eq!(turns.and_then(|evidence| evidence.text.as_deref()), Some("shop_pool (<0.77.0>)"));
     let shares = diagnose(&node.period()).cpu.expect("an account").shares;
     let turns = shares.into_iter().find(|share| share.what == CpuUse::TakingTurns).expect("a share");
@@ -240,7 +240,7 @@ fn a_process_that_may_serialize_its_callers_is_named() {
     // A process that works is not meant here.
     let works = node.with(|n| n.stacks[2].queued = 7);
     let idle = finding(&works, "BT015");
-    assert!(!idle.evidence.iter().any(|evidence| evidence.what == "possibly take turns for"), "{idle:#?}");
+    assert!(!idle.evidence.iter().any(|evidence| evidence.what == "possibly serialized by"), "{idle:#?}");
 }
 
 #[test]
@@ -263,7 +263,7 @@ fn processes_that_run_in_turn_are_named_with_the_busiest_first() {
     });
     let idle = finding(&node, "BT015");
     assert!(idle.title.ends_with("cores idle: processes run one at a time"), "{}", idle.title);
-    assert_eq!(idle.detail, "run in turn: bill_b, bill_c, bill_a and 1 more");
+    assert_eq!(idle.detail, "take turns: bill_b, bill_c, bill_a and 1 more");
 }
 
 #[test]
@@ -285,7 +285,7 @@ fn a_low_load_is_distinguished_from_waiting_work() {
     let (detail, how) = told(&idle);
     let expect = "of 200 sampled processes, none waited for a reply, a socket or a timer";
     assert_eq!(detail, expect);
-    assert!(how.ends_with("none waited for an answer, a socket or a timer"), "{how}");
+    assert!(how.ends_with("none waited for a reply, a socket or a timer"), "{how}");
     // Some processes ran, were in a send, or waited where hardly any other process does: their functions are unknown.
     let more = idle.clone().with(|n| n.stacks[0].count = 77);
     assert_ne!(told(&more).0, expect);

@@ -88,36 +88,36 @@ fn the_listing_is_a_valid_file_without_changes() {
 fn errors_are_reported_with_their_line_and_the_nearest_name() {
     assert_eq!(
         invalid("[gc-shares]\ngc_share = { notice = 1 }\n"),
-        "my.toml:1: no section \"gc-shares\"; did you mean gc-share?"
+        "my.toml:1: unknown section \"gc-shares\"; did you mean gc-share?"
     );
     assert_eq!(
         invalid("\n[overload]\ndelay_second = { notice = 1 }\n"),
-        "my.toml:3: no threshold \"delay_second\"; did you mean delay_seconds?"
+        "my.toml:3: unknown threshold \"delay_second\"; did you mean delay_seconds?"
     );
     assert_eq!(
         invalid("[overload]\nqueue = { notice = 1 }\n"),
-        "my.toml:2: no threshold \"queue\"; there are delay_seconds, runnable_per_scheduler"
+        "my.toml:2: unknown threshold \"queue\"; known: delay_seconds, runnable_per_scheduler"
     );
     assert_eq!(
         invalid("[gc-share]\ngc_share = { warn = 0.2 }\n"),
-        "my.toml:2: no level \"warn\"; there are notice, warning, critical"
+        "my.toml:2: unknown level \"warn\"; known: notice, warning, critical"
     );
-    assert_eq!(invalid("gc-share = 0.3\n"), "my.toml:1: gc-share is a section: [gc-share]");
+    assert_eq!(invalid("gc-share = 0.3\n"), "my.toml:1: gc-share must be a section: [gc-share]");
     assert_eq!(
         invalid("[gc-share]\ngc_share = 0.3\n"),
-        "my.toml:2: gc_share has levels: gc_share = { warning = NUMBER }"
+        "my.toml:2: gc_share needs levels: gc_share = { warning = NUMBER }"
     );
     for value in ["\"0.3\"", "-1", "nan", "true"] {
         let text = format!("[gc-share]\ngc_share = {{ warning = {value} }}\n");
-        assert_eq!(invalid(&text), "my.toml:2: warning is a number from 0 on", "{value}");
+        assert_eq!(invalid(&text), "my.toml:2: warning must be a number of at least 0", "{value}");
     }
     assert_eq!(
         invalid("[gc-share]\n\ngc_share = { notice = 0.5 }\n"),
-        "my.toml:3: gc-share.gc_share must rise from notice to critical, and has 0.5, 0.3, 0.6"
+        "my.toml:3: gc-share.gc_share must rise from notice to critical, but is 0.5, 0.3, 0.6"
     );
     assert_eq!(
         invalid("[restart-loop]\nlife_seconds = { critical = 700 }\n"),
-        "my.toml:2: restart-loop.life_seconds must fall from notice to critical, and has 3600, 600, 700"
+        "my.toml:2: restart-loop.life_seconds must fall from notice to critical, but is 3600, 600, 700"
     );
     // All errors at once.
     assert_eq!(invalid("[a]\n[b]\n").lines().count(), 2);

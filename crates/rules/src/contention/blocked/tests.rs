@@ -94,12 +94,12 @@ fn the_verdict_is_a_sentence_with_its_number() {
     );
     check(
         times(2, Some(2_000), 1_700, 200, 1_431),
-        "2 schedulers may be blocked: each slept 716 times a second with work to do, so it waits at times, for an unknown time",
+        "2 schedulers may be blocked: each slept 716 times per second although it had work: it waits for something, for an unknown time",
     );
     check(times(4, Some(100), 90, 5, 9_000), "4 schedulers are not blocked: busy for only 2 % of the time");
     check(
         times(2, None, 1_900, 90, 2),
-        "2 schedulers may be blocked: on a CPU or runnable; their times do not show whether they worked or spun for a lock",
+        "2 schedulers may be blocked: on a CPU or runnable, but whether they worked or spun for a lock is unknown",
     );
 }
 

@@ -56,7 +56,7 @@ pub(super) const MEMORY_AND_LOAD: &[Relation] = &[
             matches!(cause.subject, Some(Subject::ProcessKind { .. }))
                 && matches!(&effect.subject, Some(Subject::Allocator { name, .. }) if name == "eheap_alloc")
         },
-        why: "these first heaps are the blocks",
+        why: "the blocks are these first heaps",
     },
     Relation {
         cause: "BT067",
@@ -128,13 +128,13 @@ pub(super) const MEMORY_AND_LOAD: &[Relation] = &[
         cause: "BT060",
         effects: &["BT005", "BT006", "BT053"],
         is_meant: |cause, effect| runs_programs_all_the_time(cause) && same_subject(cause, effect),
-        why: "it waits for its program, which works nearly all the time",
+        why: "it waits for its program, which is nearly always busy",
     },
     Relation {
         cause: "BT060",
         effects: &["BT015"],
         is_meant: |cause, effect| runs_programs_all_the_time(cause) && waits_there(cause, effect),
-        why: "the process that work waits for waits for a program that works nearly all the time",
+        why: "the blocking process waits for a program that is nearly always busy",
     },
     Relation {
         cause: "BT060",
@@ -159,13 +159,13 @@ pub(super) const MEMORY_AND_LOAD: &[Relation] = &[
         cause: "BT062",
         effects: &["BT005", "BT006", "BT053"],
         is_meant: |cause, effect| cause.has(&Signal::LowPriority) && same_subject(cause, effect),
-        why: "at priority low it has one turn for eight of the others",
+        why: "at priority low it runs once for every eight time slices of others",
     },
     Relation {
         cause: "BT069",
         effects: &["BT005", "BT006", "BT011", "BT026", "BT046", "BT055", "BT073"],
         is_meant: drives_most,
-        why: "the same messages pass through these processes again and again",
+        why: "the same messages pass through these processes repeatedly",
     },
     Relation {
         cause: "BT069",
@@ -177,13 +177,13 @@ pub(super) const MEMORY_AND_LOAD: &[Relation] = &[
         cause: "BT070",
         effects: &["BT011", "BT032", "BT039", "BT042", "BT046", "BT047"],
         is_meant: |_, effect| is_no_single_process(effect),
-        why: "each connection and channel is processes that start and end",
+        why: "each connection and channel consists of processes that start and exit",
     },
     Relation {
         cause: "BT070",
         effects: &["BT004"],
         is_meant: |cause, effect| cause.has(&Signal::DrivesMost) && is_its_own(effect),
-        why: "the schedulers work mostly for these, and the VM's own threads wait for each other's CPU",
+        why: "the schedulers mostly serve these clients, and the VM's threads compete for CPU",
     },
     Relation {
         cause: "BT083",
@@ -195,31 +195,31 @@ pub(super) const MEMORY_AND_LOAD: &[Relation] = &[
         cause: "BT083",
         effects: &["BT004"],
         is_meant: |cause, effect| cause.has(&Signal::DrivesMost) && is_its_own(effect),
-        why: "the schedulers mostly set up connections, and the VM's own threads wait for each other's CPU",
+        why: "the schedulers mostly set up connections, and the VM's threads compete for CPU",
     },
     Relation {
         cause: "BT083",
         effects: &["BT073"],
         is_meant: |cause, effect| cause.has(&Signal::DrivesMost) && runs_part(cause, effect),
-        why: "each connection begins with it",
+        why: "each connection runs this code first",
     },
     Relation {
         cause: "BT069",
         effects: &["BT004"],
         is_meant: |cause, effect| cause.has(&Signal::DrivesMost) && is_its_own(effect),
-        why: "the schedulers work mostly for these, and the VM's own threads wait for each other's CPU",
+        why: "the schedulers mostly serve these messages, and the VM's threads compete for CPU",
     },
     Relation {
         cause: "BT085",
         effects: &["BT005", "BT006"],
         is_meant: same_subject,
-        why: "each message takes it longer than the one before",
+        why: "each message takes longer than the one before",
     },
     Relation {
         cause: "BT085",
         effects: &["BT073"],
         is_meant: |cause, effect| runs_all(effect, cause),
-        why: "this process does it, more and more",
+        why: "this process runs this code, ever longer",
     },
     Relation {
         cause: "BT087",
@@ -231,7 +231,7 @@ pub(super) const MEMORY_AND_LOAD: &[Relation] = &[
         cause: "BT080",
         effects: &["BT087"],
         is_meant: same_subject,
-        why: "each start and end goes through the specifications that it keeps",
+        why: "each start and exit of a child scans the child specifications that it keeps",
     },
     Relation {
         cause: "BT087",
@@ -251,19 +251,19 @@ pub(super) const MEMORY_AND_LOAD: &[Relation] = &[
         cause: "BT084",
         effects: &["BT026"],
         is_meant: |cause, effect| cause.level >= MIN_LEVEL && same_subject(cause, effect),
-        why: "its rows keep these binaries, and nobody deletes them",
+        why: "its objects keep these binaries, and are never deleted",
     },
     Relation {
         cause: "BT071",
         effects: &["BT027"],
         is_meant: |_, effect| effect.has(&Signal::Grows(MemoryKind::Binary)),
-        why: "messages that nobody takes stay in the queue",
+        why: "messages without a consumer stay in the queue",
     },
     Relation {
         cause: "BT053",
         effects: &["BT005", "BT006", "BT043"],
         is_meant: |cause, effect| effect.subject.as_ref().is_some_and(|last| waits_for(cause, last)),
-        why: "they wait for it at the end of the chain",
+        why: "it is at the end of the chain that they wait in",
     },
     Relation {
         cause: "BT005",
@@ -281,6 +281,6 @@ pub(super) const MEMORY_AND_LOAD: &[Relation] = &[
         cause: "BT013",
         effects: &["BT059"],
         is_meant: always,
-        why: "each wait looks through all descriptors",
+        why: "each poll scans all descriptors",
     },
 ];
