@@ -161,7 +161,7 @@ fn normal_priority(period: &Period) -> Option<Remedy> {
         period,
         "code.normal_priority",
         "leave it at priority normal; do only the urgent part in a process at high that mostly waits",
-        "a process at high or max runs before all at normal, for as long as it wants",
+        "a process at high or max runs before all at normal whenever it is runnable",
         "run queues and latency of the others under the same load",
     )
 }
@@ -221,7 +221,10 @@ fn always_busy(period: &Period, process: &ProcessActivity, load: &Load) -> Draft
     let draft = with_evidence(draft, period, process, busy, load)
         .evidence(Evidence::number("busy processes at high or max", load.raised as f64, Unit::Count))
         .but_if(is_alone, "no process waits for a scheduler, so none is delayed now")
-        .but_if(!is_alone && !load.has_all, "other schedulers are left: the others wait longer, but do run");
+        .but_if(
+            !is_alone && !load.has_all,
+            "other schedulers remain: other processes wait longer, but do run",
+        );
     draft.remedy(normal_priority(period))
 }
 
@@ -257,7 +260,7 @@ fn starved(period: &Period, process: &ProcessActivity, load: &Load) -> Option<Dr
                 period,
                 "code.normal_priority",
                 "leave it at priority normal: low is for work that nothing waits for",
-                "at priority low it has one turn for eight of the others in its run queue",
+                "at priority low it gets one time slice for eight of other processes in its run queue",
                 "its queue length and response time under the same load",
             )),
     )

@@ -47,7 +47,7 @@ fn a_growing_number_of_waiting_processes_is_the_leak() {
     let shaking = found(&leak, "BT074").expect("handshakes");
     assert_eq!((shaking.level, shaking.subject_text().as_deref()), (Level::Warning, Some("gate:welcome/1")));
     assert!(shaking.detail.contains("they pile up"), "{}", shaking.detail);
-    assert!(shaking.remedies[0].change.contains("time-out"), "{}", shaking.remedies[0].change);
+    assert!(shaking.remedies[0].change.contains("timeout"), "{}", shaking.remedies[0].change);
     for effect in ["BT007", "BT008"] {
         let follows = found(&leak, effect).expect(effect).follows.map(|of| of.code.0);
         assert_eq!(follows, Some("BT074"), "{effect}");

@@ -159,7 +159,7 @@ pub(super) const MEMORY_AND_LOAD: &[Relation] = &[
         cause: "BT062",
         effects: &["BT005", "BT006", "BT053"],
         is_meant: |cause, effect| cause.has(&Signal::LowPriority) && same_subject(cause, effect),
-        why: "at priority low it has one turn for eight of the others",
+        why: "at priority low it gets one time slice for eight of other processes",
     },
     Relation {
         cause: "BT069",
