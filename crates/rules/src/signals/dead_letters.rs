@@ -175,7 +175,7 @@ fn advise(period: &Period, draft: Draft, waits: bool) -> Draft {
             period,
             "rabbitmq.retry_limit",
             count,
-            "a message that can never be handled loops forever: RabbitMQ drops looping messages only if none rejects them",
+            "a message that can never be handled loops forever: RabbitMQ drops looping messages only if no consumer rejects them",
             prove,
         ))
         .remedy(remedy::of(
