@@ -33,7 +33,12 @@ pub const RULE: Rule = Rule {
 const COST: Threshold = Threshold::new(
     "large-arguments.cpu_share",
     "copying arguments of new processes, share of the VM's CPU",
-    Scale { notice: 0.02, warning: 0.10, critical: 0.75, source: "judgement: what is not copied is saved" },
+    Scale {
+        notice: 0.02,
+        warning: 0.10,
+        critical: 0.75,
+        source: "judgement: the cost of copies that could be avoided",
+    },
 );
 
 /// Copying that takes fewer cores is not worth a change (judgement).
@@ -131,7 +136,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         period,
         "code.small_closures",
         "take what the new process needs out of the state before the closure (host = state.host), pass an id, or keep shared data in ETS or persistent_term",
-        "a closure copies each variable that it uses, a server's state as a whole, and the server answers nobody meanwhile",
+        "a closure copies each variable that it uses, a server's state as a whole, and the server handles no message meanwhile",
         "CPU per request and the longest time slice under the same load",
     ))))
 }

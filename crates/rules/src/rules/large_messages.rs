@@ -28,8 +28,8 @@ pub const RULE: Rule = Rule {
     code: Code("BT055"),
     name: "large-messages",
     question: "Are large messages copied?",
-    confirm: "compute erts_debug:flat_size(Message) * 8 in the sender, less literals and persistent terms in it, which are not copied: it \
-              matches this size",
+    confirm: "compute erts_debug:flat_size(Message) * 8 in the sender, less literals and persistent terms in it, which are not copied: the \
+              result should be about this size",
     needs: &[&metrics::SCAN_LONGEST_QUEUE, &metrics::GC_WORDS_RECLAIMED],
     since: 23,
     account: Account::CpuUsed,
@@ -45,7 +45,12 @@ const LARGE_SOURCE: &str = "measured: 10 to 30 µs to copy and collect it, most 
 const COST: Threshold = Threshold::new(
     "large-messages.cpu_share",
     "copying and collecting large messages, share of the VM's CPU",
-    Scale { notice: 0.02, warning: 0.05, critical: 0.50, source: "judgement: what is not copied is saved" },
+    Scale {
+        notice: 0.02,
+        warning: 0.05,
+        critical: 0.50,
+        source: "judgement: the cost of copies that could be avoided",
+    },
 );
 
 /// Copying that takes fewer cores is not worth a change (judgement).
@@ -54,7 +59,7 @@ const MIN_CORES: f64 = 0.02;
 const HELD: Threshold = Threshold::new(
     "large-messages.queued_bytes",
     "bytes of large messages in queues",
-    Scale { notice: 20e6, warning: 100e6, critical: 4e9, source: "judgement: memory that is there twice" },
+    Scale { notice: 20e6, warning: 100e6, critical: 4e9, source: "judgement: memory used twice" },
 );
 
 /// Time to copy a byte of a message and to collect it as garbage. Measured: 0.3 to 1.2 ns on OTP 23, 25 and 29, with terms of 2 to 250 kB.
@@ -70,7 +75,7 @@ const MIN_EXPLAINED: f64 = 0.02;
 /// A server with this share of its running samples in sends mostly sends (judgement).
 const MIN_SENDING: f64 = 0.4;
 
-const SMALLER_ANSWERS: &str = "answer with what the caller reads: search and filter in the server, or let callers read an ETS table by key";
+const SMALLER_ANSWERS: &str = "reply only with what the caller needs: search and filter in the server, or let callers read an ETS table by key";
 
 const MAX_RECEIVERS: usize = 3;
 
@@ -136,7 +141,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     };
     let title = match &sender {
         Some(sender) => format!(
-            "{} spends {:.0} % of its time copying its answers",
+            "{} spends {:.0} % of its time copying its replies",
             text::name(&sender.process.subject()),
             sender.share * 100.0
         ),
@@ -156,7 +161,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         })
         .detail(holder.map_or(String::new(), |holder| format!("likely sent by {}", at_work(holder))))
         .detail(if is_unsent { "the sender is not recorded" } else { "" })
-        .detail(server.map_or(String::new(), |hold| format!("likely answers of {}", hold.title)))
+        .detail(server.map_or(String::new(), |hold| format!("likely replies of {}", hold.title)))
         .detail(format!("{}/s of garbage on the node", text::bytes(reclaimed)))
         .about(subject.clone())
         .signals(sender.as_ref().map(|_| Signal::Drives(subject)))
@@ -175,14 +180,14 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let draft = draft
         .costs(if by_memory > by_cpu { Cost::MemoryBytes(held) } else { Cost::CpuCores(cores) })
         .evidence(
-            Evidence::number("copying and GC, at most", used, Unit::Ratio)
+            Evidence::number("copying and GC, upper bound", used, Unit::Ratio)
                 .against_scale(COST.of(period))
                 .with_text(text),
         )
         .because_some((came.messages > 0).then(|| {
             let rate = period.messages.bytes_per_s as f64 * share;
-            Evidence::number("large messages per second, at least", rate, Unit::Bytes).with_text(format!(
-                "{} of {} that arrived in {:.0} ms; those taken at once are not counted",
+            Evidence::number("bytes of large messages per second, at least", rate, Unit::Bytes).with_text(format!(
+                "{} of {} sampled in {:.0} ms; messages received immediately are not seen",
                 came.messages,
                 seen.messages,
                 period.messages.observed_us as f64 / 1e3
@@ -200,9 +205,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .but_if(is_unsent, "the sender is not recorded")
         .but_if(
             holder.is_some(),
-            "that it is the sender is inferred: no other process at work has room for such a message on its heap",
+            "inferred: no other busy process has room for such a message on its heap",
         )
-        .but_if(server.is_some(), "that they are its answers is inferred: processes like the receivers wait for it")
+        .but_if(server.is_some(), "inferred: processes of the receivers' kind wait for its replies")
         .but_if(
             sender.is_none(),
             "the share of messages in the garbage is not recorded: if most is something else, they cost less",
@@ -214,7 +219,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 (Some(_), _) | (_, Some(_)) => SMALLER_ANSWERS,
                 (None, None) => "send what the receiver reads: the key, the part or the change, not the whole state",
             },
-            "a message is copied whole, for each receiver, however little of it is read",
+            "a message is copied whole, for each receiver, even if the receiver reads only a part",
             "words reclaimed per second and CPU per request under the same load",
         ))
         .remedy(remedy::of(
@@ -229,7 +234,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 period,
                 "process.message_queue_data",
                 "process_flag(message_queue_data, off_heap) in the receiver",
-                "its GCs copy queued messages on the heap again; this makes no message smaller",
+                "its GCs copy on-heap messages again; messages do not become smaller",
                 "memory of the receiver under the same load",
             )
         });
@@ -319,7 +324,7 @@ impl<'p> Sender<'p> {
         let subject = self.process.subject();
         let (name, percent) = (text::name(&subject), self.share * 100.0);
         let draft =
-            Draft::new(severity, format!("{name} spends {percent:.0} % of its time copying its answers"))
+            Draft::new(severity, format!("{name} spends {percent:.0} % of its time copying its replies"))
                 .detail(text::pid(&subject))
                 .detail(format!("{} cores", text::cores(self.cores)))
                 .about(subject.clone())
@@ -328,19 +333,19 @@ impl<'p> Sender<'p> {
                 .costs(Cost::CpuCores(self.cores))
                 .evidence(self.evidence())
                 .evidence(Evidence::number("copying", used, Unit::Ratio).against_scale(COST.of(period)))
-                .counter_evidence("the size of its answers was not measured")
+                .counter_evidence("the size of its replies was not measured")
                 .remedy(remedy::of(
                     period,
                     "code.smaller_messages",
                     SMALLER_ANSWERS,
-                    "a message is copied whole, however little of it is read",
+                    "a message is copied whole, even if the receiver reads only a part",
                     "CPU per request and call latency under the same load",
                 ));
         Some(draft)
     }
 
     fn evidence(&self) -> Evidence {
-        Evidence::number("running samples in a send", self.share, Unit::Ratio)
+        Evidence::number("running samples that are inside a send", self.share, Unit::Ratio)
             .with_text(format!("{} of {}", self.sends, self.running))
     }
 }

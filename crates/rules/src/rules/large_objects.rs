@@ -36,12 +36,12 @@ const COPIED_BYTES_PER_CORE_S: f64 = 6e9;
 
 const COST: Threshold = Threshold::new(
     "large-objects.cpu_share",
-    "copies and their GC, share of the VM's CPU",
+    "copying and GC, share of the VM's CPU",
     Scale {
         notice: 0.05,
         warning: 0.15,
         critical: 0.60,
-        source: "judgement: what is not copied is not collected either",
+        source: "judgement: objects that are not copied cause no GC either",
     },
 );
 
@@ -108,10 +108,14 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             .with_text(format!("owner {}", owner(period, table))),
     )
     .evidence(Evidence::number("garbage per second", garbage, Unit::Bytes))
-    .evidence(Evidence::number("lookups that would explain it, at most", garbage / each, Unit::PerSecond))
+    .evidence(Evidence::number("lookups that would explain it, upper bound", garbage / each, Unit::PerSecond))
     .evidence(Evidence::number("GC time", collecting, Unit::Cores))
     .evidence(Evidence::number("GC share of the VM's CPU", share, Unit::Ratio).against_scale(COST.of(period)))
-    .evidence(Evidence::number("sampled work by processes with such heaps", holding, Unit::Ratio))
+    .evidence(Evidence::number(
+        "sampled work of processes whose heap has room for such an object",
+        holding,
+        Unit::Ratio,
+    ))
     .counter_evidence(
         "processes that build equally large terms look the same: check their current functions",
     );

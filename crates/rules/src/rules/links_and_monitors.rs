@@ -21,7 +21,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT043"),
     name: "links-and-monitors",
     question: "Are there more links, monitors and timers than processes need?",
-    confirm: "call process_info(Pid, monitors) and links for servers that watch others: one has tens of thousands (a long list: ask once)",
+    confirm: "call process_info(Pid, monitors) and links for servers that watch others: a server with tens of thousands is the holder (a long list: call it once)",
     needs: &[&metrics::MBCS_BLOCKS, &metrics::PROCESS_COUNT],
     since: 23,
     account: Account::CpuUsed,
@@ -165,7 +165,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         let what = format!("links and monitors of {}", process.title());
         draft.evidence(
             Evidence::number(what, *own, Unit::Count)
-                .with_text(format!("{} beside its heap, {side:.0} bytes each", text::bytes(own * side))),
+                .with_text(format!("{} outside its heap, {side:.0} bytes each", text::bytes(own * side))),
         )
     });
     let draft = kinds.iter().flat_map(Kinds::parts).fold(draft, |draft, (kind, bytes)| {
@@ -181,7 +181,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         )
         .but_if(
             what == Some(TIMERS) && otps.is_none(),
-            "timers are not charged to a process: only the code that calls erlang:send_after or start_timer shows whose they are",
+            "timers are not charged to a process: their owner shows only in the code that calls erlang:send_after or start_timer",
         )
         .but_if(
             holder.is_none() && what != Some(TIMERS) && is_asked,
@@ -193,12 +193,12 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .but_if(
             holder.is_none() && what != Some(TIMERS) && !is_asked,
             format!(
-                "above {} the agent does not ask whose they are, because that stops the process{}; see the page of this rule",
+                "above {} the agent does not look for the owner, because that would block the process{}; see the page of this rule",
                 text::number(MAX_ASKED),
                 if what.is_none() { ": they may be timers" } else { "" }
             ),
         )
-        .but_if(!grows, "they hardly grow: a process that serves many may need them")
+        .but_if(!grows, "their number is nearly constant: a process that serves many may need them")
         .but_if(otps.is_some(), "OTP's own code starts them for requests to that process: the program cannot cancel them")
         .fix_if(otps.is_none(), || {
             remedy::of(period, "code.demonitor", change, why, "memory of that process and blocks of fix_alloc")
@@ -209,7 +209,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             period,
             "code.around_the_server",
             &format!("call {} less often: one request for many", process.title()),
-            "it starts one for each of these requests",
+            "it starts one per request",
             "memory of that process and blocks of fix_alloc",
         )),
         None => draft,
@@ -249,7 +249,7 @@ fn advice(what: Option<&str>) -> (&'static str, &'static str) {
             "a timer stays until it expires, and sends its message even if nobody needs it",
         ),
         Some(LINKS) => (
-            "unlink processes that need not end together, or start them under a supervisor instead of linking all to one process",
+            "unlink processes that need not terminate together, or start them under a supervisor instead of linking all to one process",
             UNTIL_ONE_ENDS,
         ),
         Some(_) => (

@@ -21,7 +21,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT042"),
     name: "logger-overload",
     question: "Do processes that log wait for the logger?",
-    confirm: "call logger:set_primary_config(level, error) for a minute: processes that log must be fast again, and the queue empty",
+    confirm: "call logger:set_primary_config(level, error) for a minute: processes that log are fast again, and the queue is empty",
     needs: &[&metrics::SCAN_LONGEST_QUEUE],
     account: Account::Delay,
     judge,
@@ -303,7 +303,7 @@ fn describe(
     }))
     .because_some(stack::current_function_of(process).map(|place| Evidence::text("current function", place)))
     .because_some(
-        ending.map(|share| Evidence::number("callers that log the end of a process", share, Unit::Ratio)),
+        ending.map(|share| Evidence::number("callers that log the exit of a process", share, Unit::Ratio)),
     )
     .but_if(
         settings.is_none(),
@@ -323,7 +323,7 @@ fn describe(
             period,
             "code.fewer_ends",
             "see in the log why processes end, and fix that; keep large states out of the reports with format_status/1 (format_status/2 before OTP 25)",
-            "each end is logged twice, by the process and by proc_lib, with its state",
+            "each exit is logged twice, by the process and by proc_lib, with its state",
             "exits per second and queue length of the handler",
         ),
     })
@@ -421,7 +421,7 @@ fn log_less(period: &Period) -> Option<Remedy> {
     )
 }
 
-/// Returns the share of its waiting callers that log the end of a process; `None` if few were sampled.
+/// Returns the share of its waiting callers that log the exit of a process; `None` if few were sampled.
 fn end_share(period: &Period, process: &ProcessActivity) -> Option<f64> {
     let holds = blocking::blocking_processes(period).ok()?;
     let its = holds.iter().find(|hold| hold.process.is_some_and(|one| std::ptr::eq(one, process)))?;
@@ -450,8 +450,8 @@ fn unprotected(period: &Period, process: &ProcessActivity, mean: f64, severity: 
     .remedy(remedy::of(
         period,
         "code.faster_log",
-        "replace the handlers of error_logger (error_logger:which_report_handlers/0), which a library or an old configuration adds, by \
-         handlers of logger",
+        "replace handlers of error_logger (error_logger:which_report_handlers/0), added by a library or an old configuration, by logger \
+         handlers",
         "handlers of logger are protected: callers wait for them, and then events are dropped",
         "its queue length; without such handlers the process does not exist",
     ))

@@ -16,7 +16,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT017"),
     name: "long-gc",
     question: "Is a process stopped for long by its GC?",
-    confirm: "call erlang:system_monitor(Pid, [{long_gc, 100}]) for some minutes: the same process must be reported again",
+    confirm: "call erlang:system_monitor(Pid, [{long_gc, 100}]) for some minutes: the same process is reported again",
     needs: &[&metrics::EVENT_COUNT],
     account: Account::Delay,
     role: Role::Symptom,
@@ -66,7 +66,7 @@ fn less_garbage(period: &Period) -> Option<Remedy> {
         period,
         "code.less_garbage",
         "move large data off the heap (ETS, persistent_term, binaries), or split the state over several processes",
-        "a fullsweep copies all live data, and the process answers nobody meanwhile",
+        "a fullsweep copies all live data, and the process handles no message meanwhile",
         "long_gc events and p99 of its callers under the same load",
     )
 }
@@ -107,7 +107,7 @@ fn large_heap(period: &Period, is_reported: impl Fn(&str) -> bool) -> Option<Dra
         Evidence::number("GCs that left a heap of 128 MB or more", events.count as f64, Unit::Count)
     }))
     .counter_evidence("a large state may be on purpose")
-    .but_if(queue > 1_000, "its queued messages are part of its heap");
+    .but_if(queue > 1_000, "queued messages are part of its heap");
     Some(draft.remedy(less_garbage(period)))
 }
 

@@ -83,7 +83,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         Evidence::number("longest time slice", long.longest, Unit::Seconds).against_scale(LONGEST.of(period)),
     )
     .evidence(Evidence::number("time slices of 50 ms or more", long.rate, Unit::PerSecond))
-    .evidence(Evidence::number("time in them", long.seconds / period.seconds(), Unit::Cores))
+    .evidence(Evidence::number("time in long slices", long.seconds / period.seconds(), Unit::Cores))
     .because_some(native_modules(period).map(|functions| Evidence::text("NIFs outside OTP", functions)))
     .but_if(
         may_be_host,
@@ -107,7 +107,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .remedy(remedy::of(
             period,
             "code.yielding_work",
-            "see the functions in which the slice began and ended: give the call less work at a time, or make the NIF dirty",
+            "see the functions in which the slice began and ended: give the call less work per invocation, or make the NIF dirty",
             "all processes in the run queue of that scheduler wait as long",
             "long_schedule events and p99 of requests under the same load",
         )),

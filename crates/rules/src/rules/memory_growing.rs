@@ -123,7 +123,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         let draft = draft(period, severity, growing, room);
         drafts.push(match fills {
             true => draft.confidence(Confidence::Guess).counter_evidence(
-                "resident memory does not rise with it: it fills carriers that the VM has already, as after a peak",
+                "resident memory does not rise with it: it fills existing carriers, as after a peak",
             ),
             false => draft,
         });
@@ -398,7 +398,7 @@ fn draft(period: &Period, severity: f64, growing: &Growing, room: Option<Room>) 
         "binary" => draft.remedy(remedy::of(
             period,
             "code.binary_copy",
-            "binary:copy/1 what is kept of larger binaries; hibernate idle holders",
+            "copy the parts that you keep with binary:copy/1; hibernate idle holders",
             "a sub-binary keeps the whole binary alive, and so does a process without GC",
             prove,
         )),
@@ -412,7 +412,7 @@ fn draft(period: &Period, severity: f64, growing: &Growing, room: Option<Room>) 
         "code" => draft.remedy(remedy::of(
             period,
             "code.no_code_at_run_time",
-            "do not compile or load modules while the node works",
+            "do not compile or load modules at run time",
             "code and literals of a module stay until it is purged",
             prove,
         )),
@@ -420,7 +420,7 @@ fn draft(period: &Period, severity: f64, growing: &Growing, room: Option<Room>) 
         _ => draft.remedy(remedy::of(
             period,
             "code.native_memory",
-            "run beamtune memory as root: the lines that grow show whether it is malloc (NIFs), carriers or cached segments",
+            "run beamtune memory as root: its growing lines show whether it is malloc (NIFs), carriers or cached segments",
             "the VM cannot free what it did not allocate",
             prove,
         )),

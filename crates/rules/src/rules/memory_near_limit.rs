@@ -145,7 +145,7 @@ fn near(period: &Period, tightest: &Limit, resident: f64, severity: f64) -> Draf
         .evidence(Evidence::number("maximum resident memory", resident, Unit::Bytes))
         .evidence(Evidence::number("limit", tightest.bytes, Unit::Bytes))
         .because_some(largest_kind(period))
-        .but_if(!tightest.is_group, "memory of other processes of the host counts too")
+        .but_if(!tightest.is_group, "includes memory of other processes on the host")
         .fix_if(tightest.is_group && wanted > tightest.bytes, || {
             remedy::of(
                 period,
@@ -173,7 +173,7 @@ fn near(period: &Period, tightest: &Limit, resident: f64, severity: f64) -> Draf
         .remedy(remedy::of(
             period,
             "code.bounded_table",
-            "run beamtune memory TARGET: it shows what holds memory, and what returns it",
+            "run beamtune memory TARGET: it shows what holds memory, and how to free it",
             "less memory in use leaves more room",
             "resident memory under the same load",
         ))

@@ -122,7 +122,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                     "+MMscs",
                     &format!("+MMscs {:.0} +MMsco false", larger.unwrap_or_default()),
                     match overflows {
-                        true => "it is too small for the peak: the rest is mapped as before",
+                        true => "it is too small for the peak: the rest is mapped and unmapped as before",
                         false => "carriers then come from one mapping that is kept",
                     },
                     prove,

@@ -262,7 +262,7 @@ fn failing(period: &Period, outgoing: &[&Attempts<'_>]) -> Option<Draft> {
         with_callers(period, draft, outgoing)
             .but_if(
                 period.seconds() < MIN_LEAK_SECONDS,
-                "a node that restarts is gone for a while: record for a minute",
+                "a restarting node is unreachable for a while: record for a minute",
             )
             .remedy(avoid_dead_nodes(period))
             .remedy(no_auto_connect(period)),
@@ -429,13 +429,11 @@ fn with_callers(period: &Period, draft: Draft, nodes: &[&Attempts<'_>]) -> Draft
         )
         .because_some(
             (!waiters.is_empty())
-                .then(|| Evidence::text("functions waiting for its answer", listed(&waiters, MAX_NAMED))),
+                .then(|| Evidence::text("functions waiting for its reply", listed(&waiters, MAX_NAMED))),
         )
-        .because_some(
-            (callers > 0).then(|| {
-                Evidence::number("waiting in net_kernel:connect_node/1", callers as f64, Unit::Count)
-            }),
-        )
+        .because_some((callers > 0).then(|| {
+            Evidence::number("processes waiting in net_kernel:connect_node/1", callers as f64, Unit::Count)
+        }))
         .because_some(
             (!steps.is_empty())
                 .then(|| Evidence::text("steps of sampled attempts", listed(&steps, MAX_NAMED))),

@@ -16,8 +16,8 @@ pub const RULE: Rule = Rule {
     code: Code("BT038"),
     name: "node-died",
     question: "Why did the node die?",
-    confirm: "restart the node under the same load with beamtune record --keep: what grows before the end \
-              is the cause; the dump names what hit the limit",
+    confirm: "restart the node under the same load with beamtune record --keep: the process or table that grows before the end is the \
+              cause; the dump names the limit",
     needs: &[],
     account: Account::Delay,
     judges_dumps: true,
@@ -221,7 +221,7 @@ fn out_of_memory(period: &Period, allocator: &str, bytes: f64, kind: &str) -> Dr
     let holder = holder(period);
     let held = holder.as_ref().map(|holder| {
         let of = total.map_or(String::new(), |total| format!(" of {}", format_bytes(total)));
-        format!(": {} held {}{of}", holder.name, format_bytes(holder.bytes))
+        format!("; {} held {}{of}", holder.name, format_bytes(holder.bytes))
     });
     let kinds: Vec<String> = ["processes", "binary", "ets", "code", "atom"]
         .into_iter()
@@ -232,7 +232,7 @@ fn out_of_memory(period: &Period, allocator: &str, bytes: f64, kind: &str) -> Dr
     let is_literal = kind == "literal" || allocator == "literal_alloc";
     let is_own = !products::is_of_others(period);
     let queue = process.and_then(|process| Some((process, process.row.as_ref()?.queue)));
-    Draft::new(DIED, format!("Node died out of memory{}", held.unwrap_or_default()))
+    Draft::new(DIED, format!("Node died: out of memory{}", held.unwrap_or_default()))
         .detail(format!("{allocator} could not allocate {} of type \"{kind}\"", format_bytes(bytes)))
         .detail(holder.as_ref().map_or("", |holder| text::pid(&holder.subject)))
         .about(holder.as_ref().map(|holder| holder.subject.clone()))
@@ -274,7 +274,7 @@ fn out_of_memory(period: &Period, allocator: &str, bytes: f64, kind: &str) -> Dr
                 "process.max_heap_size",
                 "spawn_opt {max_heap_size, Words} for processes like this one (+hmax is for system processes too)",
                 "the process dies instead of the node, and a report names it",
-                "the same input ends the process, and the node survives",
+                "the same input kills the process, but not the node",
             )
         })
         .fix_if(is_own && largest_kind(period) == Some("ets"), || {
@@ -397,7 +397,7 @@ fn table_full(period: &Period, table: &str, limit: Option<f64>) -> Draft {
         }))
         .because_some(process.map(running_evidence))
         .because_some(process.and_then(current_function))
-        .but_if(process.is_some(), "it made the last one, not necessarily the others")
+        .but_if(process.is_some(), "it created the last one, not necessarily the others")
         .fix_if(is_atoms, || {
             remedy::of(
                 period,
@@ -446,7 +446,7 @@ fn kernel(period: &Period, process: &str, reason: &str) -> Draft {
         .about(Subject::process(subject))
         .evidence(Evidence::text("reason", shortened(reason, MAX_EVIDENCE_CHARS)))
         .counter_evidence(
-            "this is the last failure: the first one is earlier in the log, often of another process",
+            "this is the last failure: the first is earlier in the log, often in another process",
         )
         .fix_if(application.is_some(), || {
             remedy::of(
@@ -465,8 +465,8 @@ fn restart(period: &Period) -> Option<beamtune_model::Remedy> {
     remedy::of(
         period,
         "host.restart",
-        "wait longer between restarts, and give up after some (systemd: RestartSec=, StartLimitBurst=)",
-        "each crash overwrites the dump of the one before",
+        "wait longer between restarts, and stop after a few attempts (systemd: RestartSec=, StartLimitBurst=)",
+        "each crash overwrites the previous dump",
         "the first dump of a series is kept",
     )
 }

@@ -83,7 +83,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             )
             .evidence(Evidence::text("scheduler binding", binding))
             .counter_evidence(
-                "the cost of remote memory is not measured; with good cache hit rates it is zero",
+                "the cost of remote memory is not measured; with good cache hit rates it is close to zero",
             )
             .fix_if(fits, || {
                 remedy::of(
@@ -110,7 +110,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 period,
                 "+stbt",
                 "+stbt tnnps, if no other VM and no quota shares these CPUs",
-                "bound schedulers stay near their memory, but cannot avoid neighbours (see bound-schedulers)",
+                "bound schedulers stay close to their memory, but cannot move away from CPUs that neighbours use (see bound-schedulers)",
                 prove,
             )),
     ))

@@ -23,7 +23,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT065"),
     name: "overload",
     question: "Does more work arrive than the node can do?",
-    confirm: "run erlang:statistics(total_run_queue_lengths) again in a minute, and with half the load: it falls to almost nothing",
+    confirm: "run erlang:statistics(total_run_queue_lengths) again after a minute with half the load: it is almost 0",
     needs: &[],
     account: Account::Delay,
     role: Role::Symptom,
@@ -51,7 +51,7 @@ const CROWD: Threshold = Threshold::new(
         notice: 10.0,
         warning: 100.0,
         critical: 2_000.0,
-        source: "judgement: work that needs many turns waits before each of them",
+        source: "judgement: work that needs many time slices waits before each of them",
     },
 );
 
@@ -124,7 +124,7 @@ fn by_run_queue(period: &Period, run_queue: &RunQueue) -> Judgement {
     let is_overload = utilization >= BUSY_UTILIZATION && each >= MIN_WAITING_PER_SCHEDULER;
     let Some(severity) = severity.filter(|_| is_overload) else {
         return Judgement::Healthy(format!(
-            "scheduler utilization {:.0} %; {} runnable processes per scheduler, {} until a turn",
+            "scheduler utilization {:.0} %; {} runnable processes per scheduler, {} from runnable to running",
             utilization * 100.0,
             text::number(each),
             text::pause(delay_seconds)
@@ -143,7 +143,10 @@ fn by_run_queue(period: &Period, run_queue: &RunQueue) -> Judgement {
         ),
     )
     .detail(rising.and_then(|trend| process_limit(period, trend)).unwrap_or_default())
-    .detail(format!("{} waiting per scheduler, and each waits before every turn", text::number(each.round())))
+    .detail(format!(
+        "{} waiting per scheduler, and each waits before each time slice",
+        text::number(each.round())
+    ))
     .costs(Cost::Waiting(waiting))
     .signals(rising.map(|_| Signal::Backlog))
     .evidence(

@@ -29,7 +29,7 @@ pub const RULE: Rule = Rule {
 /// Default of fs.nr_open in the kernel, which rejects a higher open file limit (EPERM, kernel/sys.c).
 const DEFAULT_NR_OPEN: f64 = 1_048_576.0;
 
-const MAY_BE_LOAD: &str = "a node that just got more users grows too: see whether it goes on";
+const MAY_BE_LOAD: &str = "a node with more users also grows, but levels off: check whether growth continues";
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let table = period.fact_number(facts::PORT_LIMIT)? as f64;
@@ -221,7 +221,7 @@ impl<'p> SilentConnections<'p> {
                 "close silent connections: a timeout of recv or of the process, a heartbeat of the protocol, or \
                  {keepalive, true} with short times (sysctl net.ipv4.tcp_keepalive_time is two hours)",
             ),
-            "only a timeout shows that a peer is gone or never sends",
+            "only a timeout detects a peer that is gone or never sends",
             "connections at this address, and silent ones, stop growing",
         )
     }

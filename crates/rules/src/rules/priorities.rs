@@ -161,7 +161,7 @@ fn normal_priority(period: &Period) -> Option<Remedy> {
         period,
         "code.normal_priority",
         "leave it at priority normal; do only the urgent part in a process at high that mostly waits",
-        "a process at high or max runs before all at normal, for as long as it wants",
+        "a process at high or max runs before all at normal whenever it is runnable",
         "run queues and latency of the others under the same load",
     )
 }
@@ -221,7 +221,10 @@ fn always_busy(period: &Period, process: &ProcessActivity, load: &Load) -> Draft
     let draft = with_evidence(draft, period, process, busy, load)
         .evidence(Evidence::number("busy processes at high or max", load.raised as f64, Unit::Count))
         .but_if(is_alone, "no process waits for a scheduler, so none is delayed now")
-        .but_if(!is_alone && !load.has_all, "other schedulers are left: the others wait longer, but do run");
+        .but_if(
+            !is_alone && !load.has_all,
+            "other schedulers remain: other processes wait longer, but do run",
+        );
     draft.remedy(normal_priority(period))
 }
 

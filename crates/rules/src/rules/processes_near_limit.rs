@@ -50,7 +50,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let draft = filling
         .draft_of(severity, title(&filling, severity, kind.as_deref(), is_leak), "processes")
         .detail(match kind.as_deref() {
-            Some(kind) if !is_leak => format!("most new ones are {kind}"),
+            Some(kind) if !is_leak => format!("most new processes: {kind}"),
             _ => String::new(),
         })
         .detail(filling.consequence("spawn fails with system_limit"))
@@ -114,7 +114,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     ))
 }
 
-const MAY_BE_LOAD: &str = "a node that just got more users or work grows too, until all work has its processes: see whether it goes on";
+const MAY_BE_LOAD: &str =
+    "a node with more users or work also grows, but levels off: check whether growth continues";
 
 /// Formats a kind for titles: `match`, `processes started by match_sup`.
 fn kind_text(kind: &str) -> String {
@@ -175,7 +176,7 @@ fn with_evidence(period: &Period, staying: &KindGrowth<'_>, draft: Draft) -> Dra
         .because_some(staying.ends().map(|exits| rate("exit rate of this kind, estimated", exits)))
         .because_some(staying.newcomers.map(|new| {
             let alive = (new.sampled - new.ended) as f64;
-            Evidence::number("new processes alive seconds later", alive, Unit::Count)
+            Evidence::number("new processes still alive after a few seconds", alive, Unit::Count)
                 .with_text(format!("of {} sampled again", new.sampled))
         }));
     let draft = draft.because_some(staying.memory_per_s.map(|bytes| {
@@ -189,13 +190,16 @@ fn with_evidence(period: &Period, staying: &KindGrowth<'_>, draft: Draft) -> Dra
             None => place.status.clone(),
         };
         let on = callee(period, place).map_or(String::new(), |callee| format!(", for {callee}"));
-        draft.evidence(Evidence::text("current function of these", format!("{at}{on}: {}", place.count)))
+        draft.evidence(Evidence::text(
+            "current function of new processes",
+            format!("{at}{on}: {}", place.count),
+        ))
     });
     // All monitors of processes that only wait are known.
     let monitors_none = staying.waits().is_some_and(|(place, _)| place.targets.is_empty());
     draft
         .because_some(monitors_none.then(|| {
-            Evidence::text("monitors", "none: they do not notice when the process that they work for ends")
+            Evidence::text("monitors", "none: they do not notice the exit of the process that they work for")
         }))
         .because_some(staying.are_restarted().then(|| {
             Evidence::text(
@@ -204,7 +208,7 @@ fn with_evidence(period: &Period, staying: &KindGrowth<'_>, draft: Draft) -> Dra
             )
         }))
         .because_some((!staying.comes_with_ports).then(|| {
-            Evidence::text("ports and open files", "do not grow with them, as connections of new users would")
+            Evidence::text("ports and open files", "not growing; connections of new users would add some")
         }))
 }
 
@@ -221,7 +225,7 @@ fn an_end(period: &Period, staying: &KindGrowth<'_>) -> Option<Remedy> {
             "end them: stop when the work is done, use a timeout while they wait ({state_timeout, Time, stop} in \
              gen_statem, {noreply, State, Time} in gen_server), and monitor the process that they work for"
                 .to_owned(),
-            "they wait for a message that does not come, and nothing else ends them",
+            "they wait for a message that does not come, and nothing else terminates them",
         )
     } else if stack::is_call(at) {
         let callee = callee(period, place).unwrap_or_else(|| "the callee".to_owned());
@@ -234,7 +238,7 @@ fn an_end(period: &Period, staying: &KindGrowth<'_>) -> Option<Remedy> {
     } else {
         (
             format!("add an `after` to the receive in {own}, and monitor the process that they work for"),
-            "they wait for a message that does not come, and nothing else ends them",
+            "they wait for a message that does not come, and nothing else terminates them",
         )
     };
     remedy::of(

@@ -15,7 +15,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT061"),
     name: "programs-left",
     question: "Are external programs left behind?",
-    confirm: "stop what starts them: their number falls; if it stays, nothing ends them",
+    confirm: "stop the process that starts them: if their number does not fall, nothing terminates them",
     needs: &[&metrics::PROGRAMS_ALIVE, &metrics::PROGRAMS_CHILDREN, &metrics::PROGRAMS_ORPHANS],
     account: Account::Memory,
     topics: &[Topic::Memory],
@@ -164,12 +164,11 @@ fn with_evidence(
         .evidence(Evidence::number("processes of external programs", alive.last.value as f64, Unit::Count))
         .because_some(resident.map(|bytes| {
             Evidence::number("resident memory of external programs", bytes, Unit::Bytes)
-                .with_text("shared pages count for each")
+                .with_text("shared pages are counted for each process")
         }))
-        .because_some(
-            most.and_then(|named| named.oldest_seconds)
-                .map(|seconds| Evidence::number("age of the oldest of that name", seconds, Unit::Seconds)),
-        )
+        .because_some(most.and_then(|named| named.oldest_seconds).map(|seconds| {
+            Evidence::number("age of the oldest process of that name", seconds, Unit::Seconds)
+        }))
         .because_some(starter.map(|starter| Evidence::text("started by", starter)))
 }
 
@@ -225,7 +224,7 @@ fn growing(period: &Period, alive: &SeriesStat, names: &[Named<'_>]) -> Option<D
         period,
         "code.end_programs",
         "find what starts them and when each should end; close its port then, and check that it ends with its standard input",
-        "nothing else ends them",
+        "nothing else terminates them",
         "the number of external programs stays level under the same load",
     )))
 }
@@ -263,7 +262,7 @@ fn memory(period: &Period, alive: &SeriesStat, names: &[Named<'_>]) -> Option<Dr
         )
         .evidence(
             Evidence::number("resident memory of external programs", resident, Unit::Bytes)
-                .with_text("shared pages count for each"),
+                .with_text("shared pages are counted for each process"),
         )
         .evidence(Evidence::number("processes of external programs", alive.last.value as f64, Unit::Count))
         .but_if(!is_full, "the limit is not nearly reached")

@@ -55,6 +55,6 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         "free disk space where RabbitMQ keeps its data (rabbitmq-diagnostics status shows the folder): consume or purge long queues, \
          remove logs, enlarge the disk; lower disk_free_limit only if it was set too high",
         "below disk_free_limit publishers wait until space is free",
-        "rabbitmq-diagnostics alarms is empty",
+        "rabbitmq-diagnostics alarms reports no alarms",
     ))))
 }

@@ -166,7 +166,7 @@ fn unlimited(period: &Period, queue: &Queue<'_>, unacked: f64, holder: Option<Cl
         .remedy(remedy::of(
             period,
             "rabbitmq.prefetch",
-            "set a prefetch count in the consumer: basic.qos with 20 to 300; other consumers then get a share",
+            "set a prefetch count in the consumer: basic.qos with 20 to 300; other consumers then get messages, too",
             "without one RabbitMQ sends all messages to the first consumer, and keeps them in memory",
             "unacknowledged messages and memory",
         ))

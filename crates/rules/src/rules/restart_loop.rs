@@ -104,17 +104,17 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                     .against_scale(BETWEEN_STARTS.of(period))
             }))
             .because_some(intervals(&whole))
-            .because_some(is_by_heart.then(|| Evidence::text("restarted by", "heart, or what watches it")))
+            .because_some(is_by_heart.then(|| Evidence::text("restarted by", "heart, or whatever supervises it")))
             .because_some(memory.map(|share| {
                 Evidence::number("maximum use of the cgroup memory limit", share, Unit::Ratio)
                     .with_text("page cache included")
             }))
-            .because_some(gone.map(|event| Evidence::text("last sign of its end", event.detail.clone())))
+            .because_some(gone.map(|event| Evidence::text("reason for the last loss", event.detail.clone())))
             .but_if(
                 is_over,
                 format!("it may be over: the VM has now been up for {}", view::duration_text(current)),
             )
-            .but_if(restarts < MIN_RESTARTS, "a deployment or manual restarts look the same: see whether it goes on")
+            .but_if(restarts < MIN_RESTARTS, "a deployment or manual restarts look the same: check whether it continues")
             .fix_if(is_full, || {
                 remedy::of(
                     period,
@@ -134,8 +134,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             .remedy(remedy::of(
                 period,
                 "host.restart",
-                "wait longer between starts, and give up after some (systemd: RestartSec=, StartLimitBurst=)",
-                "caches, connections and other nodes pay for each start",
+                "wait longer between starts, and stop after a few attempts (systemd: RestartSec=, StartLimitBurst=)",
+                "each start rebuilds caches and connections, also on other nodes",
                 "time between starts; the cause remains to be found",
             )),
     ))

@@ -102,7 +102,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 period,
                 "+MMrmcbf",
                 LOOSER_FIT,
-                "a cached segment may then be twice as much too large; by default (20 %, 4 MB) it is cut, and hardly any block fits the rest",
+                "a cached segment may then exceed the request by twice the default (20 %, 4 MB); otherwise it is cut, and hardly any block fits the rest",
                 prove,
             )
         })

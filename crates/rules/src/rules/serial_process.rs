@@ -232,7 +232,10 @@ fn describe(period: &Period, server: &Server<'_>, total: f64, active: &view::Act
     .because_some(row.and_then(|row| row.initial_call.as_deref()).map(|f| Evidence::text("initial call", f)))
     .because_some(row.and_then(|row| row.application.as_deref()).map(|a| Evidence::text("application", a)))
     .because_some(blocked.map(|hold| {
-        Evidence::text("waits for it", format!("{}, with {:.0} processes waiting", hold.title, hold.waiting))
+        Evidence::text(
+            "process that it blocks",
+            format!("{}, with {:.0} processes waiting", hold.title, hold.waiting),
+        )
     }))
     .but_if(
         queue < 1.0 && callers.is_none() && blocked.is_none(),
@@ -240,7 +243,7 @@ fn describe(period: &Period, server: &Server<'_>, total: f64, active: &view::Act
     )
     .but_if(
         BUSY.of(period).severity(busy).is_none(),
-        "it is not always busy: a process that it hands its jobs to may be the slow one",
+        "it is not always busy: the process that it delegates to may be the slow one",
     )
     .but_if(
         active.cores() < MIN_ACTIVE_CORES && on_disk.is_none(),
@@ -257,10 +260,13 @@ fn describe(period: &Period, server: &Server<'_>, total: f64, active: &view::Act
     let draft = match &askers {
         Some(askers) => draft
             .evidence(
-                Evidence::number("processes waiting in process_info/2", askers.count, Unit::Count)
-                    .with_text(askers.from.as_deref().map_or(String::new(), |from| format!("most of them in {from}"))),
+                Evidence::number("processes waiting in process_info/2", askers.count, Unit::Count).with_text(
+                    askers.from.as_deref().map_or(String::new(), |from| format!("most of them in {from}")),
+                ),
             )
-            .counter_evidence("which process they ask is unknown; a process that is asked for its memory scans its own queue"),
+            .counter_evidence(
+                "which process they call is unknown; a process scans its own queue to report its memory",
+            ),
         None => draft,
     };
     let draft = draft.remedy(askers.and_then(|_| {
@@ -269,8 +275,8 @@ fn describe(period: &Period, server: &Server<'_>, total: f64, active: &view::Act
             "code.ask_from_outside",
             "ask this process for message_queue_len only, and rarely, or keep a counter: it answers memory and most other items itself, \
              and for memory it scans its whole queue",
-            "the time for these answers is lost for its messages",
-            "messages handled per second under the same load, without the questions",
+            "it handles no message while it replies to these calls",
+            "messages handled per second under the same load, without these calls",
         )
     }));
     // Operators cannot split a process of OTP or of a product. For these, an alternative is known.
@@ -287,7 +293,7 @@ fn describe(period: &Period, server: &Server<'_>, total: f64, active: &view::Act
             period,
             "code.split_process",
             match callers {
-                Some(_) => "split it by key into several processes, or let callers read from ETS or persistent_term without asking it",
+                Some(_) => "split it by key into several processes, or let callers read from ETS or persistent_term without calling it",
                 None => "split it by key into several processes",
             },
             "a process uses one scheduler at most",

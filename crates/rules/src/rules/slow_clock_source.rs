@@ -67,7 +67,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             Evidence::number("share of its CPU time", share, Unit::Ratio)
                 .against(MIN_SYSTEM_SHARE, "judgement: a VM that passes messages stays far below"),
         )
-        .counter_evidence("the share includes all system calls (sockets, files, memory): perf or strace -c tell them apart")
+        .counter_evidence("the share includes all system calls (sockets, files, memory): perf or strace -c distinguish them")
         .but_if(is_xen, "on Linux 4.16 and later, with a hypervisor whose clock is stable, xen is as cheap as tsc")
         .remedy(remedy::of(
             period,

@@ -107,7 +107,7 @@ fn describe(period: &Period, severity: f64, rate: f64, share: f64, cores: f64) -
     draft
         .but_if(origin.is_some(), "the sample misses the shortest-lived processes, which may have another parent")
         .but_if(is_large, "each of them may do much work: then the cost of starting it is small")
-        .but_if(cores < MIN_CORES, "the node does little else, and little of this: no trouble at this rate")
+        .but_if(cores < MIN_CORES, "the node does little work in total: harmless at this rate")
         .remedy(remedy::of(
             period,
             "code.fewer_processes",

@@ -36,7 +36,7 @@ const SHARE: Threshold = Threshold::new(
         notice: 0.02,
         warning: 0.1,
         critical: 1_000.0,
-        source: "judgement: supervisors hold next to nothing",
+        source: "judgement: supervisors need almost no memory",
     },
 );
 
@@ -109,7 +109,7 @@ fn describe(
         )
         .because_some((started > 0).then(|| Evidence::number("new children", started as f64, Unit::Count)))
         .but_if(!is_dynamic, "large start arguments look the same: each specification keeps those of its child")
-        .but_if(!has_churn, "no child was seen to start or end")
+        .but_if(!has_churn, "no child was recorded to start or end")
         .fix_if(!is_dynamic, || {
             remedy::of(
                 period,

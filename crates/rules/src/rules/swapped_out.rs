@@ -106,7 +106,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             }))
             .but_if(
                 by_faults.is_none(),
-                "hardly any of it is touched: it costs nothing until a fullsweep or a peak needs it",
+                "it is hardly used: no cost until a fullsweep or a peak needs it",
             )
             .but_if(
                 !is_swapped && !is_pressed,

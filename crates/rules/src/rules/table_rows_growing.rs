@@ -50,7 +50,7 @@ const ENDED: Threshold = Threshold::new(
 
 const BYTES: Threshold = Threshold::new(
     "table-rows-growing.bytes_per_s",
-    "growth of a table in bytes a second, where nothing is known of its objects",
+    "growth of a table in bytes per second, if nothing is known about its objects",
     Scale {
         notice: 10_000.0,
         warning: f64::INFINITY,
@@ -302,7 +302,10 @@ fn draft(period: &Period, table: &Growing<'_>) -> Option<Draft> {
         ),
     )
     .detail(table.sampled.filter(|_| leak.is_some()).map_or(String::new(), |sampled| {
-        format!("{:.0} of {:.0} sampled objects are of ended processes", sampled.ended, sampled.with_pid)
+        format!(
+            "{:.0} of {:.0} sampled objects belong to processes that have ended",
+            sampled.ended, sampled.with_pid
+        )
     }))
     .detail(left.zip(room).map_or(String::new(), |(left, room)| {
         format!("at this rate {} in {}", room.end.sentence(), view::duration_text(left))
@@ -321,11 +324,9 @@ fn draft(period: &Period, table: &Growing<'_>) -> Option<Draft> {
     )))
     .evidence(Evidence::number("memory of the table", table.bytes, Unit::Bytes))
     .evidence(Evidence::number("growth of its memory per second", table.bytes_per_s, Unit::Bytes))
-    .because_some(
-        (table.binaries_per_s > 0.0).then(|| {
-            Evidence::number("of it, binaries its objects refer to", table.binaries_per_s, Unit::Bytes)
-        }),
-    )
+    .because_some((table.binaries_per_s > 0.0).then(|| {
+        Evidence::number("part of it: binaries that its objects refer to", table.binaries_per_s, Unit::Bytes)
+    }))
     .because_some(table.owner())
     .because_some(module_of(period, table))
     .because_some(sampled_evidence(period, table))
@@ -336,7 +337,7 @@ fn draft(period: &Period, table: &Growing<'_>) -> Option<Draft> {
     }))
     .but_if(
         is_unknown,
-        "it may be the product's own and grow by design: neither its name nor its owner shows whose it is",
+        "it may be the product's own and grow by design: neither its name nor its owner shows who created it",
     );
     let draft = counter_evidence(draft, table, is_of_ended, is_of_live, is_short, new_processes);
     Some(match (leak.is_some(), is_of_ended) {
@@ -369,7 +370,7 @@ fn counter_evidence(
         .but_if(
             new_processes.is_some(),
             format!(
-                "the node gains {:.1} processes/s: objects of arriving users may go away with them",
+                "the node gains {:.1} processes/s: objects of new users may disappear with them",
                 new_processes.unwrap_or(0.0)
             ),
         )

@@ -261,7 +261,7 @@ impl Purpose {
             Purpose::All => (
                 "keep what is computed from the table (counts, sums, the largest) up to date at each change, or compute it on a timer for all \
                  callers",
-                "whatever needs all objects takes as long as there are objects",
+                "the time grows with the number of objects",
             ),
             Purpose::Find => (
                 "add a second table from the searched value to the key (written together with the first), or begin the key of an \
@@ -325,7 +325,7 @@ impl<'p> Scanned<'p> {
             (None, []) => "which table is not recorded".to_owned(),
             (None, tables) => {
                 let tables: Vec<String> = tables.iter().map(|table| sized(table)).collect();
-                format!("tables large enough: {}", text::names(&tables, MAX_NAMED))
+                format!("candidate tables: {}", text::names(&tables, MAX_NAMED))
             }
         }
     }
@@ -352,7 +352,7 @@ fn with_advice(period: &Period, draft: Draft, scanned: &Scanned<'_>) -> Draft {
         .detail(scanned.detail())
         .signals(table.map(|table| Signal::Member(Subject::table(&table.name))))
         .because_some(scanned.candidates())
-        .counter_evidence("the table and the number of objects found are not recorded: a search that needs all objects is no waste")
+        .counter_evidence("the table and the number of objects found are not recorded: a search that needs all objects is not wasteful")
         .fix_if(scanned.in_mnesia, || {
             let table = table.map_or("TABLE", |table| table.name.as_str());
             remedy::of(

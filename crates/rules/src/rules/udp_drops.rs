@@ -49,7 +49,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         addresses.filter_map(|address| describe(period, address, received_per_s)).collect();
     Ok(Judgement::found_or_healthy(
         drafts,
-        format!("{} datagrams/s received, next to none dropped", text::rate(received_per_s)),
+        format!("{} datagrams/s received, almost none dropped", text::rate(received_per_s)),
     ))
 }
 
@@ -97,7 +97,7 @@ fn describe(period: &Period, address: &str, received_per_s: f64) -> Option<Draft
         .remedy(remedy::of(
             period,
             "socket.recbuf",
-            "{recbuf, 4194304} in the options of gen_udp:open/2; more than net.core.rmem_max needs that raised first",
+            "{recbuf, 4194304} in the options of gen_udp:open/2; for more than net.core.rmem_max, raise that first",
             "bursts wait in the buffer until the process has time for them",
             PROVE,
         ))

@@ -101,11 +101,11 @@ fn describe(period: &Period, process: &ProcessActivity, severity: f64, staying: 
     )
     .detail(text::pid(&subject))
     .detail(format!("waits in {}", row.and_then(stack::current_function).unwrap_or_else(|| function.to_owned())))
-    .detail(if growth >= 1.0 { format!("{} more came in the period", text::number(growth)) } else { String::new() })
+    .detail(if growth >= 1.0 { format!("{} more arrived in the period", text::number(growth)) } else { String::new() })
     .about(subject)
     .costs(Cost::DelaySeconds(SKIP_SECONDS * staying))
     .evidence(
-        Evidence::number("messages that stay", staying, Unit::Count)
+        Evidence::number("unread messages", staying, Unit::Count)
             .against_scale(STAY.of(period))
             .with_text(format!("minimum of {} samples{more}", process.queue.points().len())),
     )
@@ -124,7 +124,7 @@ fn describe(period: &Period, process: &ProcessActivity, severity: f64, staying: 
         row.and_then(|row| row.message_queue_data.as_deref())
             .map(|d| Evidence::text("message_queue_data", d)),
     )
-    .but_if(!takes_all, "it may hold them back on purpose, until something else has arrived")
+    .but_if(!takes_all, "it may leave them queued on purpose, until something else has arrived")
     .but_if(
         takes_all && is_off_heap,
         "a behaviour's loop takes every message: on 25.0 to 25.3.2.9 and 26.0 to 26.2.2 a process with an off-heap queue may have missed its \

@@ -100,7 +100,9 @@ fn describe(period: &Period, group: &str, mut connections: Vec<&Unread<'_>>) -> 
             median.local()
         ))
         .detail(match median.is_within_node(period) {
-            true => format!("this node listens at {}, so the sender is in it, too", median.remote()),
+            true => {
+                format!("this node listens at {}, so the sender is part of the node, too", median.remote())
+            }
             false => String::new(),
         })
         .detail(match reader {
@@ -126,11 +128,8 @@ fn describe(period: &Period, group: &str, mut connections: Vec<&Unread<'_>>) -> 
                 )),
         )
         .evidence(
-            Evidence::number("mean receive queue of one", median.mean_bytes, Unit::Bytes).with_text(format!(
-                "local {}, remote {}",
-                median.local(),
-                median.remote()
-            )),
+            Evidence::number("mean receive queue of a connection", median.mean_bytes, Unit::Bytes)
+                .with_text(format!("local {}, remote {}", median.local(), median.remote())),
         );
     Some(common(period, group, draft))
 }
@@ -182,7 +181,7 @@ fn common(period: &Period, group: &str, draft: Draft) -> Draft {
             product == Some("RabbitMQ"),
             "RabbitMQ does not read from publishers in flow control or blocked: rabbitmqctl list_connections name state",
         )
-        .but_if(is_busy, "the schedulers have no time left: reading waits for a CPU, like all else");
+        .but_if(is_busy, "the schedulers have no time left, which delays reading");
     let prove = "ss -tn: Recv-Q of these connections is 0 in most samples, under the same load";
     draft
         .fix_if(product == Some("ejabberd"), || {

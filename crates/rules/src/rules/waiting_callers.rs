@@ -15,7 +15,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT053"),
     name: "waiting-callers",
     question: "Do processes wait for one that is not busy?",
-    confirm: "double what they wait for (a larger pool): fewer wait, and throughput rises; if not, see what holds it",
+    confirm: "double the resource that they wait for (a larger pool): fewer processes wait, and throughput rises; otherwise check what blocks it",
     needs: &[&metrics::PROCESS_COUNT],
     account: Account::Delay,
     judge,
@@ -115,7 +115,7 @@ fn describe(period: &Period, hold: &BlockingProcess<'_>, severity: f64) -> Draft
         }))
         .but_if(
             !hold.is_certain(),
-            "idle workers that ask it for work look the same: see whether work is left undone",
+            "idle workers that request work look the same: check whether work is waiting",
         )
         .counter_evidence("a process may keep a monitor while it waits for something else");
     let draft = match hold.process {
@@ -140,7 +140,7 @@ fn describe(period: &Period, hold: &BlockingProcess<'_>, severity: f64) -> Draft
     let advice = last.as_ref().and_then(ChainEnd::advice);
     let draft = match waits_itself {
         true => {
-            draft.confirmed_by("time the same call by hand: if it is slow there too, the fault is behind it")
+            draft.confirmed_by("measure the same call manually: if it is slow, too, the callee is the cause")
         }
         false => draft,
     };
@@ -153,13 +153,13 @@ fn describe(period: &Period, hold: &BlockingProcess<'_>, severity: f64) -> Draft
         "code.back_pressure",
         match is_db_connection {
             true => {
-                "set queue_target and queue_interval of the DBConnection pool to what callers tolerate: it then refuses the rest at once"
+                "set queue_target and queue_interval of the DBConnection pool to what callers tolerate: it then rejects the rest at once"
             }
             false => {
-                "refuse at the entry requests that would wait longer than their caller does, and drop those that have"
+                "reject requests at the entry that would wait longer than the caller's timeout, and drop those that have"
             }
         },
-        "gen_server:call/2 and GenServer.call/2 end their caller after 5 s; work after that is done for nobody",
+        "gen_server:call/2 and GenServer.call/2 end their caller after 5 s; work after that is wasted",
         "call timeouts and throughput under the same load",
     );
     // If the cause is known, its remedy comes first.
@@ -195,14 +195,14 @@ fn describe(period: &Period, hold: &BlockingProcess<'_>, severity: f64) -> Draft
                 period,
                 "code.more_in_flight",
                 if is_pool {
-                    "make the pool larger, if what is behind it has room: waiting time falls as its size grows"
+                    "enlarge the pool, if the backend has capacity: waiting time falls as its size grows"
                 } else if matches!(hold.state, State::Waits { .. }) {
                     "speed up the call it waits for, give it a timeout, or move it to a separate process and reply later (noreply)"
                 } else {
                     "let it reply later without waiting (handle_call with noreply, a process per request), or run several of it"
                 },
                 "the schedulers are idle meanwhile, so no emulator flag helps",
-                "throughput, and number of waiting processes, with twice the number",
+                "throughput and number of waiting processes after doubling it",
             )
         })
         .remedy(last)
@@ -241,7 +241,7 @@ fn answers(period: &Period, hold: &BlockingProcess<'_>) -> String {
         Some(0) => "each connection has received something within the last 10 s".to_owned(),
         Some(count) => {
             let connections = text::counted(count as f64, "connection", "connections");
-            format!("no answer on {connections} for 10 s or more")
+            format!("no data on {connections} for 10 s or more")
         }
     }
 }
@@ -311,7 +311,7 @@ impl Reason {
         if hold.pool_function.is_some() || hold.holders.is_some() {
             return Reason {
                 title: titled(", an exhausted pool".to_owned()),
-                detail: format!("{it_has} none left to give"),
+                detail: format!("{it_has} no free member left"),
             };
         }
         let blocker = &hold.title;
@@ -321,8 +321,8 @@ impl Reason {
             }
             true => Reason { title: format!("{waiting} {name}"), detail: "another node".to_owned() },
             false => Reason {
-                title: format!("{waiting} an answer of {name}"),
-                detail: format!("{it_has} taken their messages and not answered yet"),
+                title: format!("{waiting} a reply of {name}"),
+                detail: format!("{it_has} taken their messages and not replied yet"),
             },
         }
     }

@@ -48,7 +48,7 @@ fn at_limit(period: &Period) -> Option<Evidence> {
         stack::current_function_of(process).is_some_and(|place| place.starts_with(RANCH_WAITS))
     };
     let process = period.processes.iter().find(waits)?;
-    Some(Evidence::text(format!("stands in {RANCH_WAITS}"), process.title()))
+    Some(Evidence::text(format!("acceptor waiting in {RANCH_WAITS}"), process.title()))
 }
 
 fn behind(period: &Period) -> Option<Evidence> {
@@ -58,7 +58,7 @@ fn behind(period: &Period) -> Option<Evidence> {
     };
     let process = period.processes.iter().filter(starts).max_by_key(|process| process.queue_max)?;
     (process.queue_max > 0).then(|| {
-        let what = "messages of the process that starts Ranch's connections";
+        let what = "queue length of the process that starts Ranch connections";
         Evidence::number(what, process.queue_max as f64, Unit::Count).with_text(process.title())
     })
 }
@@ -75,7 +75,7 @@ fn owners(period: &Period) -> Option<Evidence> {
     let owners: Vec<String> =
         pids.iter().map(|pid| place(pid).unwrap_or_else(|| period.title_of(pid))).collect();
     let is_telling = !owners.is_empty() && owners.len() <= MOST_OWNERS;
-    let what = "owners of sockets that have carried nothing, as those that listen";
+    let what = "owners of sockets without traffic (a listening socket has none)";
     is_telling.then(|| Evidence::text(what, owners.join(", ")))
 }
 
@@ -97,14 +97,14 @@ pub(crate) struct Sight {
     pub is_start_behind: bool,
 }
 
-const PROVE: &str = "ss -ltn: Recv-Q of that address must be 0 nearly always, under the same load";
+const PROVE: &str = "ss -ltn: Recv-Q of this address is 0 nearly all the time under the same load";
 
 fn more_acceptors(period: &Period) -> Option<Remedy> {
     remedy::of(
         period,
         "ranch.num_acceptors",
-        "num_acceptors above 10",
-        "while one is held up others accept",
+        "raise num_acceptors above 10",
+        "while one acceptor is delayed, others accept",
         PROVE,
     )
 }
@@ -120,9 +120,13 @@ pub(crate) fn advise(draft: Draft, period: &Period, sight: &Sight) -> Draft {
     let is_cut =
         sight.limit.is_some_and(|limit| KERNEL_LIMITS.contains(&limit)) || backlog > KERNEL_LIMITS[1];
     let draft = match server {
-        Some(Listeners { entry, change }) if !sight.is_busy => {
-            draft.remedy(remedy::of(period, entry, change, "it is what accepts here, and its limits", PROVE))
-        }
+        Some(Listeners { entry, change }) if !sight.is_busy => draft.remedy(remedy::of(
+            period,
+            entry,
+            change,
+            "these settings control acceptors and their limits",
+            PROVE,
+        )),
         _ => draft,
     };
     draft
@@ -130,9 +134,9 @@ pub(crate) fn advise(draft: Draft, period: &Period, sight: &Sight) -> Draft {
             remedy::of(
                 period,
                 "code.accept_loop",
-                "nothing that takes long in Protocol:start_link (the handshake belongs into the connection's own process), and num_conns_sups above 1 \
-                 (Ranch 2)",
-                "one process starts all connections of its acceptors, one after the other",
+                "do nothing slow in Protocol:start_link (the handshake belongs in the connection's own process), and set num_conns_sups \
+                 above 1 (Ranch 2)",
+                "one process starts all connections of its acceptors, one at a time",
                 PROVE,
             )
         })
@@ -141,8 +145,8 @@ pub(crate) fn advise(draft: Draft, period: &Period, sight: &Sight) -> Draft {
             remedy::of(
                 period,
                 "ranch.max_connections",
-                "max_connections of the listener (1024 by default; in Ranch 2 for each connection supervisor); ranch:info() tells how many there are",
-                "at the limit each acceptor stands still until a connection ends",
+                "raise max_connections of the listener (default 1024; in Ranch 2 per connection supervisor); ranch:info() shows the number of connections",
+                "at the limit, each acceptor waits until a connection ends",
                 PROVE,
             )
         })
@@ -150,8 +154,8 @@ pub(crate) fn advise(draft: Draft, period: &Period, sight: &Sight) -> Draft {
             remedy::of(
                 period,
                 "code.connection_limit",
-                "a higher limit of connections where there is one, and a time-out that closes idle ones; a process of its own for each connection",
-                "who accepts waits until an open connection ends: a longer backlog or more acceptors do not change that",
+                "raise the connection limit, if there is one, and set a timeout that closes idle connections; serve each connection in its own process",
+                "the acceptor waits until an open connection ends: a longer backlog or more acceptors do not change that",
                 PROVE,
             )
         })
@@ -159,8 +163,8 @@ pub(crate) fn advise(draft: Draft, period: &Period, sight: &Sight) -> Draft {
             remedy::of(
                 period,
                 "code.accept_loop",
-                "accept, hand the socket over, accept again: handshakes, look-ups and greetings belong into the connection's own process",
-                "whoever accepts holds up all who come after",
+                "accept, hand over the socket, accept again; do handshakes, lookups and greetings in the connection's own process",
+                "a slow acceptor delays all clients that connect after",
                 PROVE,
             )
         })
@@ -169,13 +173,13 @@ pub(crate) fn advise(draft: Draft, period: &Period, sight: &Sight) -> Draft {
             remedy::of(
                 period,
                 "code.more_in_flight",
-                "more processes that accept from the same socket: ten to a hundred",
-                "while one is held up others accept",
+                "accept from the same socket in ten to a hundred processes",
+                "while one acceptor is delayed, others accept",
                 PROVE,
             )
         })
         .fix_if(sight.is_full, || {
-            let more = if is_cut { ", with net.core.somaxconn at least as large: it cuts off what is more" } else { "" };
+            let more = if is_cut { ", with net.core.somaxconn at least as large: it limits the backlog" } else { "" };
             remedy::of(
                 period,
                 "socket.backlog",
@@ -183,17 +187,17 @@ pub(crate) fn advise(draft: Draft, period: &Period, sight: &Sight) -> Draft {
                     Some(limit) => format!("{{backlog, {backlog}}} where connections come in bursts (now {limit}){more}"),
                     None => format!("{{backlog, {backlog}}} where connections come in bursts{more}"),
                 },
-                "a longer queue carries over a burst, and makes clients wait where more come than are accepted all the time",
-                "TcpExtListenOverflows must not grow under the same load",
+                "a longer queue absorbs bursts; at a constant overload it only makes clients wait",
+                "TcpExtListenOverflows does not grow under the same load",
             )
         })
         .fix_if(sight.is_full && is_cut, || {
             remedy::of(
                 period,
                 "host.listen_backlog",
-                "net.core.somaxconn above the backlog that the program asks for",
-                "it may be what limits this queue, whatever the program asks for",
-                "ss -ltn: Send-Q of that address, once it is opened anew",
+                "raise net.core.somaxconn above the backlog that the program requests",
+                "it may limit this queue, whatever the program requests",
+                "ss -ltn: Send-Q of this address, after the socket is reopened",
             )
         })
 }

@@ -27,7 +27,7 @@ pub(crate) const WAITING: Threshold = Threshold::new(
         notice: 5.0,
         warning: 10.0,
         critical: 500.0,
-        source: "judgement: in a pool of the size that is needed hardly anybody waits",
+        source: "judgement: in a pool of sufficient size hardly any process waits",
     },
 );
 
@@ -42,7 +42,7 @@ const MANY: f64 = 5.0;
 const OFTEN: f64 = 0.2;
 
 /// Target of `erpc` calls whose node is unknown.
-const SOME_NODE: &str = "an answer by erpc";
+const SOME_NODE: &str = "an erpc reply";
 
 /// State of a process that others wait for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -340,7 +340,7 @@ pub(crate) fn wait_samples(period: &Period) -> Result<&WaitSamples, Missing> {
     if period.wait_samples.samples > 0 {
         return Ok(&period.wait_samples);
     }
-    let missing = period.missing_group(MetricGroup::Processes, "where processes stand");
+    let missing = period.missing_group(MetricGroup::Processes, "current functions of waiting processes");
     Err(match period.is_imported() {
         true => missing,
         false => Missing {

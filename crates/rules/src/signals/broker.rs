@@ -39,7 +39,7 @@ pub(crate) fn recorded(period: &Period) -> Result<bool, Missing> {
 }
 
 /// The text for a node that is not RabbitMQ.
-pub(crate) const NO_BROKER: &str = "the node is no RabbitMQ";
+pub(crate) const NO_BROKER: &str = "not a RabbitMQ node";
 
 /// Returns the rate of a counter of the whole broker, per second, if known.
 pub(crate) fn total(period: &Period, metric: &Metric) -> Option<f64> {

@@ -94,7 +94,7 @@ impl<'p> ChainEnd<'p> {
         let what = match self.end {
             End::Step(step) => format!("waits for {}", step.what),
             End::Files => "is in file operations".to_owned(),
-            End::Program => "waits for a program of the operating system".to_owned(),
+            End::Program => "waits for an external program".to_owned(),
             End::Sleeps => "sleeps".to_owned(),
             End::Busy => "is busy".to_owned(),
             End::Node => "waits for another node".to_owned(),
@@ -119,19 +119,19 @@ impl<'p> ChainEnd<'p> {
             End::Step(step) => return Some(("code.more_in_flight", step.change_at(self.address), step.why)),
             End::Files => (
                 "code.fewer_file_operations",
-                "fewer and larger file operations: collect what is written and write it at once (delayed_write, one pwrite of a list), \
-                 and keep in memory what is read often; then a faster disk",
-                "it does one after the other, and each waits for the disk or the file cache",
+                "use fewer and larger file operations: buffer writes (delayed_write, one pwrite of a list) and cache frequent reads; \
+                 otherwise a faster disk",
+                "its file operations run one at a time, and each waits for the disk or the page cache",
             ),
             End::Program => (
                 "code.faster_program",
-                "less work in that program for each request, or several of them behind a pool, with a time-out",
-                "one request at a time waits for it, and all others wait for that",
+                "do less in that program per request, or run several behind a pool, with a timeout",
+                "requests wait for it one at a time, and all others queue up behind",
             ),
             End::Sleeps => (
                 "code.no_sleep",
-                "no sleep in a process that others ask: erlang:send_after/3 and handle_info/2, or a reply later (noreply) where they must wait",
-                "it takes no message while it sleeps",
+                "do not sleep in a process that others call: use erlang:send_after/3 and handle_info/2, or reply later (noreply)",
+                "it handles no message while it sleeps",
             ),
             End::Busy => {
                 let at = stack::most_at(self.process);
@@ -140,13 +140,13 @@ impl<'p> ChainEnd<'p> {
                     Some(instead) => format!("make each message cheaper: in {own}, {instead}"),
                     None => format!(
                         "make each message cheaper (profile {own}), split it by key into several processes, or let callers read from \
-                         ETS without asking it"
+                         ETS without calling it"
                     ),
                 };
                 return Some((
                     "code.cheaper_callback",
                     change,
-                    "one process uses one scheduler at most, and all of these wait for it",
+                    "a process uses at most one scheduler, and all these callers wait for it",
                 ));
             }
             End::Node => return None,

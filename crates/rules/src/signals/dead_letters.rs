@@ -18,7 +18,7 @@ pub(crate) const PER_PUBLISHED: Threshold = Threshold::new(
         notice: 5.0,
         warning: 20.0,
         critical: 1_000_000.0,
-        source: "judgement: retries that are bounded are three to five, and only while nothing can be handled are all of them used",
+        source: "judgement: bounded retries are three to five, and all of them are used only while no message can be handled",
     },
 );
 
@@ -74,7 +74,7 @@ pub(crate) fn round_trip(period: &Period, rate: &Threshold) -> Option<(f64, Draf
     let rejecting = rejecting.map(|(queue, _)| queue);
     let through = delay.as_ref().map(|delay| delay.queue).or(rejecting);
     let via = through.map(|queue| format!(" via {}", queue.name)).unwrap_or_default();
-    let title = format!("dead-letter loop{via}: {rejected:.0}/s rejected, {published:.0}/s published");
+    let title = format!("Dead-letter loop{via}: {rejected:.0}/s rejected, {published:.0}/s published");
     let clients =
         rejecting.map(|queue| queue.clients(period, &metrics::CLIENT_DELIVERED)).unwrap_or_default();
     let consuming: Vec<_> = clients.iter().map(|(client, _)| *client).collect();
@@ -103,16 +103,16 @@ pub(crate) fn round_trip(period: &Period, rate: &Threshold) -> Option<(f64, Draf
                 .against_scale(PER_PUBLISHED.of(period)),
         )
         .because_some(came_back.map(|rounds| {
-            Evidence::number("rejections of each message in that time", rounds.each, Unit::Count)
+            Evidence::number("rejections per message in the period", rounds.each, Unit::Count)
                 .with_text(format!("on average, of {:.0} messages", rounds.messages))
         }))
         .because_some(from.map(|from| Evidence::text("rejected from queue", from)))
         .because_some(delay.as_ref().map(|delay| {
             let text = format!("{}: {:.0} messages, TTL {}", delay.queue.name, delay.messages, ttl_text(delay.ttl_s));
-            Evidence::text("they wait in queue", text)
+            Evidence::text("delay queue", text)
         }))
-        .but_if(came_back.is_none(), "a backlog that is rejected for the first time looks the same until it is through")
-        .confirmed_by("basic.get of one message of the queue, with requeue: the count in its header x-death grows with each round");
+        .but_if(came_back.is_none(), "a backlog that is rejected for the first time looks the same until all of it was rejected once")
+        .confirmed_by("get one message with basic.get and requeue it: the count in its x-death header grows with each round");
     Some((rejected, advise(period, draft, waits)))
 }
 
@@ -168,21 +168,21 @@ fn advise(period: &Period, draft: Draft, waits: bool) -> Draft {
     let prove = "rejections per message published, and the CPU of the queues' processes";
     let count = "in the consumer, read count in the message's header x-death: after some rounds publish the message to a parking queue, and \
                  acknowledge it; do not purge the queue, it holds messages that may be needed";
-    let limit = "or a quorum queue with delivery-limit whose dead letter exchange leads to the parking queue, and consumers that requeue";
-    let longer = "a longer message-ttl, or several queues whose TTLs grow from round to round";
+    let limit = "use a quorum queue with delivery-limit, whose dead letter exchange leads to the parking queue, and requeue in consumers";
+    let longer = "use a longer message-ttl, or several queues with increasing TTLs";
     draft
         .remedy(remedy::of(
             period,
             "rabbitmq.retry_limit",
             count,
-            "a message that can never be handled goes round for ever: RabbitMQ drops only what goes round without a rejection",
+            "a message that can never be handled loops forever: RabbitMQ drops looping messages only if no consumer rejects them",
             prove,
         ))
         .remedy(remedy::of(
             period,
             "rabbitmq.retry_limit",
             limit,
-            "the broker then counts; more consumers only make the loop faster",
+            "the broker then counts the rounds; more consumers only speed up the loop",
             prove,
         ))
         .fix_if(waits, || {
@@ -190,7 +190,7 @@ fn advise(period: &Period, draft: Draft, waits: bool) -> Draft {
                 period,
                 "rabbitmq.retry_limit",
                 longer,
-                "rounds per second are messages divided by the TTL; it ends no loop",
+                "the rate of rounds is messages divided by TTL; this does not end the loop",
                 prove,
             )
         })

@@ -53,7 +53,7 @@ impl Events<'_> {
         let Some(Culprit { subject, count, of, last }) = &self.culprit else { return draft };
         draft
             .evidence(Evidence::text("process", format!("{subject}: {count} of {of}")))
-            .evidence(Evidence::text("its last one", last.detail.clone()))
+            .evidence(Evidence::text("last event", last.detail.clone()))
             .about(Subject::process(subject))
     }
 }

@@ -100,7 +100,7 @@ pub(crate) fn remedy(period: &Period, caller: Option<&ProcessActivity>) -> Optio
         period,
         "code.no_forced_collections",
         &change,
-        "processes collect themselves when they need to; those that hold binaries for long can hibernate or have a lower fullsweep_after",
-        "beamtune memory --what-if collect shows what such a job returns; then RSS and CPU per request without it",
+        "processes run GC when they need to; those that hold binaries for long can hibernate or use a lower fullsweep_after",
+        "beamtune memory --what-if collect shows what such a job frees; then compare RSS and CPU per request without it",
     )
 }

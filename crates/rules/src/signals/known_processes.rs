@@ -38,109 +38,109 @@ struct Known {
 const KNOWN: &[Known] = &[
     Known {
         by: By::NameFrom("logger_std_h_"),
-        what: "a handler of the logger, which writes to a terminal or a file; who logs waits for it (sync_mode_qlen)",
+        what: "a handler of the logger, which writes to a terminal or a file; callers wait for it (sync_mode_qlen)",
         entry: "kernel.logger_level",
         change: "log less: -kernel logger_level warning, or a level per module (logger:set_module_level/2)",
-        why: "what is below the level is dropped before anything is done for it",
+        why: "events below the level are dropped before any work is done",
     },
     Known {
         by: By::NameFrom("logger_disk_log_h_"),
-        what: "a handler of the logger, which writes to a disk_log; who logs waits for it (sync_mode_qlen)",
+        what: "a handler of the logger, which writes to a disk_log; callers wait for it (sync_mode_qlen)",
         entry: "kernel.logger_level",
         change: "log less: -kernel logger_level warning, or a level per module (logger:set_module_level/2)",
-        why: "what is below the level is dropped before anything is done for it",
+        why: "events below the level are dropped before any work is done",
     },
     Known {
         by: By::Name("error_logger"),
         what: "the logger of releases before 21, kept for handlers that were written for it; it has no protection against overload",
         entry: "kernel.logger_level",
-        change: "log less, and replace handlers of error_logger (error_logger:which_report_handlers/0) by handlers of logger",
+        change: "log less, and replace handlers of error_logger (error_logger:which_report_handlers/0) by logger handlers",
         why: "every event for such a handler goes through this one process",
     },
     Known {
         by: By::Name("Elixir.Logger"),
-        what: "the logger of Elixir before 1.15, which all log through",
+        what: "the logger of Elixir before 1.15, which handles all log calls",
         entry: "kernel.logger_level",
         change: "log less: config :logger, level: :warning, and compile_time_purge_matching for what is never wanted",
-        why: "what is below the level is dropped before anything is done for it",
+        why: "events below the level are dropped before any work is done",
     },
     Known {
         by: By::Name("file_server_2"),
-        what: "opens files, and reads whole ones, for all who use the module file",
+        what: "opens and reads files for all callers of the module file",
         entry: "code.around_the_server",
-        change: "file:open with the option raw, and prim_file or file:read_file(Name, [raw]) (27 and later) for whole files",
-        why: "raw files are the caller's own, and go past the server",
+        change: "use file:open with raw, and prim_file or file:read_file(Name, [raw]) (OTP 27+) for whole files",
+        why: "raw files bypass the server",
     },
     Known {
         by: By::Name("code_server"),
-        what: "finds and loads modules; who calls a function that is not loaded, or does not exist, asks it each time",
+        what: "finds and loads modules; each call of a function that is not loaded, or does not exist, is a request to it",
         // No flag is advised: without a boot script that names all modules (RabbitMQ, erl -pa …), an embedded node does not even start.
         entry: "code.load_at_start",
-        change: "load what is needed at start (code:ensure_modules_loaded/1, or a release's boot script with -mode embedded), and look for \
-                 calls of modules that do not exist",
-        why: "a loaded module is called without asking",
+        change: "load modules at start (code:ensure_modules_loaded/1, or a release's boot script with -mode embedded), and find calls of \
+                 modules that do not exist",
+        why: "calls of a loaded module do not involve it",
     },
     Known {
         by: By::Name("rex"),
-        what: "takes rpc:block_call, which it runs itself, one after the other; rpc:sbcast; and calls of rpc by C nodes, or where either node \
-               is before 23, for each of which it starts a process (call, cast and multicall of 23 and later go past it)",
+        what: "runs rpc:block_call itself, one at a time; handles rpc:sbcast; starts a process per rpc call of C nodes, or if either node \
+               is older than OTP 23 (between newer nodes call, cast and multicall bypass it)",
         entry: "code.around_the_server",
-        change: "rpc:call or erpc in place of rpc:block_call; an upgrade of nodes before 23; fewer and larger calls by C nodes",
-        why: "erpc, by which rpc:call goes, starts a process for each call, and asks nobody",
+        change: "use rpc:call or erpc instead of rpc:block_call; upgrade nodes before OTP 23; make fewer and larger calls from C nodes",
+        why: "erpc, which rpc:call uses, starts a process per call and needs no server",
     },
     Known {
         by: By::Name("application_controller"),
-        what: "starts and stops applications, and sets their environment; reading that does not ask it",
+        what: "starts and stops applications, and sets their environment; reading the environment bypasses it",
         entry: "code.around_the_server",
-        change: "no application:set_env, which_applications or ensure_started for each request: persistent_term for what changes seldom",
-        why: "it does one thing at a time, and reads the files of applications that are loaded",
+        change: "do not call application:set_env, which_applications or ensure_started per request: use persistent_term for data that rarely changes",
+        why: "it handles one request at a time, and reads the files of loaded applications",
     },
     Known {
         by: By::Name("global_name_server"),
-        what: "registers names for the whole cluster, under a lock of all nodes",
+        what: "registers names in the whole cluster, under a cluster-wide lock",
         entry: "code.around_the_server",
-        change: "pg, or names per node, in place of global: for what comes and goes with each user or device",
-        why: "each name takes a lock of all nodes",
+        change: "use pg, or names per node, instead of global for short-lived names (users, devices)",
+        why: "each registration takes a cluster-wide lock",
     },
     Known {
         by: By::Started("global:loop_the_registrar/0"),
-        what: "takes names for global_name_server one after the other, each under a lock of all nodes",
+        what: "registers names for global_name_server one at a time, each under a cluster-wide lock",
         entry: "code.around_the_server",
-        change: "pg, or names per node, in place of global: for what comes and goes with each user or device",
-        why: "each name takes a lock of all nodes",
+        change: "use pg, or names per node, instead of global for short-lived names (users, devices)",
+        why: "each registration takes a cluster-wide lock",
     },
     Known {
         by: By::Name("net_kernel"),
-        what: "makes connections to other nodes, and tells who wants to know of them",
+        what: "sets up connections to other nodes, and notifies subscribers",
         entry: "code.around_the_server",
-        change: "no net_adm:ping or net_kernel:monitor_nodes for each request",
-        why: "it does one thing at a time",
+        change: "do not call net_adm:ping or net_kernel:monitor_nodes per request",
+        why: "it handles one request at a time",
     },
     Known {
         by: By::Name("user"),
-        what: "prints to the node's terminal for all who have it as their group leader",
+        what: "prints to the node's terminal for all processes with it as group leader",
         entry: "code.around_the_server",
-        change: "no io:format for each request: the logger, to a file",
-        why: "a slow terminal, or a pipe that nobody reads, holds up all who print",
+        change: "use the logger with a file handler instead of io:format per request",
+        why: "a slow terminal, or a pipe that is not read, blocks all processes that print",
     },
     Known {
         by: By::Name("inet_gethost_native"),
-        what: "asks the operating system for addresses of hosts, four at a time",
+        what: "resolves host names through the operating system, four at a time",
         entry: "code.around_the_server",
-        change: "keep connections and addresses, or {lookup, [file, dns]} in an inetrc, by which the caller itself asks the name servers",
-        why: "four slow answers hold up everybody",
+        change: "reuse connections and cache addresses, or set {lookup, [file, dns]} in an inetrc, so that callers query name servers themselves",
+        why: "four slow replies block all callers",
     },
     Known {
         by: By::Name("timer_server"),
-        what: "runs what the module timer was asked for, unless it is a mere message (25 and later)",
+        what: "runs the jobs of the module timer, except plain messages (OTP 25+)",
         entry: "code.around_the_server",
-        change: "erlang:send_after/3 and start_timer/3 in place of timer:send_interval and apply_after",
-        why: "the VM's own timers ask nobody",
+        change: "use erlang:send_after/3 and start_timer/3 instead of timer:send_interval and apply_after",
+        why: "the VM's own timers need no server",
     },
     Known {
         by: By::Started("dets:init/"),
-        what: "the process of an open dets table, which does all that is asked of the table, one after the other; the first change after each \
-               sync starts a timer for auto_save, which nobody cancels",
+        what: "the process of an open dets table, which handles all requests for it one at a time; the first change after each sync starts \
+               an auto_save timer that is never cancelled",
         entry: "code.around_the_server",
         change: "no dets:sync/1 for each write: sync once for many before these are answered, or leave it to auto_save (dets:open_file/2) where \
                  that much may be lost; keep what is read in ETS (dets:to_ets/2)",
@@ -148,106 +148,106 @@ const KNOWN: &[Known] = &[
     },
     Known {
         by: By::Started("disk_log:init/"),
-        what: "the process of an open disk_log, which writes what all log there, one after the other",
+        what: "the process of an open disk_log, which writes all entries one at a time",
         entry: "code.around_the_server",
         change: "disk_log:alog/2 or blog/2 with several terms at a time (log_terms/2), and one disk_log:sync/1 for many",
-        why: "each write and each sync waits for the one before",
+        why: "each write and each sync waits for the previous one",
     },
     Known {
         by: By::Name("mnesia_tm"),
         what: "the manager of Mnesia's transactions on this node",
         entry: "code.around_the_server",
-        change: "mnesia:dirty_* or activity(ets, …) where a transaction is not needed, and fewer, larger transactions",
+        change: "use mnesia:dirty_* or activity(ets, …) if no transaction is needed, and fewer, larger transactions",
         why: "each transaction begins and ends there",
     },
     Known {
         by: By::Name("mnesia_locker"),
-        what: "holds all locks of Mnesia's transactions on this node",
+        what: "manages all locks of Mnesia transactions on this node",
         entry: "code.around_the_server",
         change: "mnesia:dirty_* where a transaction is not needed, locks of rows rather than of tables, and fragments of hot tables",
-        why: "every lock of every transaction is asked for there",
+        why: "every lock of every transaction is requested from it",
     },
     Known {
         by: By::Started("supervisor:"),
-        what: "a supervisor, which starts its children one after the other: each waits until the init of the one before has returned",
+        what: "a supervisor, which starts children one at a time: each waits until the previous init has returned",
         entry: "code.around_the_server",
-        change: "several supervisors by key (PartitionSupervisor in Elixir 1.14 and later), nothing that takes long in init \
-                 ({continue, …} in its place), and no which_children or count_children for each request",
+        change: "use several supervisors by key (PartitionSupervisor in Elixir 1.14+), nothing slow in init (use {continue, …}), and no \
+                 which_children or count_children per request",
         why: "starting, ending and counting children all go through this one process",
     },
     Known {
         by: By::Started("Elixir.DynamicSupervisor:"),
-        what: "a supervisor, which starts its children one after the other: each waits until the init of the one before has returned",
+        what: "a supervisor, which starts children one at a time: each waits until the previous init has returned",
         entry: "code.around_the_server",
-        change: "several supervisors by key (PartitionSupervisor in Elixir 1.14 and later), nothing that takes long in init \
-                 ({continue, …} in its place), and no which_children or count_children for each request",
+        change: "use several supervisors by key (PartitionSupervisor in Elixir 1.14+), nothing slow in init (use {continue, …}), and no \
+                 which_children or count_children per request",
         why: "starting, ending and counting children all go through this one process",
     },
     Known {
         by: By::Name("pg"),
-        what: "a scope of pg: all joins and leaves go through this one process, and each copies the whole list of the group's members",
+        what: "a scope of pg: all joins and leaves go through it, and each copies the group's whole member list",
         entry: "code.split_process",
         change: "smaller groups (by shard, or by topic), and several scopes (pg:start_link/1 with a name); no group of all processes that come and go",
-        why: "what a join or a leave costs grows with the group",
+        why: "the cost of a join or leave grows with the group",
     },
     Known {
         by: By::Started("pg:"),
-        what: "a scope of pg: all joins and leaves go through this one process, and each copies the whole list of the group's members",
+        what: "a scope of pg: all joins and leaves go through it, and each copies the group's whole member list",
         entry: "code.split_process",
         change: "smaller groups (by shard, or by topic), and several scopes (pg:start_link/1 with a name); no group of all processes that come and go",
-        why: "what a join or a leave costs grows with the group",
+        why: "the cost of a join or leave grows with the group",
     },
     Known {
         by: By::Partition(".PIDPartition"),
-        what: "a partition of an Elixir Registry, which watches those who are registered there",
+        what: "a partition of an Elixir Registry, which monitors the processes registered in it",
         entry: "code.around_the_server",
         change: "partitions: System.schedulers_online() where the Registry is started",
-        why: "each registration and each end of a registered process goes through its partition; by default there is one",
+        why: "each registration, and each exit of a registered process, goes through its partition; by default there is one",
     },
     Known {
         by: By::Started("Elixir.Phoenix.PubSub.PG2Worker:"),
-        what: "the part of Phoenix.PubSub that takes broadcasts from other nodes, one after the other",
+        what: "the process of Phoenix.PubSub that receives broadcasts of other nodes, one at a time",
         entry: "code.around_the_server",
         change: "pool_size of Phoenix.PubSub above 1, the same on all nodes; local_broadcast for what other nodes need not know",
-        why: "one process takes what all other nodes send to that pool",
+        why: "one process receives all broadcasts of other nodes to that pool",
     },
     Known {
         by: By::Started("Elixir.DBConnection.ConnectionPool:"),
-        what: "hands out the connections of DBConnection (an Ecto repository's, mostly), and queues those who wait for one",
+        what: "hands out connections of DBConnection (usually of an Ecto repo), and queues the waiting callers",
         entry: "code.more_in_flight",
         change: "a larger pool_size, where the database has room; less time within each transaction; pool_count above 1 only where this process \
                  itself is busy",
-        why: "each query asks it first",
+        why: "each query calls it first",
     },
     Known {
         by: By::Started("poolboy:"),
         what: "a pool of poolboy, which hands out its workers, and starts them itself",
         entry: "code.more_in_flight",
-        change: "size and max_overflow above what is in use at a time, where what is behind the workers has room; less time between checkout and \
-                 checkin; workers whose init takes no time, since the pool waits for it",
-        why: "who asks waits until a worker comes back",
+        change: "raise size and max_overflow if the backend has room; shorten the time between checkout and checkin; keep init of workers \
+                 fast, because the pool waits for it",
+        why: "callers wait until a worker is returned",
     },
     Known {
         by: By::Started("ranch_conns_sup:"),
-        what: "starts the connections of a listener of Ranch, one after the other, and counts them",
+        what: "starts the connections of a Ranch listener, one at a time, and counts them",
         entry: "code.around_the_server",
-        change: "nothing that takes long in Protocol:start_link (the handshake belongs into the connection's own process), and num_conns_sups above \
-                 1 (Ranch 2); max_connections, where there are as many connections",
+        change: "do nothing slow in Protocol:start_link (the handshake belongs in the connection's own process), and set num_conns_sups \
+                 above 1 (Ranch 2); raise max_connections, if it is reached",
         why: "each connection is started and counted there",
     },
     Known {
         by: By::Started("ranch_acceptor:"),
-        what: "one of a listener's acceptors of Ranch, each of which takes one connection after the other",
+        what: "a Ranch acceptor, which accepts one connection at a time",
         entry: "ranch.num_acceptors",
-        change: "num_acceptors of that listener above 10",
+        change: "raise num_acceptors of that listener above 10",
         why: "while one waits for a connection to be started, others accept",
     },
     Known {
         by: By::Name("init"),
-        what: "starts and stops the node, and answers for the words of its command line",
+        what: "starts and stops the node, and serves its command-line arguments",
         entry: "code.around_the_server",
-        change: "init:get_argument, get_plain_arguments and get_status once, and not for each request",
-        why: "it does one thing at a time",
+        change: "call init:get_argument, get_plain_arguments and get_status once, not per request",
+        why: "it handles one request at a time",
     },
     Known {
         by: By::Started("rabbit_prequeue:"),
@@ -274,28 +274,28 @@ const KNOWN: &[Known] = &[
     },
     Known {
         by: By::Started("rabbit_writer:"),
-        what: "writes to one channel's connection in RabbitMQ, and waits where the client does not read",
+        what: "writes to the connection of one RabbitMQ channel, and blocks if the client does not read",
         entry: "code.back_pressure",
         change: "a prefetch limit (basic.qos) for that consumer, and see whether it reads at all",
-        why: "without a limit a consumer is sent all that there is",
+        why: "without a limit RabbitMQ sends a consumer all messages",
     },
     Known {
         by: By::Started("rabbit_msg_store:"),
         what: "the store for messages of all classic queues of a virtual host in RabbitMQ",
         entry: "code.split_process",
-        change: "several virtual hosts, which have stores of their own; small messages, which queues keep themselves; a faster disk",
+        change: "use several virtual hosts, each with its own store; small messages, which queues store themselves; a faster disk",
         why: "one process writes the larger messages of all queues of a virtual host",
     },
     Known {
         by: By::Name("ra_log_wal"),
         what: "the write-ahead log of all quorum queues of a RabbitMQ node",
         entry: "code.around_the_server",
-        change: "a faster disk for the node's data, fewer quorum queues, streams for what is much",
+        change: "use a faster disk for the node's data, fewer quorum queues, and streams for high volumes",
         why: "each operation of each quorum queue is written there, and synced",
     },
     Known {
         by: By::Started("mod_muc_room:"),
-        what: "a room of ejabberd's group chat: each message to it is sent to all who are in it by this one process",
+        what: "a room of ejabberd's group chat: this process sends each message to all members",
         entry: "code.split_process",
         change: "smaller rooms, presence broadcast off for large ones (presence_broadcast, max_users), mucsub for those who only read",
         why: "a room uses one CPU at most",
@@ -304,15 +304,15 @@ const KNOWN: &[Known] = &[
         by: By::Started("xmpp_stream_in:"),
         what: "the connection of one client of ejabberd",
         entry: "code.back_pressure",
-        change: "a shaper and max_fsm_queue for clients, so that one that floods or does not read is slowed down or dropped",
-        why: "what is sent to a client waits in its process until the client takes it",
+        change: "set a shaper and max_fsm_queue for clients, so that clients that flood or do not read are slowed down or dropped",
+        why: "data for a client wait in its process until the client reads them",
     },
     Known {
         by: By::Started("ejabberd_sql:"),
-        what: "a connection of ejabberd to its database, which does one query at a time",
+        what: "a connection of ejabberd to its database, which runs one query at a time",
         entry: "code.more_in_flight",
         change: "a larger sql_pool_size, if the database is not what is slow",
-        why: "each query waits for the one before on its connection",
+        why: "each query waits for the previous one on its connection",
     },
 ];
 
@@ -324,7 +324,7 @@ pub(crate) fn explain(draft: Draft, period: &Period, process: &ProcessActivity) 
         known.entry,
         known.change,
         known.why,
-        "messages in its queue, and throughput, under the same load",
+        "its queue length, and throughput, under the same load",
     ))
 }
 
@@ -436,8 +436,12 @@ mod tests {
     fn advice_for_rex_and_for_the_code_server_can_be_followed() {
         let told = |name: &str| of(Some(name), None).expect("known");
         // Since OTP 23, rpc:call does not use rex.
-        assert!(told("rex").what.contains("multicall of 23 and later go past it"), "{}", told("rex").what);
-        assert!(told("rex").change.starts_with("rpc:call or erpc in place of rpc:block_call"));
+        assert!(
+            told("rex").what.contains("between newer nodes call, cast and multicall bypass it"),
+            "{}",
+            told("rex").what
+        );
+        assert!(told("rex").change.starts_with("use rpc:call or erpc instead of rpc:block_call"));
         // A node whose boot script does not name its modules does not start with the flag alone.
         assert_eq!(told("code_server").entry, "code.load_at_start");
         assert!(

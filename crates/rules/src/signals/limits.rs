@@ -20,7 +20,7 @@ pub const FULL: Threshold = Threshold::new(
         notice: 0.70,
         warning: 0.80,
         critical: 0.95,
-        source: "80–85 % is where operators of large nodes set their alarms",
+        source: "operators of large nodes set their alarms at 80 to 85 %",
     },
 );
 

@@ -22,7 +22,7 @@ pub(crate) const WAITED: Threshold = Threshold::new(
         // At or above this share, `beamtune locks` reports lock contention.
         warning: verdict::MIN_CONTENDED_SHARE,
         critical: 0.75,
-        source: "measured on OTP 25, 2 schedulers and one table that 32 processes write: 0.87–0.98 by default, 0.10–0.13 with write_concurrency auto",
+        source: "measured on OTP 25 with 2 schedulers and one table that 32 processes write: 0.87–0.98 by default, 0.10–0.13 with write_concurrency auto",
     },
 );
 
@@ -83,7 +83,7 @@ impl Schedulers {
         });
         draft.inferred_if(self.online.is_none()).because_some(of_all).but_if(
             self.online.is_none(),
-            "how many schedulers there are is not known: with many of them such a share is little",
+            "the number of schedulers is unknown: with many, this is a small share",
         )
     }
 }
@@ -98,9 +98,9 @@ pub(crate) fn metrics_by_scheduler(period: &Period) -> Option<Remedy> {
     remedy::of(
         period,
         "code.metrics_by_scheduler",
-        "a library that keeps a part of each metric for each scheduler and adds them up when they are read (peep for Elixir), or counters \
-         with write_concurrency in place of rows",
-        "all processes that count the same thing write the same row, whatever lock it has",
+        "use a library that keeps one part of each metric per scheduler and sums them on read (peep for Elixir), or counters with \
+         write_concurrency instead of ETS objects",
+        "all processes that update the same metric write the same object, whatever lock it has",
         "time waited for it as a share of the duration (beamtune locks) and throughput, under the same load",
     )
 }
@@ -110,7 +110,7 @@ pub(crate) fn receiver(period: &Period) -> Option<Evidence> {
     let process = period.processes.iter().max_by_key(|process| process.queue_max)?;
     (process.queue_max >= MANY_MESSAGES).then(|| {
         let text = format!("{}: up to {} messages", process.title(), process.queue_max);
-        Evidence::text("the process with the longest queue, whose lock each sender takes", text)
+        Evidence::text("process with the longest queue (each sender takes its lock)", text)
     })
 }
 
@@ -134,7 +134,7 @@ pub(crate) fn candidates(period: &Period) -> Option<Evidence> {
     });
     (!names.is_empty()).then(|| {
         let names = told.collect::<Vec<_>>().join(", ");
-        Evidence::text("public tables without write_concurrency, the largest", names)
+        Evidence::text("largest public tables without write_concurrency", names)
     })
 }
 
@@ -155,7 +155,7 @@ pub(crate) fn keyed(period: &Period, bag: &TableRow) -> Option<Remedy> {
         period,
         "code.keyed_objects",
         &format!("make {} a set or an ordered_set with the object in its key: {{{{Key, Object}}}}", bag.name),
-        "ets:insert/2 and delete_object/2 on a bag go through all objects of the key, while the table is locked",
+        "ets:insert/2 and delete_object/2 on a bag visit all objects of the key while they hold the table's lock",
         "duration of ets:insert/2 (timer:tc) and throughput under the same load",
     )
 }
@@ -164,7 +164,7 @@ pub(crate) fn keyed(period: &Period, bag: &TableRow) -> Option<Remedy> {
 pub(crate) fn metrics(period: &Period) -> Option<Evidence> {
     let names: Vec<&str> =
         of_metrics(period).map(|table| table.name.as_str()).take(MOST_CANDIDATES).collect();
-    (!names.is_empty()).then(|| Evidence::text("tables of metrics that all may write", names.join(", ")))
+    (!names.is_empty()).then(|| Evidence::text("public metrics tables", names.join(", ")))
 }
 
 /// Returns the remedy for public metrics tables, if there are any.

@@ -102,7 +102,7 @@ pub fn resident_or_carriers(period: &Period, all: &[Allocator]) -> Result<(f64, 
 }
 
 /// Name of what a share refers to, if the kernel's data are known.
-pub const OF_RESIDENT: &str = "of what is resident";
+pub const OF_RESIDENT: &str = "of resident memory";
 
 /// Returns an error if carriers are missing, as they may be in imported text.
 pub fn all_carriers(period: &Period) -> Result<(), Missing> {
@@ -110,7 +110,7 @@ pub fn all_carriers(period: &Period) -> Result<(), Missing> {
     match left_out.filter(|_| period.is_imported()) {
         None => Ok(()),
         Some(gap) => Err(Missing {
-            what: "the other carriers".to_owned(),
+            what: "all carriers".to_owned(),
             why: gap.reason.clone(),
             next_step: "copy all of it (docs/import.md)".to_owned(),
         }),
@@ -231,7 +231,7 @@ impl Segments {
     pub fn of(period: &Period) -> Result<Segments, Missing> {
         let instances = period.entities(Group::Mseg);
         let Some(first) = instances.first() else {
-            return Err(period.missing_group(Group::Mseg, "calls for segments"));
+            return Err(period.missing_group(Group::Mseg, "segment requests"));
         };
         let sum = |metric: &'static Metric| -> Result<f64, Missing> {
             // All instances are read together: if the first lacks a value, all lack it.

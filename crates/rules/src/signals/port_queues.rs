@@ -77,20 +77,20 @@ impl OrphanedSockets {
                     "{:.0} of {:.0} sampled; such ports have no links",
                     self.ended, self.sampled
                 ));
-        let bytes = Evidence::number("what waits unsent in all of them, about", self.bytes(), Unit::Bytes)
+        let bytes = Evidence::number("unsent bytes in all of them, estimated", self.bytes(), Unit::Bytes)
             .with_text("their driver queues, by the sample");
         if self.have_unsent() { vec![share, bytes] } else { vec![share] }
     }
 
     pub(crate) fn remedies(&self, period: &Period) -> Vec<Remedy> {
-        let prove = "ports whose connected process is dead must become fewer";
+        let prove = "the number of ports with a dead connected process falls";
         let all = if self.have_unsent() {
             [
                 remedy::of(
                     period,
                     "code.linger",
-                    "inet:setopts(Socket, [{linger, {true, 0}}]) before the process of a slow connection is ended",
-                    "a TCP port with unsent data outlives its process until its peer has read all; so it closes at once, and drops them",
+                    "inet:setopts(Socket, [{linger, {true, 0}}]) before ending the process of a slow connection",
+                    "a TCP port with unsent data outlives its process until its peer has read all; with linger it closes at once and drops them",
                     prove,
                 ),
                 slow_peers(period, prove),
@@ -99,8 +99,8 @@ impl OrphanedSockets {
             let close = remedy::of(
                 period,
                 "code.close_ports",
-                "keep each port linked to the process that it is connected to (no unlink/1 of a port), or close it before that ends",
-                "nobody closes a port that is linked to nobody",
+                "keep each port linked to its connected process (no unlink/1 of a port), or close it before that process ends",
+                "a port without links is never closed",
                 prove,
             );
             [close, None]
@@ -110,7 +110,8 @@ impl OrphanedSockets {
 }
 
 /// An expression with which users can check the finding.
-pub(crate) const CHECK: &str = "[P || P <- erlang:ports(), {_, Pid} <- [erlang:port_info(P, connected)], not is_process_alive(Pid)], twice: what stays, leaks";
+pub(crate) const CHECK: &str = "[P || P <- erlang:ports(), {_, Pid} <- [erlang:port_info(P, connected)], not is_process_alive(Pid)], \
+                                run twice: ports in both results are leaked";
 
 /// Returns the remedy for data that wait for peers that do not read.
 pub(crate) fn slow_peers(period: &Period, prove: &str) -> Option<Remedy> {

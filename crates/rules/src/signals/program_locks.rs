@@ -22,7 +22,7 @@ pub(crate) const GLOBAL: LockKind =
 
 /// A Mnesia transaction that meets the lock of an older one restarts after a sleep: `restart/9` in mnesia_tm.erl.
 pub(crate) const MNESIA: LockKind = LockKind {
-    name: "transactions of Mnesia",
+    name: "Mnesia transactions",
     waits: &["mnesia_locker:", "mnesia_tm:restart/"],
     holds: &["mnesia_tm:apply_fun/", "mnesia_tm:execute_transaction/", "mnesia_tm:execute_outer/", "mnesia:"],
 };
@@ -149,13 +149,13 @@ mod tests {
             &[],
         );
         check("gen:do_call/4 tickets:-sell/1-fun-0-/0 global:trans/4 tickets:sell/1", &[], &["global:trans"]);
-        check("timer:sleep/1 mnesia_tm:restart/9 shop:pay/1", &["transactions of Mnesia"], &[]);
+        check("timer:sleep/1 mnesia_tm:restart/9 shop:pay/1", &["Mnesia transactions"], &[]);
         check(
             "mnesia_locker:receive_wlocks/4 mnesia_locker:rwlock/3 shop:-pay/1-fun-0-/1 mnesia_tm:apply_fun/3",
-            &["transactions of Mnesia"],
+            &["Mnesia transactions"],
             &[],
         );
-        check("prim_inet:recv0/3 shop:push/2 mnesia:foldl/6", &[], &["transactions of Mnesia"]);
+        check("prim_inet:recv0/3 shop:push/2 mnesia:foldl/6", &[], &["Mnesia transactions"]);
         check("mnesia_locker:loop/1 mnesia_sp:init_proc/4 proc_lib:init_p_do_apply/3", &[], &[]);
         check("timer:sleep/1 shop:loop/0", &[], &[]);
         check("gen_server:loop/7 proc_lib:init_p_do_apply/3", &[], &[]);

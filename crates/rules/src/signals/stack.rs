@@ -141,9 +141,9 @@ pub(crate) fn evidence(process: &ProcessActivity) -> Option<Evidence> {
     let of = places.values().fold(0, |sum: i64, looks| sum.saturating_add(*looks));
     match places.into_iter().max_by_key(|(_, looks)| *looks).filter(|_| of >= FEWEST_RUNNING) {
         Some((at, looks)) => {
-            Some(Evidence::text("where it ran", format!("{at}, in {looks} of {of} looks at it running")))
+            Some(Evidence::text("most sampled function", format!("{at}, in {looks} of {of} running samples")))
         }
-        None => Some(Evidence::text("where it was", current_function(process.row.as_ref()?)?)),
+        None => Some(Evidence::text("current function", current_function(process.row.as_ref()?)?)),
     }
 }
 
@@ -501,9 +501,9 @@ mod tests {
         ];
         assert_eq!(
             told(&ran),
-            "where it ran: ets:lookup/2, called by shop:total/1, in 5 of 9 looks at it running"
+            "most sampled function: ets:lookup/2, called by shop:total/1, in 5 of 9 running samples"
         );
-        assert_eq!(told(&[]), "where it was: gen_server:loop/7");
+        assert_eq!(told(&[]), "current function: gen_server:loop/7");
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub(crate) const STEPS: &[Step] = &[
         is_short: true,
         change: "rabbitmq_auth_backend_cache in front of it (auth_backends.1 = cache, auth_cache.cached_backend = http, auth_cache.cache_ttl), \
                  and a faster service",
-        why: "each channel asks it again for each resource that it does not remember, and publishes and consumes only after the answer",
+        why: "each channel queries it again for each resource that it has not cached, and publishes or consumes only after the reply",
     },
     Step {
         within: &["rabbit_auth_backend_ldap:", "eldap:"],
@@ -36,15 +36,15 @@ pub(crate) const STEPS: &[Step] = &[
         is_short: true,
         change: "a cache in front of it (in RabbitMQ rabbitmq_auth_backend_cache: auth_backends.1 = cache, auth_cache.cached_backend = ldap), \
                  and a nearer or faster server",
-        why: "each log-in, and in RabbitMQ each resource that a channel does not remember, asks it again",
+        why: "each login, and in RabbitMQ each resource that the channel has not cached, queries it again",
     },
     Step {
         within: HTTP,
-        what: "answers by HTTP (httpc)",
+        what: "HTTP replies (httpc)",
         is_short: false,
-        change: "find out why the service that is asked is slow; keep its answers for a while, a time-out below that of the callers, and no more \
-                 than some requests at a time",
-        why: "each of these processes waits as long as the service takes",
+        change: "find out why the called service is slow; cache its replies, set a timeout below that of the callers, and limit concurrent \
+                 requests",
+        why: "each of these processes waits for the service",
     },
     Step {
         within: &[
@@ -58,20 +58,20 @@ pub(crate) const STEPS: &[Step] = &[
         what: "name resolution (DNS)",
         is_short: true,
         change: "repair the name server, or use another one (inet_db:res_option(nameservers), /etc/resolv.conf); keep connections open, or addresses in a cache",
-        why: "each new connection resolves its name first, and waits as long as the name server lets it",
+        why: "each new connection resolves its name first, and waits until the name server replies",
     },
     Step {
         within: &["ssl:handshake/", "ssl_gen_statem:handshake/"],
-        what: "peers to begin or go on with a TLS handshake",
+        what: "peers to start or continue a TLS handshake",
         is_short: false,
-        change: "ssl:handshake/2 or /3 with a time-out (5 s, say), and close the socket at {error, timeout}; then find out who connects",
-        why: "without a time-out a peer that connects and says nothing keeps its socket and processes for ever",
+        change: "set a timeout in ssl:handshake/2 or /3 (for example 5 s), and close the socket on {error, timeout}; then find out who connects",
+        why: "without a timeout, a silent peer keeps its socket and processes forever",
     },
     Step {
         within: &["tls_gen_connection:", "ssl:connect/", "ssl_gen_statem:connect/", "tls_socket:connect/"],
         what: "TLS connections to be set up",
         is_short: false,
-        change: "keep connections open in place of one for each request; allow resumption (reuse_sessions, session_tickets)",
+        change: "reuse connections instead of opening one per request; allow resumption (reuse_sessions, session_tickets)",
         why: "a handshake takes several round trips and most of the CPU that TLS costs",
     },
     Step {
@@ -84,16 +84,16 @@ pub(crate) const STEPS: &[Step] = &[
         ],
         what: "TCP connections to be accepted",
         is_short: false,
-        change: "see whether the other end is up and whether a firewall drops packets; a shorter time-out for gen_tcp:connect/4, and a pool of open connections",
-        why: "an attempt that nobody answers is repeated for two minutes where no time-out is given",
+        change: "see whether the other end is up and whether a firewall drops packets; a shorter timeout for gen_tcp:connect/4, and a pool of open connections",
+        why: "without a timeout, an unanswered attempt is retried for two minutes",
     },
     Step {
         within: SYNC,
         what: "data to be synced to disk",
         is_short: true,
-        change: "one sync for many writes (group commit: collect what has come, sync once, then answer all), or one each second where that much \
-                 may be lost; file:datasync/1 in place of file:sync/1; a faster disk",
-        why: "each sync waits until the disk has written, and what comes meanwhile waits for the next one",
+        change: "sync once for many writes (group commit: collect, sync, then reply to all), or once per second if that much may be lost; \
+                 use file:datasync/1 instead of file:sync/1; a faster disk",
+        why: "each sync waits for the disk, and later writes wait for the next sync",
     },
 ];
 
@@ -112,10 +112,10 @@ pub(crate) const PEER: Step = Step {
         "ssl_gen_statem:recv/",
         "gun:await",
     ],
-    what: "its peer to answer",
+    what: "its peer's reply",
     is_short: false,
-    change: "give the read a timeout, and use a pool of connections or send requests without waiting for the previous answer (pipelining)",
-    why: "it handles one message for each answer, and no faster than these come",
+    change: "give the read a timeout, and use a pool of connections or send requests without waiting for the previous reply (pipelining)",
+    why: "it handles one message per reply of the peer, so it is as slow as the peer",
 };
 
 impl Step {

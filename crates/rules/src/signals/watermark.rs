@@ -106,11 +106,11 @@ impl AssumedWatermark {
     pub fn but(&self) -> &'static str {
         match self.is_set {
             true => {
-                "rabbitmqctl set_vm_memory_high_watermark may have changed it since, and vm_memory_calculation_strategy may count other \
-                 memory than RSS: run rabbitmq-diagnostics status"
+                "rabbitmqctl set_vm_memory_high_watermark may have changed it since, and vm_memory_calculation_strategy may count memory \
+                 other than RSS: run rabbitmq-diagnostics status"
             }
             false => {
-                "vm_memory_high_watermark may be set differently, and vm_memory_calculation_strategy may count other memory than RSS: \
+                "vm_memory_high_watermark may be set differently, and vm_memory_calculation_strategy may count memory other than RSS: \
                  run rabbitmq-diagnostics status"
             }
         }
@@ -183,7 +183,7 @@ pub fn raise(period: &Period) -> Option<Remedy> {
         "rabbitmq.memory_watermark",
         "add consumers, limit queue lengths, or use quorum queues or streams, which keep messages on disk; then raise the watermark",
         "publishers wait until memory is below the watermark",
-        "rabbitmq-diagnostics alarms is empty under the same load",
+        "rabbitmq-diagnostics alarms reports no alarms under the same load",
     )
 }
 

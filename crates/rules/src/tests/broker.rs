@@ -150,10 +150,10 @@ fn messages_that_dead_lettering_brings_back_are_a_loop() {
     });
     let found = finding(&sick, "BT069");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("orders.later")));
-    assert_eq!(found.title, "dead-letter loop via orders.later: 2000/s rejected, 50/s published");
+    assert_eq!(found.title, "Dead-letter loop via orders.later: 2000/s rejected, 50/s published");
     assert!(found.claim.is_some_and(|claim| claim.cost.value() > 0.7), "{:?}", found.claim);
     assert_eq!(value(&found, "rejections per message published"), Some(40.0));
-    assert!(value(&found, "rejections of each message in that time").is_some_and(|rounds| rounds > 3.0));
+    assert!(value(&found, "rejections per message in the period").is_some_and(|rounds| rounds > 3.0));
     assert!(found.remedies[0].change.contains("x-death"), "{:?}", found.remedies);
     let gc = diagnose(&sick.period()).findings().into_iter().find(|found| found.code.0 == "BT011").cloned();
     assert_eq!(gc.and_then(|gc| gc.follows).map(|of| of.code.0), Some("BT069"));

@@ -104,13 +104,13 @@ fn the_end_of_a_chain_is_named_with_its_own_advice() {
     check(
         &[],
         &[("os:get_data/4 os:cmd/2 journal:sign/1", 8)],
-        "waits for a program of the operating system (os:get_data/4, called by journal:sign/1, in 8 of 8 samples)",
+        "waits for an external program (os:get_data/4, called by journal:sign/1, in 8 of 8 samples)",
         "code.faster_program",
     );
     check(
         &[],
         &[("prim_inet:recv0/3 gen_tcp:recv/3 journal:ask/1", 8)],
-        "waits for its peer to answer (prim_inet:recv0/3, called by journal:ask/1, in 8 of 8 samples)",
+        "waits for its peer's reply (prim_inet:recv0/3, called by journal:ask/1, in 8 of 8 samples)",
         "code.more_in_flight",
     );
 }

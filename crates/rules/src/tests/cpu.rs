@@ -541,7 +541,7 @@ fn without_lock_counting_the_suspected_locks_are_listed() {
         let of = |evidence: &Evidence| Some((evidence.what.clone(), evidence.text.clone()?));
         let all = finding(node, "BT015").evidence.iter().filter_map(of).collect::<Vec<_>>();
         let named = |what: &str| all.iter().find(|one| one.0.starts_with(what)).map(|one| one.1.clone());
-        (named("public tables without write_concurrency"), named("the process with the longest queue"))
+        (named("largest public tables without write_concurrency"), named("process with the longest queue"))
     };
     assert_eq!(texts(&locked), (Some("carts".to_owned()), Some("<0.77.0>: up to 400 messages".to_owned())));
     let few = locked.clone().with(|n| (n.ets, n.busiest[0].queue) = (Vec::new(), (9, 0)));

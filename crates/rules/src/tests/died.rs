@@ -96,7 +96,7 @@ fn the_largest_holder_is_named_unless_the_running_process_held_nearly_as_much() 
     };
     let small = running("<0.7.0>", 200);
     assert_eq!((small.level, small.subject_text().as_deref()), (Level::Critical, Some("cache (<0.5.0>)")));
-    assert_eq!(small.title, "Node died out of memory: cache held 500 MB of 1000 MB");
+    assert_eq!(small.title, "Node died: out of memory; cache held 500 MB of 1000 MB");
     assert_eq!(small.detail, "eheap_alloc could not allocate 368 MB of type \"heap\"; <0.5.0>");
     assert_eq!(entries(&small), ["process.max_heap_size", "host.memory_limit"]);
     assert_eq!(running("<0.7.0>", 300).subject_text().as_deref(), Some("report (<0.7.0>)"));

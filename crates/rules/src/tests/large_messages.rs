@@ -85,7 +85,7 @@ fn replies_of_a_server_that_receivers_wait_for_follow_from_it() {
             .expect("found");
         (
             found.follows.map(|cause| cause.code.0),
-            found.detail.contains("likely answers of shop_cache (<0.99.0>)"),
+            found.detail.contains("likely replies of shop_cache (<0.99.0>)"),
         )
     };
     assert_eq!(told("shop_conn:serve/1"), (Some("BT005"), true));
@@ -169,7 +169,7 @@ fn a_server_that_copies_its_replies_is_named_and_explains_its_queue() {
     });
     let copies = finding(&sick, "BT055");
     assert_eq!(copies.subject_text().as_deref(), Some("catalogue (<0.70.0>)"));
-    assert!(copies.title.contains("100 % of its time copying its answers"), "{}", copies.title);
+    assert!(copies.title.contains("100 % of its time copying its replies"), "{}", copies.title);
     assert_eq!(finding(&sick, "BT005").follows.map(|of| of.code.0), Some("BT055"));
     // The size of its replies was not measured.
     let alone = node().with(|n| n.busiest = vec![server(replies)]);

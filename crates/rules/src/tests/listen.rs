@@ -62,7 +62,7 @@ fn a_longer_queue_is_advised_if_it_was_full_and_longer_than_before() {
     );
     let cut = |to: i64, now: i64| {
         text(&format!(
-            "{to}}} where connections come in bursts (now {now}), with net.core.somaxconn at least as large: it cuts off what is more"
+            "{to}}} where connections come in bursts (now {now}), with net.core.somaxconn at least as large: it limits the backlog"
         ))
     };
     assert_eq!(advised(&[128, 129], 128), (cut(1_024, 128), true));

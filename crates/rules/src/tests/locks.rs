@@ -171,7 +171,7 @@ fn counter_evidence_is_reported() {
         n.missing_metrics = vec![&beamtune_model::metrics::SCHEDULERS_ONLINE];
         n.facts = vec![(facts::SCHEDULERS_ONLINE, String::new())];
     });
-    check(unknown.clone(), |_| (), "how many schedulers there are is not known");
+    check(unknown.clone(), |_| (), "the number of schedulers is unknown");
     assert_eq!(finding(&unknown, CODE).confidence, Confidence::Inferred);
     check(
         hot_table().with(|n| {
@@ -270,7 +270,7 @@ fn on_a_stock_emulator_the_operation_and_a_way_to_find_the_table_are_named() {
     assert_eq!(finding.subject_text().as_deref(), Some("ets:update_counter/3"));
     assert_eq!(finding.title, "Lock waits take 100 % of busy time, most in ets:update_counter/3");
     assert_eq!(text(finding, "call stack"), "ets_update_counter_3 ← process_main");
-    assert_eq!(text(finding, "public tables without write_concurrency, the largest"), "carts");
+    assert_eq!(text(finding, "largest public tables without write_concurrency"), "carts");
     assert!(text(finding, "candidate tables").contains("several processes write"));
     assert_eq!(entries(finding), ["ets.write_concurrency", "ets.read_concurrency", "build.lock_counting"]);
     assert_healthy(&seen(0.01), CODE);
@@ -279,14 +279,14 @@ fn on_a_stock_emulator_the_operation_and_a_way_to_find_the_table_are_named() {
     period.tables[0].name = "prometheus_counter_table".to_owned();
     period.tables[0].owner_name = Some("prometheus_sup".to_owned());
     let Outcome::Found(findings) = outcome(&period, CODE) else { panic!("nothing found") };
-    let named = text(&findings[0], "public tables without write_concurrency, the largest");
+    let named = text(&findings[0], "largest public tables without write_concurrency");
     assert_eq!(named, "prometheus_counter_table of prometheus_sup");
     assert!(entries(&findings[0]).contains(&"code.metrics_by_scheduler"), "{:?}", entries(&findings[0]));
 
     // The table has the options that the library sets. Objects that all processes update are contended anyway.
     period.tables[0].options = vec!["write_concurrency".to_owned()];
     let Outcome::Found(findings) = outcome(&period, CODE) else { panic!("nothing found") };
-    assert_eq!(text(&findings[0], "tables of metrics that all may write"), "prometheus_counter_table");
+    assert_eq!(text(&findings[0], "public metrics tables"), "prometheus_counter_table");
     assert!(entries(&findings[0]).contains(&"code.metrics_by_scheduler"), "{:?}", entries(&findings[0]));
 }
 
@@ -311,7 +311,7 @@ fn candidate_tables_with_the_same_name_are_named_once() {
     period.tables.extend([other, done]);
     period.tables.iter_mut().for_each(|table| table.protection = "public".to_owned());
     let Outcome::Found(findings) = outcome(&period, CODE) else { panic!("nothing found") };
-    let named = text(&findings[0], "public tables without write_concurrency, the largest");
+    let named = text(&findings[0], "largest public tables without write_concurrency");
     assert_eq!(named, "carts, shard (2 tables)");
 }
 

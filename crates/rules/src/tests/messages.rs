@@ -259,12 +259,12 @@ fn a_log_full_of_exit_reports_is_reported_as_such() {
         })
     };
     let crashes = finding(&with(&[(20, "gen_server:error_info/8"), (10, "shop:buy/2")]), "BT042");
-    let share = value(&crashes, "callers that log the end of a process").expect("the share");
+    let share = value(&crashes, "callers that log the exit of a process").expect("the share");
     assert!((share - 2.0 / 3.0).abs() < 1e-9, "{share}");
     assert_eq!(entries(&crashes)[0], "code.fewer_ends");
     let requests = finding(&with(&[(10, "gen_server:error_info/8"), (20, "shop:buy/2")]), "BT042");
     assert_eq!(
-        (value(&requests, "callers that log the end of a process"), entries(&requests)[0]),
+        (value(&requests, "callers that log the exit of a process"), entries(&requests)[0]),
         (None, "kernel.logger_level")
     );
 }

@@ -58,7 +58,7 @@ fn leaked_processes_are_reported_with_their_current_function() {
     assert!(
         monitors.and_then(|evidence| evidence.text.as_deref()).is_some_and(|text| text.starts_with("none"))
     );
-    assert!(found.against.iter().any(|but| but.contains("see whether it goes on")), "{found:#?}");
+    assert!(found.against.iter().any(|but| but.contains("check whether growth continues")), "{found:#?}");
     // The leak is also reported if the limit is too far away to matter.
     let far = matches().with(|n| (n.processes, n.spawned, n.spawned_alive) = ((50, 1), 9, 1));
     assert_eq!(finding(&far, "BT007").level, Level::Warning);

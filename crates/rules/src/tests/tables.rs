@@ -148,7 +148,7 @@ fn advice_and_candidate_tables_fit_the_call() {
         assert!(found.remedies[0].change.contains(change), "{at}: {:?}", found.remedies);
         assert!(found.detail.ends_with(detail), "{at}: {}", found.detail);
     };
-    let readable = "tables large enough: `prices` (50,000 objects) and `visits` (50,000 objects)";
+    let readable = "candidate tables: `prices` (50,000 objects) and `visits` (50,000 objects)";
     check("ets:select_delete/2", "expire", "likely table `visits` (50,000 objects)");
     check("ets:select_count/2", "ets:info(T, size)", readable);
     check("ets:tab2list/1", "computed from the table", readable);
@@ -338,7 +338,11 @@ fn objects_of_ended_processes_are_a_leak_at_any_rate() {
     let found = finding(&leaks(98), "BT084");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("baskets of <0.55.0>")));
     assert_eq!(found.title, "ETS table `baskets` grows by 90 objects/s (600 kB/s)");
-    assert!(found.detail.starts_with("98 of 100 sampled objects are of ended processes"), "{}", found.detail);
+    assert!(
+        found.detail.starts_with("98 of 100 sampled objects belong to processes that have ended"),
+        "{}",
+        found.detail
+    );
     assert_eq!(entries(&found), ["code.delete_rows_of_ended", "code.bounded_table"]);
     assert!(found.against.iter().any(|but| but.contains("sweep")), "{found:#?}");
     assert_eq!(finding(&leaks(30), "BT084").level, Level::Notice);

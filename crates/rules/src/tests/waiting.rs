@@ -151,10 +151,7 @@ fn a_busy_server_is_reported_by_other_rules() {
 fn erpc_calls_are_reported_without_monitors() {
     let node = pool(&["erpc:call/5", "shop:sync/1"]).with(|n| n.stacks[1].targets = Vec::new());
     let found = finding(&node, "BT053");
-    assert_eq!(
-        (found.level, found.title.as_str()),
-        (Level::Notice, "120 callers wait for an answer by erpc")
-    );
+    assert_eq!((found.level, found.title.as_str()), (Level::Notice, "120 callers wait for an erpc reply"));
     assert!(found.remedies[0].change.starts_with("check that node"), "{:?}", found.remedies);
     // If the caller has a monitor, the node is known.
     let told = node.with(|n| n.stacks[1].targets = vec![("other@host".to_owned(), 30)]);
@@ -312,7 +309,7 @@ fn holders_of_what_others_wait_for_are_reported() {
     assert_eq!(found.level, Level::Warning);
     assert!(
         found.detail.ends_with(
-            "it has none left to give; holders are in prim_inet:recv0/3, called by shop_post:label/1"
+            "it has no free member left; holders are in prim_inet:recv0/3, called by shop_post:label/1"
         ),
         "{}",
         found.detail
@@ -375,7 +372,7 @@ fn waiters_for_global_or_mnesia_locks_are_reported_with_the_holder() {
     // Two processes hold locks in turn, so neither alone is the cause.
     let two =
         holder.clone().with(|n| n.busiest.push(SyntheticProcess { pid: "<0.98.0>", ..n.busiest[0].clone() }));
-    assert_eq!(finding(&two, "BT066").subject_text().as_deref(), Some("transactions of Mnesia"));
+    assert_eq!(finding(&two, "BT066").subject_text().as_deref(), Some("Mnesia transactions"));
     // If mnesia_locker is busy, it is the bottleneck itself.
     let behind = thirty(&restarts).with(|n| {
         n.busiest = vec![SyntheticProcess {
