@@ -105,7 +105,7 @@ fn if_there_are_several_vms_and_no_target_they_are_listed() {
 
 #[test]
 fn process_that_is_not_a_vm_is_refused() {
-    run(&mut doctor("1")).assert_refused(&["no BEAM VM", "beamtune nodes"]);
+    run(&mut doctor("1")).assert_refused(&["not an Erlang VM", "beamtune nodes"]);
 }
 
 #[test]

@@ -73,7 +73,7 @@ table! { "spawn" of SpawnRow, Sample::spawns, PeriodBuilder::spawn;
     t;
     what: Text;
     kind: Text;
-    creator as "maker": Text;
+    creator as "maker_text": Text;
     count;
     sample_size as "of";
     #[later] bytes;
@@ -177,7 +177,7 @@ table! { #[later] "holder" of BinaryHolderRow, Sample::holders, PeriodBuilder::h
 
 table! { #[later] "collection" of RequestedGcRow, Sample::collections, PeriodBuilder::collection;
     t;
-    selection as "how": Text;
+    selection as "how_text": Text;
     processes;
     chosen;
     largest;
