@@ -105,7 +105,7 @@ fn if_there_are_several_vms_and_no_target_they_are_listed() {
 
 #[test]
 fn process_that_is_not_a_vm_is_refused() {
-    run(&mut doctor("1")).assert_refused(&["no BEAM VM", "beamtune nodes"]);
+    run(&mut doctor("1")).assert_refused(&["not a BEAM VM", "beamtune nodes"]);
 }
 
 #[test]
@@ -270,6 +270,6 @@ fn killed_doctor_leaves_nothing_on_the_node() {
 #[test]
 fn unknown_targets_and_options_are_explained() {
     run(&mut doctor("what is this")).assert_refused(&["invalid target"]);
-    run(beamtune().args(["doctor", "x@y", "--for", "soon"])).assert_refused(&["no length of time"]);
+    run(beamtune().args(["doctor", "x@y", "--for", "soon"])).assert_refused(&["not a duration"]);
     run(beamtune().args(["lab", "run", &unique("nolab")])).assert_refused(&["beamtune lab list"]);
 }

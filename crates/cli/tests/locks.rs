@@ -262,7 +262,7 @@ fn invalid_arguments_are_refused_with_advice() {
     let refused =
         |target: &str, args: &[&str], words: &[&str]| run(&mut locks(target, args)).assert_refused(words);
     let node = std::process::id().to_string();
-    refused(&node, &[], &["is no BEAM VM", "beamtune nodes"]);
+    refused(&node, &[], &["is not a BEAM VM", "beamtune nodes"]);
     refused(&node, &["--for", "0s"], &["is not between 1ms and 365d"]);
     refused(&node, &["--for", "soon"], &["write 10s, 500ms, 5m or 6h"]);
     refused(&node, &["--rate", "9"], &["9 is not in 10..=10000"]);

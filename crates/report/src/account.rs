@@ -217,13 +217,13 @@ mod tests {
             ],
         );
         let expect = "Where 4.00 cores went in 10 s\n  \
-            used       Erlang code                         1.00 cores   25 %\n             \
-            busy wait                           0.50 cores   12 %\n             \
-            external programs                   0.30 cores    8 %\n  \
-            lost       other processes on the host         0.20 cores    5 %\n  \
-            idle       waiting for a process or peer       1.98 cores   50 %  shop_db (<0.99.0>) in\n\
-            \u{20}                                                                   prim_inet:recv0/3\n             \
-            other                               0.02 cores    0 %\n";
+            used       Erlang code                      1.00 cores   25 %\n             \
+            busy wait                        0.50 cores   12 %\n             \
+            external programs                0.30 cores    8 %\n  \
+            lost       other processes on the host      0.20 cores    5 %\n  \
+            idle       waiting for a process or peer    1.98 cores   50 %  shop_db (<0.99.0>) in\n\
+            \u{20}                                                                prim_inet:recv0/3\n             \
+            other                            0.02 cores    0 %\n";
         assert_eq!(render(&account, Style::PLAIN), expect);
     }
 

@@ -8,7 +8,7 @@ pub(super) fn certificates(content: &[u8]) -> Result<Vec<CertificateDer<'static>
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(content).collect();
     match certificates {
         Ok(certificates) if certificates.is_empty() => {
-            Err("it holds no certificate in PEM form (-----BEGIN CERTIFICATE-----)".to_owned())
+            Err("it contains no certificate in PEM form (-----BEGIN CERTIFICATE-----)".to_owned())
         }
         Ok(certificates) => Ok(certificates),
         Err(error) => Err(format!("it is not valid PEM: {error}")),
@@ -26,7 +26,7 @@ pub(super) fn key(content: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
         );
     }
     PrivateKeyDer::from_pem_slice(content)
-        .map_err(|_| "it holds no private key in PEM form (-----BEGIN PRIVATE KEY-----)".to_owned())
+        .map_err(|_| "it contains no private key in PEM form (-----BEGIN PRIVATE KEY-----)".to_owned())
 }
 
 #[cfg(test)]
