@@ -41,17 +41,17 @@ mod tests {
             let error = key(content.as_bytes()).unwrap_err();
             assert!(error.contains(of_key), "{error}");
         };
-        check("", "holds no certificate", "holds no private key");
+        check("", "contains no certificate", "contains no private key");
         check(
             "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n",
             "not valid PEM",
-            "holds no private key",
+            "contains no private key",
         );
-        check("-----BEGIN CERTIFICATE-----\nAAAA\n", "not valid PEM", "holds no private key");
+        check("-----BEGIN CERTIFICATE-----\nAAAA\n", "not valid PEM", "contains no private key");
         let old =
             "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,00\n\nAAAA\n";
         check(old, "no", "encrypted with a password");
         let new = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n";
-        check(new, "holds no certificate", "openssl pkey");
+        check(new, "contains no certificate", "openssl pkey");
     }
 }

@@ -51,9 +51,9 @@ mod tests {
         let lines = |count: usize| "x\n".repeat(count);
         check(&lines(60), Some(Level::Warning), &[]);
         check(&lines(61), Some(Level::Warning), &["61 lines (limit 60)"]);
-        check(&lines(25), Some(Level::Notice), &["25 of 24 lines"]);
+        check(&lines(25), Some(Level::Notice), &["25 lines (limit 24)"]);
         let page = format!("node\n\nWARNING a\n{}\nCRITICAL b\n{}\n", lines(9), lines(6));
-        check(&page, Some(Level::Critical), &["7 of 6 lines for a further finding"]);
+        check(&page, Some(Level::Critical), &["7 lines for a further finding (limit 6)"]);
         check(&format!("{}\ncut…\n", "x".repeat(101)), None, &["101 columns (limit 100)", "truncated text"]);
     }
 }
