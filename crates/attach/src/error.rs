@@ -57,7 +57,7 @@ pub enum AttachError {
         what: &'static str,
     },
     /// No node with this name is registered with EPMD.
-    #[error("EPMD at {address} knows no node {name:?}; it knows {}", known_names(known))]
+    #[error("EPMD at {address} has no node {name:?}; registered: {}", known_names(known))]
     NoSuchNode {
         /// The name before the `@`.
         name: String,
@@ -128,8 +128,8 @@ pub enum AttachError {
     },
     /// The peer accepted our cookie but could not prove that it knows the cookie itself, so it is not the node.
     #[error(
-        "{node} could not prove that it knows the cookie; nothing was sent to it. Does another program \
-         listen on its port?"
+        "{node} does not know its own cookie, so another program may be listening on its port; beamtune \
+         sent nothing to it"
     )]
     Impostor {
         /// The name that the peer gave.
@@ -155,8 +155,8 @@ pub enum AttachError {
     },
     /// All of our names are in use on the node.
     #[error(
-        "{names} beamtunes, the maximum, are already connected to {peer}: wait until one of them ends. If they \
-         were cut off, the node notices within about a minute (net_ticktime); then try again"
+        "{peer} already has {names} connections from beamtune, the maximum: wait until one of them ends. If their \
+         beamtune died, the node notices within about a minute (net_ticktime); then try again"
     )]
     NamesTaken {
         /// The node and its address.
@@ -172,7 +172,7 @@ pub enum AttachError {
     },
     /// The node requires TLS, and we connected without it.
     #[error(
-        "{peer} speaks TLS (-proto_dist inet_tls): give --tls-ca FILE with the certificate of the CA that issued the node's \
+        "{peer} uses TLS (-proto_dist inet_tls): give --tls-ca FILE with the certificate of the CA that issued the node's \
          (cacertfile in the node's client options), and, if the node requires one (verify_peer), --tls-cert FILE \
          and --tls-key FILE"
     )]
@@ -341,7 +341,7 @@ pub enum AttachError {
         what: String,
     },
     /// The connection ended after it was established.
-    #[error("the connection to {node} is lost ({reason}): the node has stopped, restarted, or dropped us")]
+    #[error("the connection to {node} is lost ({reason}): the node has stopped, restarted, or closed it")]
     Lost {
         /// The node.
         node: String,
@@ -360,7 +360,7 @@ pub enum AttachError {
         node: String,
     },
     /// A function called on the node did not return.
-    #[error("{function} on {node} ended with {reason}")]
+    #[error("{function} on {node} failed: {reason}")]
     CallFailed {
         /// The node.
         node: String,
@@ -422,7 +422,7 @@ pub enum AttachError {
         reason: String,
     },
     /// The cookie found is not valid. Its text is never printed.
-    #[error("{origin} holds no usable cookie: {reason}")]
+    #[error("{origin} contains no usable cookie: {reason}")]
     BadCookie {
         /// Where it was found.
         origin: String,

@@ -251,9 +251,11 @@ impl Handshake {
         if let Some(named) = status.strip_prefix(b"named:")
             && self.parameters.own == OwnName::OfNode
         {
-            let (name, rest) =
-                text_with_length(named).ok_or_else(|| self.broken("the name for us is truncated"))?;
-            let creation = rest.first_chunk().ok_or_else(|| self.broken("our creation is missing"))?;
+            let (name, rest) = text_with_length(named)
+                .ok_or_else(|| self.broken("the packet with our node name is truncated"))?;
+            let creation = rest
+                .first_chunk()
+                .ok_or_else(|| self.broken("the packet with our node name is truncated"))?;
             self.check_name(&name)?;
             return Ok(State::Challenge {
                 own_name: name.into(),

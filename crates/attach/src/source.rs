@@ -240,9 +240,9 @@ impl NodeSource {
         match reading.transpose().map_err(bad)?.map(|reading| reading.status) {
             Some(Status::Done(value)) => read(value).map_err(bad),
             Some(Status::Failed(why)) => Err(failed(printable(why))),
-            Some(Status::TimedOut(_)) => {
-                Err(failed(format!("estimating the cost of {of} took too long: a scheduler hangs")))
-            }
+            Some(Status::TimedOut(_)) => Err(failed(format!(
+                "estimating the cost of {of} took too long: a scheduler does not respond"
+            ))),
             _ => Err(failed(format!("it cannot estimate the cost of {of}"))),
         }
     }

@@ -435,7 +435,7 @@ fn another_node_at_the_same_port_is_not_sampled() {
         eventually("the search for the lost node", || {
             let trouble = recorder.sample(false, PATIENCE).unwrap_err();
             reasons.push(trouble.reason);
-            reasons.iter().any(|reason| reason.contains("knows no node"))
+            reasons.iter().any(|reason| reason.contains("has no node"))
         });
         other.stop();
         let _node = TestNode::start(otp, &name, &named, &[]);

@@ -306,7 +306,7 @@ fn ask_once(vm: &mut NodeSource, items: &[ExplicitItem]) -> Result<()> {
             ExplicitKind::Carriers(walk) => {
                 let cost = vm.estimate_walk(walk, item.limit)?;
                 format!(
-                    "walking {} carriers with {} blocks: about {:.0} ms, blocking a scheduler for at most {:.1} ms at once\n",
+                    "carrier walk: {} carriers with {} blocks, about {:.0} ms; blocks a scheduler for at most {:.1} ms at a time\n",
                     cost.carriers,
                     cost.blocks,
                     cost.duration.as_secs_f64() * 1e3,
@@ -314,7 +314,7 @@ fn ask_once(vm: &mut NodeSource, items: &[ExplicitItem]) -> Result<()> {
                 )
             }
             ExplicitKind::Holders { top, .. } => format!(
-                "listing the binaries of up to {top} processes: each is busy for up to 0.3 s per million references\n"
+                "listing the binaries of up to {top} processes: occupies each for up to 0.3 s per million references\n"
             ),
             ExplicitKind::Collect(collect) => collect_cost(collect, item.limit),
             _ => continue,
@@ -334,8 +334,8 @@ fn collect_cost(collect: &Collect, limit: Duration) -> String {
         ProcessSelection::Sample { max_processes: most, .. } => {
             let pauses = collect.pause * most.div_ceil(collect.batch.max(1));
             format!(
-                "collecting up to {most} processes, {} at once, each suspended for about 1 ms per MB of live data: pauses of {} ms \
-                 make it {:.0} s or more; ends after {} s, or when a process waits for more than {} ms\n",
+                "garbage collection of up to {most} processes in batches of {}, each suspended for about 1 ms per MB of live data; \
+                 pauses of {} ms make it {:.0} s or more; stops after {} s, or if a process waits for more than {} ms\n",
                 collect.batch,
                 collect.pause.as_millis(),
                 pauses.as_secs_f64(),
@@ -436,7 +436,7 @@ impl AbsentSource {
     fn vm(live: &LiveTarget, options: &RecordOptions<'_>) -> AbsentSource {
         let reason = match &live.access {
             Err(no) => no.reason(),
-            Ok(_) if options.host_only => "it was not attached to (--host-only)".to_owned(),
+            Ok(_) if options.host_only => "not attached (--host-only)".to_owned(),
             Ok(_) => options.unanswered.map_or(String::new(), |after| {
                 format!("it did not answer within {:.0} s", after.as_secs_f64())
             }),

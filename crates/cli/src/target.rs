@@ -115,7 +115,7 @@ fn by_process_id(local: &LocalVms, pid: u32) -> Result<LiveTarget> {
     let inside: Vec<_> = vms.iter().filter(|vm| vm.pid_inside == Some(pid)).collect();
     if !inside.is_empty() {
         bail!(
-            "process {pid} of this host is no BEAM VM. Inside a container, it is the process id of:\n{}",
+            "process {pid} of this host is not a BEAM VM. Inside a container, it is the process id of:\n{}",
             list(local, &inside)
         );
     }
@@ -146,7 +146,7 @@ fn only(local: &LocalVms) -> Result<LiveTarget> {
 /// Lists VMs, one line each.
 fn list(local: &LocalVms, vms: &[&Vm]) -> String {
     let line = |vm: &&Vm| {
-        let name = local.name(vm).unwrap_or_else(|| "(no node)".to_owned());
+        let name = local.name(vm).unwrap_or_else(|| "(not a node)".to_owned());
         let place = place(vm).map_or_else(String::new, |place| format!("  {place}"));
         beamtune_report::text::clean(&format!("  {}  {name}{place}  {}", vm.identity.pid, vm.product))
     };

@@ -127,7 +127,7 @@ impl Progress {
         self.bar.set_position(elapsed.as_millis() as u64);
         let mut message = match left {
             Some(left) => format!("{} s left", left.as_secs_f64().ceil()),
-            None => format!("{} s, {samples} samples, Ctrl-C ends", elapsed.as_secs()),
+            None => format!("{} s, {samples} samples, press Ctrl-C to stop", elapsed.as_secs()),
         };
         if let Some(trouble) = trouble {
             message.push_str(&format!(" · {}", escape(trouble)));
@@ -157,7 +157,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
     let number: f64 =
-        number.parse().map_err(|_| format!("{text:?} is no length of time; write 10s, 500ms, 5m or 6h"))?;
+        number.parse().map_err(|_| format!("{text:?} is not a duration; write 10s, 500ms, 5m or 6h"))?;
     let seconds = match unit {
         "ms" => number / 1e3,
         "" | "s" => number,

@@ -367,7 +367,7 @@ fn await_ready(setup: &Setup, target: &mut GuardedCommand, stop: &Stop) -> Resul
 
 /// Returns the last output of a target, or a placeholder if absent.
 fn or_nothing(output: &str) -> &str {
-    if output.is_empty() { "(nothing)" } else { output }
+    if output.is_empty() { "(no output)" } else { output }
 }
 
 /// Chooses the VM to measure: the one with the given name, the only one, or the one that listens on the port of the load.
@@ -488,7 +488,7 @@ fn missing_flag(period: &Period, flags: &[String]) -> Option<String> {
         let wanted = setting.value.unwrap_or_default();
         if has.as_ref() != Some(&wanted) {
             let has = has.map_or_else(|| "does not have the flag".to_owned(), |has| format!("has {has}"));
-            return Some(format!("{} {wanted} did not reach the VM, which {has}", setting.flag));
+            return Some(format!("the VM did not get {} {wanted}: it {has}", setting.flag));
         }
     }
     None

@@ -129,7 +129,7 @@ fn target_that_does_not_start_is_reported_with_its_output() {
         &one,
         "sleep 60",
         &ready,
-        &["was not ready within 2 s", "nothing accepts connections", "(nothing)"],
+        &["was not ready within 2 s", "nothing accepts connections", "(no output)"],
     );
     let one = target();
     fails(
@@ -140,7 +140,7 @@ fn target_that_does_not_start_is_reported_with_its_output() {
     );
     let one = target();
     let without_flags = format!("env -u ERL_ZFLAGS {}", one.start());
-    fails(&one, &without_flags, &["--a", "+sbwt none", "--b", ""], &["+sbwt none did not reach the VM"]);
+    fails(&one, &without_flags, &["--a", "+sbwt none", "--b", ""], &["the VM did not get +sbwt none"]);
 }
 
 #[test]

@@ -270,6 +270,6 @@ fn killed_doctor_leaves_nothing_on_the_node() {
 #[test]
 fn unknown_targets_and_options_are_explained() {
     run(&mut doctor("what is this")).assert_refused(&["invalid target"]);
-    run(beamtune().args(["doctor", "x@y", "--for", "soon"])).assert_refused(&["no length of time"]);
+    run(beamtune().args(["doctor", "x@y", "--for", "soon"])).assert_refused(&["not a duration"]);
     run(beamtune().args(["lab", "run", &unique("nolab")])).assert_refused(&["beamtune lab list"]);
 }

@@ -25,7 +25,7 @@ fn page_of_a_flag_is_found_by_every_spelling() {
     for name in [&["sbwt"][..], &["-sbwt"], &["+sbwt", "none"], &["+sbwtnone"]] {
         assert!(stdout_of(name).starts_with(&page), "{name:?}");
     }
-    assert!(stdout_of(&["-heart"]).starts_with("-heart  flag of init"));
+    assert!(stdout_of(&["-heart"]).starts_with("-heart  init flag"));
     assert!(stdout_of(&["-kernel", "net_ticktime"]).contains("net_ticktime"));
     let page = stdout_of(&["MBas"]);
     assert!(page.starts_with("+MBas") && page.contains("binary_alloc"), "{page}");
@@ -66,7 +66,7 @@ fn all_entries_are_listed_without_a_name() {
 fn changes_of_an_upgrade_are_sorted_by_severity() {
     let text = stdout_of(&["--changed", "23..29"]);
     let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("no {part:?} in\n{text}"));
-    assert!(at("Removed") < at("Another default"), "{text}");
+    assert!(at("Removed") < at("New default"), "{text}");
     assert!(text.contains("262144 → 1048576"), "{text}");
     for wrong in ["29..23", "25", "25..99", "x..y"] {
         assert_eq!(flags(&["--changed", wrong]).status, Some(2), "{wrong}");

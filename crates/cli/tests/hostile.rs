@@ -178,7 +178,7 @@ fn error_texts_of_the_agent_cannot_control_the_terminal() {
         })
     };
     let output = judge(agent(frame));
-    assert!(output.stdout.contains("is in use by"), "{}", output.stdout);
+    assert!(output.stdout.contains("already uses"), "{}", output.stdout);
 }
 
 #[test]
@@ -343,14 +343,14 @@ fn malformed_answers_of_epmd_are_reported_and_limited() {
     let many: String = (0..20_000).map(|n| format!("name node{n} at port {}\n", 1 + n % 60_000)).collect();
     let no_epmd = "is not EPMD (the answer has an unknown tag): set ERL_EPMD_PORT";
     for (answer, ends, message) in [
-        (vec![119; 4096], false, "knows no node \"n\""),
+        (vec![119; 4096], false, "has no node \"n\""),
         (vec![b'x'; 4096], false, no_epmd),
         (names(&"name a at port 1\n".repeat(200)), false, no_epmd),
         (names(&format!("name {NASTY} at port 1\n")), true, no_epmd),
         (names("name a at port 70000\nname b at port -1\n"), true, no_epmd),
         (names(&many), true, no_epmd),
         (vec![119, 0, 0, 0, 77, 0, 0, 6, 0, 5], true, "is not EPMD (the port is 0)"),
-        (vec![119, 1], true, "knows no node \"n\""),
+        (vec![119, 1], true, "has no node \"n\""),
     ] {
         let server = epmd(answer, ends);
         let run = |args: &[&str]| {

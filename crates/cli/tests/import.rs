@@ -114,7 +114,7 @@ fn text_without_a_table_is_refused_with_the_command_to_copy() {
     import("hello", folder.path(), &[])
         .assert_refused(&["it contains no output of a known tool", "lcnt:conflicts()"]);
     let heading = CONTENDED.lines().skip(3).take(2).collect::<Vec<_>>().join("\n");
-    import(&heading, folder.path(), &[]).assert_refused(&["no row of it could be read"]);
+    import(&heading, folder.path(), &[]).assert_refused(&["none of its rows could be read"]);
     run(beamtune().args(["import", "/nowhere/at/all"])).assert_refused(&["cannot read /nowhere/at/all"]);
 }
 

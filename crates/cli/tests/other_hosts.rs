@@ -75,7 +75,7 @@ fn node_on_another_host_is_reached_by_name_and_address() {
         output.assert_refused(&["cannot resolve host far.example.test"]);
         // This name is not registered with the EPMD of the other host.
         let output = elsewhere(&hosts, folder.path(), &doctor(&format!("nobody@{host}")));
-        output.assert_refused(&["knows no node \"nobody\"", &alive]);
+        output.assert_refused(&["has no node \"nobody\"", &alive]);
     });
 }
 

@@ -86,7 +86,7 @@ fn part_that_was_not_recorded_is_refused_with_the_recorded_period() {
     let folder = folder();
     let file = folder.path().join("night.btr");
     record_night(&file);
-    let covers = "night.btr covers from 2026-11-20 01:00:00 to 06:00:00 (+01:00)";
+    let covers = "night.btr covers 2026-11-20 01:00:00 to 06:00:00 (+01:00)";
     let check =
         |part: &[&str], words: &str| run_part("diagnose", &file, part).assert_refused(&[words, covers]);
     check(&["--from", "2026-11-21T02:50"], "nothing was recorded at that time");

@@ -172,7 +172,7 @@ fn check(
     let roots = [bootstrap].into_iter().chain(order.root.as_deref());
     let roots: Vec<&Path> = roots.filter(|root| boot(root).is_some()).collect();
     if roots.is_empty() {
-        let why = "there is no Erlang code to test it with: name the folder of an installation with --for";
+        let why = "there is no Erlang code to test it with: specify the folder of an installation with --for";
         return Err(Error::Unusable { why: why.to_owned() });
     }
     for (root, name) in roots.into_iter().zip(["check", "check-installed"]) {

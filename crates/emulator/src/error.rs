@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No `erl` was found, and no installation was named.
-    #[error("no erl is on the PATH: name the folder of the installation with --installation")]
+    #[error("no erl is on the PATH: specify the folder of the installation with --installation")]
     NoErl,
     /// The `erl` on the PATH does not print the folder of its installation.
     #[error(
-        "cannot read the installation's folder from {} ({how}): {output}; fix that erl, or name the folder with --installation or --for",
+        "cannot read the installation's folder from {} ({how}): {output}; fix that erl, or specify the folder with --installation or --for",
         .erl.display()
     )]
     ErlFailed {
@@ -31,19 +31,19 @@ pub enum Error {
         why: String,
     },
     /// A file is not an ELF file.
-    #[error("{} is not a Linux executable: name the folder of an Erlang installation, or of a release with its own ERTS", .path.display())]
+    #[error("{} is not a Linux executable: specify the folder of an Erlang installation, or of a release with its own ERTS", .path.display())]
     NotAProgram {
         /// The file.
         path: PathBuf,
     },
     /// An ELF file is not an emulator.
-    #[error("{} is not an Erlang emulator: name the folder of an Erlang installation, or of a release with its own ERTS", .path.display())]
+    #[error("{} is not an Erlang emulator: specify the folder of an Erlang installation, or of a release with its own ERTS", .path.display())]
     NotAnEmulator {
         /// The file.
         path: PathBuf,
     },
     /// A source, an installation or a release has a version other than the one that is needed.
-    #[error("{what} is {found}, but {wanted} is needed: only exactly that version fits; {next}")]
+    #[error("{what} is {found}, but exactly {wanted} is needed: {next}")]
     WrongVersion {
         /// The source, installation or release.
         what: String,

@@ -116,7 +116,7 @@ impl Image {
         let Image { otp, erts, base, root, variant } = self;
         let usage = |text: String| Err(Error::Usage(text));
         if variant.kind == Type::Opt {
-            return usage("an image gets an lcnt emulator next to its own; opt would replace it".to_owned());
+            return usage("only an lcnt emulator can be added to an image; an opt emulator would replace the image's own".to_owned());
         }
         if !is_version(otp) {
             return usage(format!("{otp:?} is not a version of OTP: write it as 27.3.4.1"));
@@ -167,7 +167,7 @@ impl Image {
              # The folder's name contains the version, so an ERTS of another version never uses this emulator.\n\
              RUN erts=$(sed -n 's/^VSN *= *//p' erts/vsn.mk) && {check}install -D -m 755 /{file} /out/erts-$erts/bin/{file}\n\
              \n\
-             # In the last stage, after the lines that bring Erlang or the release to {root}:\n\
+             # In the last stage, after the lines that install Erlang or the release in {root}:\n\
              COPY --from=beamtune-emulator /out/ {root}/\n\
              # Starts every VM of the image with it; to choose at each start, omit this and pass the variable to docker run.\n\
              ENV ERL_AFLAGS=\"-emu_type {emu_type}\"\n"

@@ -289,7 +289,7 @@ pub(crate) mod tests {
         check(None, None, None);
         // Another OTP version with the same ERTS version.
         check(Some("13.1.5"), Some("25.2.2"), None);
-        let error = "x.tar.gz is ERTS 13.1.5 (OTP 25.2.3), but ERTS 15.2.7 (OTP 27.3.4.1) is needed";
+        let error = "x.tar.gz is ERTS 13.1.5 (OTP 25.2.3), but exactly ERTS 15.2.7 (OTP 27.3.4.1) is needed";
         check(Some("15.2.7"), Some("27.3.4.1"), Some(error));
         check(None, Some("27.3.4.1"), Some("OTP-27.3.4.1/otp_src_27.3.4.1.tar.gz"));
         check(Some("15.2.7"), None, Some("exactly the OTP"));

@@ -36,7 +36,7 @@ pub const URGENT_SECONDS: f64 = 3_600.0;
 /// A finding with less time left is a warning, in seconds.
 pub const SOON_SECONDS: f64 = 86_400.0;
 /// Source of these two limits.
-pub const SOON_SOURCE: &str = "judgement: within a day somebody has to act, within an hour at once";
+pub const SOON_SOURCE: &str = "judgement: act within a day, or at once if less than an hour is left";
 /// A finding with less time left is worth a notice, in seconds (judgement).
 pub const FAR_SECONDS: f64 = 7.0 * 86_400.0;
 

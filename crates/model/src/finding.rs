@@ -289,10 +289,8 @@ impl std::fmt::Display for Subject {
                 write!(f, "{name} ({pid})")
             }
             Subject::Process { pid, name: None } => f.write_str(pid),
-            Subject::ProcessKind { name, starter: Some(maker) }
-            | Subject::Port { name, opener: Some(maker) } => {
-                write!(f, "{name} made by {maker}")
-            }
+            Subject::ProcessKind { name, starter: Some(starter) } => write!(f, "{name} started by {starter}"),
+            Subject::Port { name, opener: Some(opener) } => write!(f, "{name} opened by {opener}"),
             Subject::Client { name, user: Some(user) } => write!(f, "{name} (user {user})"),
             Subject::Table { name, owner: Some(owner) } => write!(f, "{name} of {owner}"),
             other => f.write_str(other.names().first().copied().unwrap_or_default()),

@@ -31,7 +31,7 @@ pub use queued::QueuedMessages;
 /// Maximum number of points of a trace: enough to fit a slope and to draw a line.
 const TRACE_POINTS: usize = 128;
 /// [`Missing::why`] for data that imported text does not contain.
-pub const NOT_IN_IMPORT: &str = "not in the imported text";
+pub const NOT_IN_IMPORT: &str = "not contained in the imported text";
 
 /// Raw readings of a series, thinned to at most 128 that are evenly spread over the period.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -539,8 +539,8 @@ impl Period {
 fn next(host: bool, of_item: Option<TroubleKind>) -> &'static str {
     match (host, of_item) {
         (_, Some(TroubleKind::TimedOut)) => "record again, for longer, when the host is less busy",
-        (false, Some(TroubleKind::Denied)) => "stop whatever blocks it while beamtune records",
-        (_, Some(TroubleKind::Unsupported)) => "nothing: not available with this VM, its flags or its host",
+        (false, Some(TroubleKind::Denied)) => "stop the tool that occupies it while beamtune records",
+        (_, Some(TroubleKind::Unsupported)) => "none: not available with this VM, its flags or its host",
         (false, _) => "run beamtune doctor from a host that can attach to the node, with its cookie",
         (true, _) => "run beamtune on the node's host, as root or as the node's user",
     }

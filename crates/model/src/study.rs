@@ -29,11 +29,11 @@ pub struct Arm {
 }
 
 impl Arm {
-    /// Flags and variables as text for output, or `as it is` if the setting changes nothing.
+    /// Flags and variables as text for output, or `unchanged` if the setting changes nothing.
     pub fn describe(&self) -> String {
         let variables = self.environment.iter().map(|(name, value)| format!("{name}={value}"));
         let words: Vec<String> = variables.chain(self.flags.iter().cloned()).collect();
-        if words.is_empty() { "as it is".to_owned() } else { words.join(" ") }
+        if words.is_empty() { "unchanged".to_owned() } else { words.join(" ") }
     }
 }
 
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn an_arm_describes_its_changes() {
         let mut arm = Arm { name: "B".to_owned(), ..Arm::default() };
-        assert_eq!(arm.describe(), "as it is");
+        assert_eq!(arm.describe(), "unchanged");
         arm.flags = vec!["+sbwt".to_owned(), "none".to_owned()];
         arm.environment.insert("POOL".to_owned(), "4".to_owned());
         assert_eq!(arm.describe(), "POOL=4 +sbwt none");

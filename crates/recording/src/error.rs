@@ -79,7 +79,7 @@ pub enum Error {
         why: String,
     },
     /// A ring is too small for its current segment of five minutes.
-    #[error("{}: {max_bytes} bytes cannot hold five minutes of this node: use a larger --max-size", .path.display())]
+    #[error("{}: {max_bytes} bytes are not enough for five minutes of this node: use a larger --max-size", .path.display())]
     RingTooSmall {
         /// The file.
         path: PathBuf,
@@ -127,7 +127,7 @@ pub enum Error {
     #[error("the readings of the sample do not belong to the table of series")]
     ForeignSeries,
     /// A sample exceeds a limit of the format.
-    #[error("a sample holds {count} {what}, more than the recording format allows")]
+    #[error("a sample has {count} {what}, more than the recording format allows")]
     Oversized {
         /// Plural noun of the items.
         what: &'static str,
@@ -135,7 +135,7 @@ pub enum Error {
         count: usize,
     },
     /// The recording has no such incarnation.
-    #[error("no incarnation {requested} in the recording; it has {known:?}")]
+    #[error("the recording has no incarnation {requested}, only {known:?}")]
     NoSuchIncarnation {
         /// The requested incarnation.
         requested: u32,

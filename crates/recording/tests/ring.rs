@@ -193,7 +193,7 @@ fn a_ring_never_exceeds_its_size_and_reports_once_that_it_keeps_less() {
     assert!(largest > max_bytes * 3 / 4, "{largest} bytes: the space is not used");
     assert_eq!(notices.len(), 1, "{notices:?}");
     assert!(
-        notices[0].starts_with("14 MB hold ") && notices[0].contains("of this node, not 1440"),
+        notices[0].starts_with("14 MB are enough for ") && notices[0].contains("of this node, not 1440"),
         "{notices:?}"
     );
     let found = replayed(&Reader::open(&path).expect("opened"));
@@ -371,7 +371,7 @@ fn on_a_full_disk_a_ring_drops_data_and_continues() {
         notices.extend(writer.take_notices());
     }
     assert_eq!(notices.len(), 1, "{notices:?}");
-    assert!(notices[0].starts_with("the disk is nearly full: the ring stays at "), "{notices:?}");
+    assert!(notices[0].starts_with("the disk is nearly full: the ring does not grow beyond "), "{notices:?}");
     let found = replayed(&Reader::open(&path).expect("opened"));
     assert_eq!(found.last().map(|sample| sample.tick.t), Some(1_499 * SECOND_NS));
     assert!((100..1_500).contains(&found.len()), "{} samples", found.len());

@@ -123,7 +123,7 @@ fn origin(origin: &Origin) -> String {
     match origin {
         Origin::Environment(name) => name.clone(),
         Origin::CommandLine => "command line or args file".to_owned(),
-        Origin::Start => "given at start".to_owned(),
+        Origin::Start => "set at start".to_owned(),
         Origin::Default => "default".to_owned(),
     }
 }
@@ -147,7 +147,7 @@ pub fn text(sheet: &Sheet, style: Style) -> String {
             out.push_str(&format!("{}\n{}\n", style.bold(title), table(rows).render(style)));
         }
     };
-    section("Emulator flags that are given", &given);
+    section("Emulator flags that are set", &given);
     section("Flags for init and applications", &others);
     section("Emulator flags at their default", &default);
     if !sheet.idle.is_empty() {
@@ -167,7 +167,7 @@ fn table(rows: &[&Row]) -> Table {
         columns.push(("from", Left));
     }
     if has_losers {
-        columns.push(("instead of", Left));
+        columns.push(("overrides", Left));
     }
     let mut table = Table::new(&columns);
     for row in rows {
@@ -177,9 +177,9 @@ fn table(rows: &[&Row]) -> Table {
             value = value.chars().take(DEFAULT_CHARS - 1).chain(['…']).collect();
         }
         if row.conditional {
-            value.push_str(" (under a condition)");
+            value.push_str(" (conditional)");
         } else if row.dynamic {
-            value.push_str(" (filled in later)");
+            value.push_str(" (template)");
         }
         let from = if row.is_default { String::new() } else { clean(&row.from) };
         let losers: Vec<String> = row
@@ -231,11 +231,11 @@ mod tests {
         ]);
         let text = text(&sheet, Style::PLAIN);
         let expect = "\
-Emulator flags that are given
-flag   value                       from                     instead of
+Emulator flags that are set
+flag   value                       from                     overrides
 +P     5000                        compose.yml:3 ERL_FLAGS  1000 (rel/vm.args:4)
 +sbwt  none                        rel/vm.args:5
-+Q     ${N} (filled in later)      compose.yml:3 ERL_FLAGS
++Q     ${N} (template)      compose.yml:3 ERL_FLAGS
 
 Flags for init and applications
 flag                 value  from

@@ -129,7 +129,7 @@ fn series(a: &Period, b: &Period, style: Style) -> String {
         (Ok(work_a), Ok(work_b)) => format!(
             "Work done: {work_a} reductions in A, {work_b} in B. The change of rates is per unit of work.\n\n"
         ),
-        _ => "The work done is not known in both: the change of rates is per second.\n\n".to_owned(),
+        _ => "Reductions are unknown in A or B: the change of rates is per second.\n\n".to_owned(),
     };
     let mut table = Table::new(&[("", Left), ("A", Right), ("B", Right), ("change", Right)]);
     let relevant = |change: &Change| change.ratio.is_none_or(|ratio| (ratio - 1.0).abs() >= MIN_CHANGE);
@@ -156,7 +156,7 @@ fn series(a: &Period, b: &Period, style: Style) -> String {
         if shown.len() > ROWS {
             out.push_str(&format!("and {} more\n", shown.len() - ROWS));
         }
-        out.push_str("A difference does not show its cause: beamtune compare runs trials in random order.\n");
+        out.push_str("These differences may have several causes. To test one, run beamtune compare.\n");
     }
     out
 }

@@ -21,16 +21,16 @@ pub const RELEASES: std::ops::RangeInclusive<u32> = 21..=29;
 fn kind_name(kind: Kind) -> &'static str {
     match kind {
         Kind::EmulatorFlag => "emulator flag",
-        Kind::InitFlag => "flag of init",
+        Kind::InitFlag => "init flag",
         Kind::Environment => "environment variable",
         Kind::RuntimeSetting => "run-time setting",
-        Kind::KernelParameter => "parameter of kernel",
-        Kind::EtsOption => "option of ETS tables",
-        Kind::ProcessOption => "option of processes",
-        Kind::SocketOption => "option of sockets",
-        Kind::HostSetting => "setting of the host",
-        Kind::Build => "property of the build",
-        Kind::CodeChange => "change of the program",
+        Kind::KernelParameter => "kernel parameter",
+        Kind::EtsOption => "ETS table option",
+        Kind::ProcessOption => "process option",
+        Kind::SocketOption => "socket option",
+        Kind::HostSetting => "host setting",
+        Kind::Build => "build property",
+        Kind::CodeChange => "code change",
     }
 }
 

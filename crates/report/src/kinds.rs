@@ -10,8 +10,11 @@ const WORTH_A_WORD: f64 = 0.10;
 
 /// The kinds that do not include each other, with their contents, and how to find the largest.
 const KINDS: [(&str, &str); 5] = [
-    ("processes", "heaps, stacks, queues; the largest: recon:proc_count(memory, 10)"),
-    ("binary", "binaries beyond 64 bytes; who keeps them: recon:bin_leak(10), which collects all processes"),
+    ("processes", "heaps, stacks, message queues; list the largest: recon:proc_count(memory, 10)"),
+    (
+        "binary",
+        "binaries larger than 64 bytes; find owners with recon:bin_leak(10), which garbage-collects all processes",
+    ),
     ("ets", "tables; the largest: ets:i()"),
     ("code", "loaded modules; how many: length(code:all_loaded())"),
     ("atom", "names; how many: erlang:system_info(atom_count)"),
@@ -36,10 +39,7 @@ pub fn render(period: &Period, style: Style) -> String {
     let mut lines = told;
     lines.push((REST.0, (system - named).max(0.0), REST.1));
     lines.sort_by(|a, b| b.1.total_cmp(&a.1));
-    let heading = format!(
-        "Memory by kind: {} in use, what the allocators keep beside it not counted",
-        text::bytes(total)
-    );
+    let heading = format!("Memory by kind: {} in use, without free memory in carriers", text::bytes(total));
     let mut out = format!("{}\n", style.bold(&heading));
     for (kind, size, holds) in lines {
         let share = size / total;
@@ -93,7 +93,7 @@ mod tests {
         let names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
         assert_eq!(names, ["binary", "processes", "code", "rest of system", "ets", "atom"], "{text}");
         assert!(text.starts_with("Memory by kind: 100 MB in use"), "{text}");
-        assert!(text.contains("60.0 MB   60 %  binaries beyond 64 bytes"), "{text}");
+        assert!(text.contains("60.0 MB   60 %  binaries larger than 64 bytes"), "{text}");
         assert!(text.contains("rest of system   6.00 MB    6 %\n"), "{text}");
     }
 

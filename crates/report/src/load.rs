@@ -56,7 +56,7 @@ fn trust(result: &LoadResult, style: Style) -> String {
         let _ = writeln!(out, "  {advice}");
     }
     if result.is_interrupted {
-        let _ = writeln!(out, "Interrupted: the results until then.");
+        let _ = writeln!(out, "Interrupted: results up to this point.");
     }
     out
 }
@@ -66,7 +66,7 @@ fn title(result: &LoadResult) -> String {
     let length = text::seconds(result.length_s);
     let what = match result.model {
         LoadModel::Open { per_second, devices } => {
-            format!("{} a second for {length}, by {} devices", text::decimal(per_second), count(devices))
+            format!("{}/s for {length}, {} devices", text::decimal(per_second), count(devices))
         }
         LoadModel::Closed { devices } => format!("{} devices for {length}", count(devices)),
         LoadModel::Unknown => length,
@@ -90,9 +90,9 @@ fn sums(result: &LoadResult) -> String {
         let per_second = |sum: u64| text::decimal(sum as f64 / within.len() as f64);
         let _ = write!(out, "; {} a second", per_second(within.iter().map(|second| second.done).sum()));
         if matches!(result.model, LoadModel::Open { .. }) {
-            let asked: Option<u64> = within.iter().map(|second| second.due).sum();
-            if let Some(asked) = asked {
-                let _ = write!(out, " of {} asked", per_second(asked));
+            let due: Option<u64> = within.iter().map(|second| second.due).sum();
+            if let Some(due) = due {
+                let _ = write!(out, " of {} scheduled", per_second(due));
             }
         }
     } else if result.length_s > 0.0 {
@@ -202,9 +202,9 @@ fn generator(result: &LoadResult) -> String {
     }
     match generator.own_lag.as_ref().and_then(|lag| lag.percentile_ns("p99").or(lag.max_ns)) {
         Some(lag_ns) => {
-            let _ = write!(out, "; late by {} (p99)", milliseconds(Some(lag_ns)));
+            let _ = write!(out, "; own lag {} (p99)", milliseconds(Some(lag_ns)));
         }
-        None => out.push_str("; how late it was itself is not known"),
+        None => out.push_str("; own lag unknown"),
     }
     out.push('\n');
     out
@@ -263,7 +263,7 @@ mod tests {
         let style = Style::PLAIN;
         assert_eq!(title(&result), "2.5 s");
         assert_eq!(sums(&result), "0 done, 0 errors; 0 a second\n");
-        assert!(render(&result, style).contains("wrk: CPU unknown; how late it was itself is not known"));
+        assert!(render(&result, style).contains("wrk: CPU unknown; own lag unknown"));
         assert_eq!(traffic(&result), "");
         result.traffic =
             Some(Traffic { sent_bytes: 900, received_bytes: 1_500_000, messages: 0, reconnects: 7 });

@@ -96,9 +96,9 @@ fn remains(period: &Period, remains: &[Remains], style: Style) -> String {
         Some(percent) => format!("{percent:.1} % of the duration"),
         None => text::seconds(waited as f64 / 1e9),
     };
-    let mut out = format!("{}\n", style.bold("What would remain (a lower bound)"));
+    let mut out = format!("{}\n", style.bold("Remaining lock waits (lower bound)"));
     for (index, rest) in remains.iter().enumerate() {
-        let also = if index == 0 { "without" } else { "also without" };
+        let also = if index == 0 { "without" } else { "and without" };
         let is_little = of_duration(rest.waited, length).is_some_and(|percent| percent < MIN_LISTED_PCT);
         let next = match &rest.next {
             Some(_) if is_little => "almost no wait".to_owned(),
@@ -108,7 +108,7 @@ fn remains(period: &Period, remains: &[Remains], style: Style) -> String {
                 text::sentence(next),
                 share(*waited)
             ),
-            None => "no other wait".to_owned(),
+            None => "no other waits".to_owned(),
         };
         let line = format!("{also} {}: {next}", text::sentence(&rest.without));
         out.push_str(&format!("  {}\n", text::wrap(&line, style.width.saturating_sub(4), "    ")));

@@ -21,7 +21,7 @@ pub struct Row<'a> {
 pub fn render(rows: &[Row<'_>], style: Style) -> String {
     let mut table = Table::new(&[
         ("time", Left),
-        ("asked", Right),
+        ("due", Right),
         ("done", Right),
         ("errors", Right),
         ("p50", Right),
@@ -30,7 +30,7 @@ pub fn render(rows: &[Row<'_>], style: Style) -> String {
         ("active", Right),
         ("waited", Right),
         ("run queue", Right),
-        ("collections", Right),
+        ("GC", Right),
         ("RSS", Right),
         ("", Left),
     ]);
@@ -56,15 +56,15 @@ pub fn render(rows: &[Row<'_>], style: Style) -> String {
     let mut out = String::new();
     if bound > 0 {
         let head = format!(
-            "Generator-bound in {bound} of {} seconds: the limit was the generator or its machine there, not the node.",
+            "Generator-bound in {bound} of {} seconds: the bottleneck was the generator or its machine, not the node.",
             rows.len()
         );
         out.push_str(&format!("{}\n", style.bold(&head)));
     }
     out.push_str(&table.render(style));
-    let words = "Up to p99 it is the load's result. CPU, active (schedulers of all kinds that were not idle) and waited (threads of \
-        the VM that were ready to run and got no CPU) are in cores. The node's columns are means between the samples around \
-        each second; run queue is the longest at those, of all schedulers together.";
+    let words = "Columns up to p99 are results of the load generator. CPU, active and waited are in cores: active = schedulers of \
+        all kinds that were not idle; waited = threads of the VM that were runnable without a CPU. The node's columns are means \
+        between the samples around each second; run queue is the maximum total length.";
     out.push_str(&format!("\n{}\n", text::wrap(words, style.width, "")));
     out
 }

@@ -51,7 +51,7 @@ pub fn render(period: &Period, view: View, style: Style) -> String {
         View::Schedulers => schedulers(period, style),
         View::Host => host(period, style),
     };
-    let body = if body.is_empty() { "nothing of this was recorded\n".to_owned() } else { body };
+    let body = if body.is_empty() { "not recorded\n".to_owned() } else { body };
     format!("{}\n{body}", heading(period, style))
 }
 
@@ -106,9 +106,9 @@ fn summary(period: &Period, style: Style) -> String {
             ("RSS", &metrics::RSS, ""),
             ("reductions", &metrics::REDUCTIONS, ""),
             ("processes scheduled in", &metrics::CONTEXT_SWITCHES, ""),
-            ("collections", &metrics::GARBAGE_COLLECTIONS, ""),
-            ("input of ports", &metrics::IO_INPUT, ""),
-            ("output of ports", &metrics::IO_OUTPUT, ""),
+            ("garbage collections", &metrics::GARBAGE_COLLECTIONS, ""),
+            ("port input", &metrics::IO_INPUT, ""),
+            ("port output", &metrics::IO_OUTPUT, ""),
             ("processes", &metrics::PROCESS_COUNT, ""),
             ("ports", &metrics::PORT_COUNT, ""),
             ("ETS tables", &metrics::ETS_COUNT, ""),
@@ -186,7 +186,7 @@ fn flags(period: &Period, style: Style) -> String {
     };
     let environment: Vec<_> =
         period.facts.object(facts::ENVIRONMENT).unwrap_or_default().into_iter().collect();
-    let mut table = Table::new(&[("flag", Left), ("value", Left), ("from", Left), ("instead of", Left)]);
+    let mut table = Table::new(&[("flag", Left), ("value", Left), ("from", Left), ("overrides", Left)]);
     let (given, default): (Vec<_>, Vec<_>) = beamtune_flags::effective_settings(&args, &environment, release)
         .into_iter()
         .partition(|setting| setting.origin != Origin::Default);
@@ -194,7 +194,7 @@ fn flags(period: &Period, style: Style) -> String {
         let from = match &setting.origin {
             Origin::Environment(name) => name.clone(),
             Origin::CommandLine => "command line or args file".to_owned(),
-            Origin::Start => "given at start".to_owned(),
+            Origin::Start => "set at start".to_owned(),
             Origin::Default => "default".to_owned(),
         };
         let overridden: Vec<_> =
@@ -285,7 +285,7 @@ fn schedulers(period: &Period, style: Style) -> String {
         ("CPU", Right),
         ("waited for CPU", Right),
         ("voluntary", Right),
-        ("displaced", Right),
+        ("preempted", Right),
         ("run queue", Right),
     ]);
     for entity in in_order(period.entities(Group::SchedulerTime)) {
@@ -302,7 +302,7 @@ fn schedulers(period: &Period, style: Style) -> String {
         };
         let queue = period
             .stat(&metrics::RUN_QUEUE, entity)
-            .map_or(String::new(), |stat| format!("{:.1} (most {})", stat.mean(), stat.max));
+            .map_or(String::new(), |stat| format!("{:.1} (max {})", stat.mean(), stat.max));
         table.row([
             text::clean(entity),
             share,

@@ -65,9 +65,9 @@ fn answer(question: &Question, verdict: &Verdict) -> String {
     let objective = verdict.effects.iter().find(|effect| effect.quantity == question.objective);
     let is_broken = verdict.guards.iter().any(|guard| guard.verdict == "broken");
     match &verdict.answer {
-        Answer::Better if is_broken => "A guard is broken: B is no gain.".to_owned(),
+        Answer::Better if is_broken => "A guard is violated: B is not an improvement.".to_owned(),
         Answer::Better | Answer::Worse | Answer::Same => String::new(),
-        Answer::Open => "Not decided yet: continue with beamtune study resume FILE.".to_owned(),
+        Answer::Open => "Not finished: continue with beamtune study resume FILE.".to_owned(),
         Answer::Undecided => {
             let ratio = objective.and_then(|effect| effect.ratio);
             let most = ratio.map(|ratio| (1.0 - ratio.low).max(ratio.high - 1.0));
@@ -77,11 +77,12 @@ fn answer(question: &Question, verdict: &Verdict) -> String {
             format!("{} pairs show no difference{bound}.", verdict.pairs)
         }
         Answer::BelowDetectable => {
-            "The difference is smaller than this machine can show: use a quieter one, or a longer --for."
+            "The difference is too small to be shown on this machine: use a quieter one, or a longer --for."
                 .to_owned()
         }
         Answer::FalsePositive => {
-            "No verdict: A differs from itself, so the machine or the target changes meanwhile.".to_owned()
+            "No verdict: A differs from itself; the machine or the target changed during the study."
+                .to_owned()
         }
         Answer::TooManyInvalid => "No verdict: too many invalid trials.".to_owned(),
         Answer::Fails { arm, why } => {
@@ -114,13 +115,13 @@ fn in_percent(share: f64) -> String {
 /// Returns the result of the A/A test, and the smallest effect that can be detected.
 fn machine(verdict: &Verdict) -> String {
     let Some(ratio) = verdict.same else {
-        return format!("Machine: {} pairs of A against itself so far.", verdict.same_pairs);
+        return format!("A/A test: {} pairs so far.", verdict.same_pairs);
     };
     let detectable = match verdict.detectable {
-        Some(least) => format!("effects from {} % up can be shown", in_percent(least)),
-        None => "which effects can be shown is unknown".to_owned(),
+        Some(least) => format!("effects of {} % or more are detectable", in_percent(least)),
+        None => "the smallest detectable effect is unknown".to_owned(),
     };
-    format!("Machine: A against itself differs by {}; {detectable}.", change(ratio))
+    format!("A/A test: A differs from itself by {}; {detectable}.", change(ratio))
 }
 
 /// Returns the confidence level of the intervals, and how the trials were run.
@@ -263,7 +264,7 @@ fn guard_words(guard: &GuardVerdict) -> String {
     let sign = if more_is_better { '-' } else { '+' };
     let verdict = match guard.verdict {
         "kept" => "kept",
-        "broken" => "broken",
+        "broken" => "violated",
         "not_measured" => "not measured",
         _ => "undecided",
     };
@@ -370,7 +371,7 @@ mod tests {
         );
         assert_eq!(rows[4], ["RSS", "39.2 → 39.3 MB", "+0.2 %", "[-0.9, +1.8]", "no difference"], "{text}");
         assert_eq!(rows[5], ["throughput", "300 → 280/s", "-7.0 %", "[-10, -5.0]", "worse"], "{text}");
-        let end = "\nMachine: A against itself differs by -0.6 % [-6.5, +5.7]; effects from 7.1 % up can be shown.\n\
+        let end = "\nA/A test: A differs from itself by -0.6 % [-6.5, +5.7]; effects of 7.1 % or more are detectable.\n\
             Invalid trials: 3 (other processes on the host).\n";
         assert!(text.ends_with(end), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 100) && text.lines().count() == 9, "{text}");
@@ -393,7 +394,7 @@ mod tests {
         check(Answer::Worse, "[-58, -31]    worse");
         check(Answer::Same, "[-58, -31]    no difference");
         check(Answer::Undecided, "8 pairs show no difference; a difference above 58 % is ruled out.");
-        check(Answer::BelowDetectable, "smaller than this machine can show");
+        check(Answer::BelowDetectable, "too small to be shown on this machine");
         check(Answer::FalsePositive, "A differs from itself");
         check(Answer::TooManyInvalid, "too many invalid trials");
         check(Answer::Open, "beamtune study resume");
@@ -421,7 +422,7 @@ mod tests {
         let mut verdict = verdict(Answer::Better);
         verdict.guards[0].verdict = "broken";
         let text = page(&verdict, &View::PLAIN);
-        assert!(text.contains("guard +10 % broken") && text.contains("B is no gain"), "{text}");
+        assert!(text.contains("guard +10 % violated") && text.contains("B is not an improvement"), "{text}");
     }
 
     #[test]

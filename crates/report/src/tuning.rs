@@ -52,7 +52,7 @@ fn answer(tuning: &Tuning, verdict: &TuningVerdict, style: Style) -> String {
     let none = |words: &str| style.bold(text::wrap(words, style.width, "  ").as_str()) + "\n";
     let winner = verdict.winner.and_then(|winner| verdict.finalists.get(winner));
     match &verdict.ending {
-        None => none("Not decided yet: continue with beamtune study resume FILE."),
+        None => none("Not finished: continue with beamtune study resume FILE."),
         Some(TuningOutcome::Found) if verdict.flags.is_empty() => {
             none("No flag: no part of the best setting helps alone.")
         }
@@ -64,11 +64,11 @@ fn answer(tuning: &Tuning, verdict: &TuningVerdict, style: Style) -> String {
                     let guards = guards(&gain.guards);
                     let guards = if guards.is_empty() { guards } else { format!("; {guards}") };
                     let bias = match gain.selected_by_same_trials {
-                        true => ", which also selected it, so it may be a little less",
+                        true => ", which were also used to select it, so the true effect may be smaller",
                         false => "",
                     };
                     format!(
-                        "{} {} in {} pairs of new trials{bias}{guards}. {} pairs more should find {} to {}.",
+                        "{} {} in {} pairs of new trials{bias}{guards}. A replication with {} pairs should find {} to {}.",
                         label(&tuning.objective),
                         change(gain.ratio),
                         gain.pairs,
@@ -78,19 +78,19 @@ fn answer(tuning: &Tuning, verdict: &TuningVerdict, style: Style) -> String {
                     )
                 }
                 None => format!(
-                    "{} {} with the parts that were removed; the rest was not tried without them, nor were the guards.",
+                    "{} {} with parts that were removed later; the remaining setting was not tried alone, and guards were not tested for it.",
                     label(&tuning.objective),
                     winner.and_then(|winner| winner.ratio).map(change).unwrap_or_default()
                 ),
             };
             format!("{flags}\n{}", wrapped(&proof))
         }
-        Some(TuningOutcome::NothingBetter) => none("No tried setting is better than the target as it is."),
+        Some(TuningOutcome::NothingBetter) => none("No tried setting is better than the unchanged target."),
         Some(TuningOutcome::NotConfirmed) => {
-            none("No flag: no candidate was better in new trials with its guards kept.")
+            none("No flag: no candidate was better in new trials without violating a guard.")
         }
         Some(TuningOutcome::MethodFindsWhatIsNot) => none(
-            "No verdict: the target differs from itself, so the machine or the target changes meanwhile.",
+            "No verdict: the target differs from itself; the machine or the target changed during the study.",
         ),
         Some(TuningOutcome::TooManyInvalid) => none("No verdict: too many invalid trials."),
         Some(TuningOutcome::Fails { why }) => {
@@ -143,10 +143,9 @@ fn summary(tuning: &Tuning, verdict: &TuningVerdict, trials: &[Trial], style: St
     };
     match table.is_empty() {
         true => failed,
-        false => format!(
-            "Tried besides, each flag alone (estimates of the search):\n{}{failed}",
-            table.body(style)
-        ),
+        false => {
+            format!("Also tried, each flag alone (estimates from the search):\n{}{failed}", table.body(style))
+        }
     }
 }
 
@@ -156,7 +155,7 @@ fn finalists(tuning: &Tuning, verdict: &TuningVerdict, style: Style) -> String {
     for Finalist { point, ratio, is_better, broken, .. } in &verdict.finalists {
         let words = match (is_better, broken.as_slice()) {
             (true, []) => "better".to_owned(),
-            (true, broken) => format!("breaks a guard: {}", text::clean_words(&broken.join(", "))),
+            (true, broken) => format!("violates a guard: {}", text::clean_words(&broken.join(", "))),
             (false, _) => "no difference shown".to_owned(),
         };
         table.row([setting(&tuning.knobs, point), ratio.map(change).unwrap_or_default(), words]);
@@ -209,7 +208,7 @@ impl Found {
             Found::Better => "better",
             Found::Worse => "worse",
             Found::Unknown => "no difference shown",
-            Found::BreaksGuard => "may break a guard",
+            Found::BreaksGuard => "may violate a guard",
             Found::Fails => "the target fails",
             Found::Fatal => "the VM does not start",
         }
@@ -263,7 +262,7 @@ fn tried(tuning: &Tuning, verdict: &TuningVerdict, trials: &[Trial], style: Styl
     rows.into_iter().for_each(|(_, row)| table.row(row));
     let mut out = table.render(style);
     if !verdict.pareto_front.is_empty() {
-        let note = "Single trials decide nothing: the best of many looks better than it is. front: no other trial is better in CPU, p99 and memory at once.";
+        let note = "Do not rely on single trials: the best of many looks better than it is. front: no other trial is better in all of CPU, p99 and memory (Pareto front).";
         out.push_str(&text::wrap(note, style.width, ""));
         out.push('\n');
     }
@@ -274,7 +273,7 @@ fn tried(tuning: &Tuning, verdict: &TuningVerdict, trials: &[Trial], style: Styl
 fn setting(knobs: &[Knob], point: &[usize]) -> String {
     let set = knobs.iter().zip(point).filter(|(_, level)| **level > 0);
     let flags: Vec<String> = set.map(|(knob, level)| knob.level(*level)).collect();
-    if flags.is_empty() { "as it is".to_owned() } else { text::clean_words(&flags.join(" ")) }
+    if flags.is_empty() { "unchanged".to_owned() } else { text::clean_words(&flags.join(" ")) }
 }
 
 /// Returns the comment on a flag in the new vm.args.
@@ -381,11 +380,11 @@ CPU per request · 0 trials in 45 min · load http://x/
 
 +sbwt none +sbwtdcpu none -env ERL_FULLSWEEP_AFTER 5
 CPU per request -42 % [-47, -36] in 12 pairs of new trials; p99: guard +10 % kept, RSS: guard +10 %
-  kept. 8 pairs more should find -50 % to -33 %.
+  kept. A replication with 8 pairs should find -50 % to -33 %.
   +sbwt none +sbwtdcpu none      -40 % [-50, -30]  better
   -env ERL_FULLSWEEP_AFTER 5  -3.0 % [-8.0, +2.0]  no difference shown, kept
 
-Tried besides, each flag alone (estimates of the search):
+Also tried, each flag alone (estimates from the search):
 worse             +S 1:1
 the target fails  +S 4:4
 ";
@@ -401,7 +400,7 @@ the target fails  +S 4:4
             let text = page(&TuningVerdict { ending, ..TuningVerdict::default() }, Verbosity::Brief);
             assert!(text.contains(expect), "{expect:?} is not in\n{text}");
         };
-        check(None, "Not decided yet");
+        check(None, "Not finished");
         check(Some(TuningOutcome::Found), "No flag: no part");
         check(Some(TuningOutcome::NothingBetter), "No tried setting is better");
         check(Some(TuningOutcome::NotConfirmed), "No flag: no candidate");

@@ -78,7 +78,7 @@ rel/vm.args:2:2: warning {code} {name}
       |     ^^^^^^^
     why  It was \\u{{1b}}[31mseen.
     do   Remove it.
-    fix  Remove `+K true` (--fix does it)
+    fix  Remove `+K true` (applied by --fix)
 
 rel/vm.args:2:10: error {code} {name}
     the flag says nothing (OTP 25)
@@ -86,7 +86,7 @@ rel/vm.args:2:10: error {code} {name}
       |             ^^^^^^^
     why  It was \\u{{1b}}[31mseen.
     do   Remove it.
-    fix  Remove `+K true` (not done by --fix: it changes what the VM does)
+    fix  Remove `+K true` (not applied by --fix: it changes the behaviour of the VM)
 
 ./a b.env:1:11: note {code} {name}
     wins, in OTP 27 only
@@ -95,7 +95,7 @@ rel/vm.args:2:10: error {code} {name}
     do   Remove it.
     see  rel/vm.args:3:1 loses
 
-1 error, 1 warning, 1 note in 2 of 2 files, for OTP 25, 27; --fix takes 1 of them away; 1 file could not be read
+1 error, 1 warning, 1 note in 2 of 2 files, for OTP 25, 27; --fix removes 1 of them; 1 file could not be read
 "
     );
     assert_eq!(told(|report| text(report, Style::PLAIN)), expect);

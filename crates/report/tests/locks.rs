@@ -115,10 +115,10 @@ fn page_with_v_has_all_counts_and_what_would_remain() {
     let expect = "\
 VM without a name · 0 µs
 
-Threads waited for locks 52 % of the duration, all threads together (10 s counted).
+Threads waited for locks 52 % of the duration, summed over all threads (10 s counted).
 Somebody else has begun to count anew
 
-Locks were counted for 10.000 s: 588 locks, 4 of them listed one by one. Categories: db, scheduler. 12,345,678 reductions meanwhile. Collecting the counts took 70.0 kB of the node's memory.
+Locks were counted for 10.000 s: 588 locks, 4 of them listed individually. Categories: db, scheduler. 12,345,678 reductions in this time. Reading the counts used 70.0 kB of memory on the node.
 
 Locks by class
 lock          locks        tries  collisions  collisions %  waited µs  duration %
@@ -127,21 +127,21 @@ run_queue        18  126,707,580   1,178,423        0.9300    293,917      2.939
 1 filtered out
 
 Locks by lock
-lock          which                  locks   tries  collisions  collisions %  waited µs  duration %  waits by length, doubling: 1 ns … 0.5 s
+lock          name                   locks   tries  collisions  collisions %  waited µs  duration %  histogram of waits, doubling from 1 ns to 0.5 s
 db_hash_slot  carts (carts of shop)     64  15,000       2,700       18.0000  3,500,000     34.9996
 run_queue     3                          1  20,000         100        0.5000          9      0.0001
 run_queue     4                          1  20,000         100        0.5000          8      0.0001
 
 Locks by place in the source
-lock          place                         tries  collisions  collisions %  waited µs  duration %  waits by length, doubling: 1 ns … 0.5 s
+lock          place                         tries  collisions  collisions %  waited µs  duration %  histogram of waits, doubling from 1 ns to 0.5 s
 db_hash_slot  beam/erl_db_hash.c:400   13,000,000     110,000        0.8462  4,900,000     48.9994
 run_queue     unknown                 126,707,580   1,178,423        0.9300    293,917      2.9391
 db_hash_slot  unknown                     510,419       3,487        0.6832     40,488      0.4049         ▂    █
 1 filtered out
 
-What would remain (a lower bound)
+Remaining lock waits (lower bound)
   without db_hash_slot of the table carts: 17.3 % of the duration, most of it for other db_hash_slot (14.4 % of the duration)
-  also without other db_hash_slot: no other wait
+  and without other db_hash_slot: no other waits
 
 Nothing found.
 ";
@@ -161,7 +161,7 @@ fn short_waits_are_not_listed() {
     let page = Page { look: None, contended: &[], views: &[], remains: &remains, verdicts: &verdicts };
     let text = render(&counted(), &page, &verbose(Style::PLAIN));
     assert!(text.contains("without a: 0.2 % of the duration, most of it for x"), "{text}");
-    assert!(text.contains("also without b: almost no wait\n"), "{text}");
+    assert!(text.contains("and without b: almost no wait\n"), "{text}");
     assert!(!text.contains("without c"), "{text}");
 }
 
@@ -209,7 +209,7 @@ fn single_locks_of_one_name_stay_separate_without_places() {
     let class = &lines(&period, &View::all(By::Class))[0];
     assert_eq!((class.tries, class.locks, class.is_whole), (90, 2, false));
     let page = page(&period, &[View::new(By::Class)], None);
-    assert!(page.contains("≥ 2") && page.contains("the whole class is unknown"), "{page}");
+    assert!(page.contains("≥ 2") && page.contains("only the listed locks"), "{page}");
 }
 
 fn look() -> Look {
@@ -294,8 +294,8 @@ time (4.0 s sampled).
 lock          belongs to                share of waits  operation
 db_hash_slot  table carts                         75 %  beam/erl_db_hash.c:400
 run_queue     run queue of scheduler 2            24 %
-Without the first: at least 4.1 % of their busy time, most of it for run_queue
-run queue of scheduler 2.
+Without the first lock: still at least 4.1 % of their busy time, mostly for
+run_queue run queue of scheduler 2.
 ";
     assert_eq!(text, expect, "{text}");
 }
@@ -354,7 +354,7 @@ VM without a name · 0 µs
 
 Lock contention: yes. Schedulers waited for locks 16 % [12, 20] of their busy time (4.0 s sampled).
 
-threads                  awake  blocked  sleeps/s  wait      because
+threads                  awake  blocked  sleeps/s  wait      reason
 scheduler            4  99.0 %   87.1 %    18,500  yes       87.1 % of the awake time was blocked
 dirty cpu scheduler  4                             not sure  the VM was not asked
 Waits that sleep were counted by a probe.

@@ -12,16 +12,16 @@ const REGENERATE: &str = "BEAMTUNE_REGENERATE_DOCS";
 /// The kinds with their headings, in the order of `beamtune flags`.
 const KINDS: [(Kind, &str); 11] = [
     (Kind::EmulatorFlag, "Emulator flags"),
-    (Kind::InitFlag, "Flags of init"),
+    (Kind::InitFlag, "Init flags"),
     (Kind::Environment, "Environment variables of the VM"),
-    (Kind::KernelParameter, "Parameters of kernel"),
+    (Kind::KernelParameter, "Kernel parameters"),
     (Kind::RuntimeSetting, "Run-time settings"),
-    (Kind::ProcessOption, "Options of processes"),
-    (Kind::EtsOption, "Options of ETS tables"),
-    (Kind::SocketOption, "Options of sockets"),
-    (Kind::HostSetting, "Settings of the host"),
-    (Kind::Build, "Properties of the build"),
-    (Kind::CodeChange, "Changes of the program"),
+    (Kind::ProcessOption, "Process options"),
+    (Kind::EtsOption, "ETS table options"),
+    (Kind::SocketOption, "Socket options"),
+    (Kind::HostSetting, "Host settings"),
+    (Kind::Build, "Build properties"),
+    (Kind::CodeChange, "Code changes"),
 ];
 
 fn page() -> String {

@@ -108,7 +108,10 @@ impl Study {
         };
         let path = || self.path.clone();
         if pragma("application_id")? != APPLICATION_ID {
-            return Err(Error::NotAStudy { path: path(), what: "it is another kind of file".to_owned() });
+            return Err(Error::NotAStudy {
+                path: path(),
+                what: "it is an SQLite file of another program".to_owned(),
+            });
         }
         match pragma("user_version")? {
             FORMAT => Ok(()),

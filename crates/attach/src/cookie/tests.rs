@@ -150,10 +150,13 @@ fn cookie_file_is_parsed_as_otp_does() {
     check("ABC", Ok("ABC"));
     check("ABC\r\n \n", Ok("ABC"));
     check("A B \n", Ok("A B "));
-    check("", Err("FILE holds no usable cookie: it is empty"));
-    check("\n", Err("FILE holds no usable cookie: it is empty"));
-    check("AB\nCD", Err("FILE holds no usable cookie: it has characters that are not printable ASCII"));
-    check(&"a".repeat(256), Err("FILE holds no usable cookie: it is longer than an atom's 255 characters"));
+    check("", Err("FILE contains no usable cookie: it is empty"));
+    check("\n", Err("FILE contains no usable cookie: it is empty"));
+    check("AB\nCD", Err("FILE contains no usable cookie: it has characters that are not printable ASCII"));
+    check(
+        &"a".repeat(256),
+        Err("FILE contains no usable cookie: it is longer than an atom's 255 characters"),
+    );
 }
 
 #[test]

@@ -51,9 +51,9 @@ impl Events {
                 kind: TroubleKind::Denied,
                 reason: match name {
                     Some(name) => {
-                        format!("the VM's only system_monitor is in use by {name} {owner}")
+                        format!("{name} {owner} already uses the VM's only system_monitor")
                     }
-                    None => format!("the VM's only system_monitor is in use by {owner}"),
+                    None => format!("{owner} already uses the VM's only system_monitor"),
                 },
             });
             return Ok(());

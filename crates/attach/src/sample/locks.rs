@@ -103,13 +103,13 @@ fn remark(value: Term<'_>) -> Result<String, TermError> {
     let mut remarks = Vec::new();
     if value.field("disturbed")?.as_bool()? {
         remarks.push(
-            "another user of lock counting changed the mask or reset the counters meanwhile".to_owned(),
+            "another tool changed the lock counting mask or reset the counters in the meantime".to_owned(),
         );
     }
     for category in list(value, "left_out")?.take(MAX_CATEGORIES) {
         remarks.push(format!(
-            "locks of the category {} were counted before and no longer are, since the node has too many processes (1 kB for each \
-             lock); `erts_debug:lcnt_control(mask, Categories)` in the node's shell switches it on",
+            "locks of the category {} are no longer counted, because the node has too many processes (1 kB for each lock); to count \
+             them again, run `erts_debug:lcnt_control(mask, Categories)` in the node's shell",
             printable(category.as_str()?)
         ));
     }

@@ -193,12 +193,12 @@ impl Decoder {
                 Status::TimedOut(stuck_on) => Some((
                     TroubleKind::TimedOut,
                     match stuck_on {
-                        Some(process) => format!("reading hung on {}", printable(process)),
+                        Some(process) => format!("reading {} hung", printable(process)),
                         None => "reading took too long".to_owned(),
                     },
                 )),
                 Status::Skipped => {
-                    Some((TroubleKind::TimedOut, "not tried, because earlier items hung".to_owned()))
+                    Some((TroubleKind::TimedOut, "not read, because earlier items hung".to_owned()))
                 }
             };
             if let Some((kind, reason)) = trouble {

@@ -321,8 +321,8 @@ fn unreadable_item_is_a_gap_with_its_reason() {
             "vm.memory unsupported not supported by this OTP release or build of the VM",
             "vm.ets garbled bad\\u{1b}[2J",
             "vm.ports timed_out reading took too long",
-            "vm.processes timed_out reading hung on <0.1.0>",
-            "vm.dist timed_out not tried, because earlier items hung",
+            "vm.processes timed_out reading <0.1.0> hung",
+            "vm.dist timed_out not read, because earlier items hung",
             "vm.counts garbled expected an integer, found an atom",
             "vm.scheduler_wall_time garbled the map has no key schedulers (the facts are missing)",
         ]

@@ -8,7 +8,7 @@ pub(super) fn certificates(content: &[u8]) -> Result<Vec<CertificateDer<'static>
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(content).collect();
     match certificates {
         Ok(certificates) if certificates.is_empty() => {
-            Err("it holds no certificate in PEM form (-----BEGIN CERTIFICATE-----)".to_owned())
+            Err("it contains no certificate in PEM form (-----BEGIN CERTIFICATE-----)".to_owned())
         }
         Ok(certificates) => Ok(certificates),
         Err(error) => Err(format!("it is not valid PEM: {error}")),
@@ -26,7 +26,7 @@ pub(super) fn key(content: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
         );
     }
     PrivateKeyDer::from_pem_slice(content)
-        .map_err(|_| "it holds no private key in PEM form (-----BEGIN PRIVATE KEY-----)".to_owned())
+        .map_err(|_| "it contains no private key in PEM form (-----BEGIN PRIVATE KEY-----)".to_owned())
 }
 
 #[cfg(test)]
@@ -41,17 +41,17 @@ mod tests {
             let error = key(content.as_bytes()).unwrap_err();
             assert!(error.contains(of_key), "{error}");
         };
-        check("", "holds no certificate", "holds no private key");
+        check("", "contains no certificate", "contains no private key");
         check(
             "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n",
             "not valid PEM",
-            "holds no private key",
+            "contains no private key",
         );
-        check("-----BEGIN CERTIFICATE-----\nAAAA\n", "not valid PEM", "holds no private key");
+        check("-----BEGIN CERTIFICATE-----\nAAAA\n", "not valid PEM", "contains no private key");
         let old =
             "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,00\n\nAAAA\n";
         check(old, "no", "encrypted with a password");
         let new = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n";
-        check(new, "holds no certificate", "openssl pkey");
+        check(new, "contains no certificate", "openssl pkey");
     }
 }

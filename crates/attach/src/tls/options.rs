@@ -72,7 +72,7 @@ impl Options {
             self.remark(path, &remark);
         }
         if !has_options {
-            self.remark(path, "it holds no list of server or client options");
+            self.remark(path, "it contains no list of server or client options");
         }
     }
 
@@ -205,7 +205,7 @@ mod tests {
                 expect.iter().map(|what| format!("/proc/7/root/home/node/tls.conf: {what}")).collect();
             assert_eq!(remarks, expect, "{file:?}");
         };
-        let nothing = "it holds no list of server or client options";
+        let nothing = "it contains no list of server or client options";
         check(None, &["permission denied"]);
         check(Some(""), &[nothing]);
         check(Some("maps:to_list(x)."), &[nothing]);

@@ -136,10 +136,8 @@ impl Refusal {
                 "it is an X.509 version 1 certificate, which cannot state its permitted uses",
             ),
             Error::InvalidCertificate(CertificateError::BadSignature) => {
-                let issuer = format!(
-                    "{} (but not by the key of the given certificate of that name)",
-                    certificate.issuer
-                );
+                let issuer =
+                    format!("{} (the given certificate of that name has another key)", certificate.issuer);
                 Refusal::Untrusted { subject, issuer }
             }
             Error::InvalidCertificate(CertificateError::UnknownIssuer) => {

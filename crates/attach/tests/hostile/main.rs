@@ -179,7 +179,7 @@ fn node_with_nonsensical_answers_gets_no_agent() {
         }
     });
     let error = Session::start(attach(port), SessionOptions::default()).unwrap_err();
-    assert_eq!(error.to_string(), "erlang:system_info/1 on n@h.i ended with nonsense");
+    assert_eq!(error.to_string(), "erlang:system_info/1 on n@h.i failed: nonsense");
     peer.join().unwrap();
 }
 

@@ -122,7 +122,7 @@ fn exit_reason_is_shown_without_control_characters() {
     let mut connection = Connection::open(&located, &found(COOKIE), None, Settings::default()).unwrap();
     let said = connection.call("m", "f", vec![], soon()).unwrap_err().to_string();
     assert!(!said.chars().any(beamtune_model::text::is_hidden), "{said:?}");
-    assert!(said.contains("m:f/0 on n@h.i ended with {'\\u{1b}[2J'"), "{said}");
+    assert!(said.contains("m:f/0 on n@h.i failed: {'\\u{1b}[2J'"), "{said}");
 }
 
 #[test]

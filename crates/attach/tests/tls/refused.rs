@@ -81,9 +81,10 @@ fn unknown_issuer_is_an_error_with_its_name() {
         let secure = start(otp, &pair, &issuer.0, "", "");
         // An issuer with the same name but another key.
         let other = file(&own, "other.pem", &other.0.certificate);
-        for (trusted, more) in
-            [(None, ", which is not trusted"), (other, " (but not by the key of the given certificate")]
-        {
+        for (trusted, more) in [
+            (None, ", which is not trusted"),
+            (other, " (the given certificate of that name has another key"),
+        ] {
             let error = secure
                 .connect(&TlsSettings { requested: true, trusted, ..TlsSettings::default() })
                 .unwrap_err();
@@ -186,7 +187,7 @@ fn tls_on_only_one_side_is_an_error() {
         let secure = start(otp, &pair, &pair, "", "");
         let error = secure.node.try_connect(COOKIE).unwrap_err();
         assert!(matches!(error, AttachError::TlsNeeded { .. }), "{error:?}");
-        assert_says(&error, &["speaks TLS (-proto_dist inet_tls): give --tls-ca FILE"]);
+        assert_says(&error, &["uses TLS (-proto_dist inet_tls): give --tls-ca FILE"]);
     });
 }
 

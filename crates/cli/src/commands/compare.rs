@@ -74,7 +74,7 @@ fn plan(question: &Question, setup: &Setup) -> Option<String> {
         None => ", each as long as its command".to_owned(),
     };
     Some(format!(
-        "A: {}\nB: {}\ndecides: {}; must not become worse: {}\ntrials: {min} to {max}{length}\n{}\n",
+        "A: {}\nB: {}\nobjective: {}; must not get worse: {}\ntrials: {min} to {max}{length}\n{}\n",
         question.a.describe(),
         question.b.describe(),
         question.objective,

@@ -365,7 +365,7 @@ impl BuildObserver for Watcher {
             terminal::complain(&format!("emulator: {} ({seconds} s)\n", stage.name()));
         }
         self.last_stage = Some(stage);
-        self.progress.say(elapsed, &format!("{}, {seconds} s, Ctrl-C ends", stage.name()));
+        self.progress.say(elapsed, &format!("{}, {seconds} s, press Ctrl-C to stop", stage.name()));
     }
 
     fn is_cancelled(&self) -> bool {

@@ -71,7 +71,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         terminal::complain(&format!("{place}: not read:{text} ({})\n", unread.reason));
     }
     if reading.tools.is_empty() {
-        bail!("cannot import {name}: no row of it could be read");
+        bail!("cannot import {name}: none of its rows could be read");
     }
     let is_of_locks_alone = reading.has_only_locks();
     let period = record(reading, args.output.as_deref())?.period(&Selection::default())?;
@@ -210,7 +210,7 @@ ok
             verdicts(MSACC).iter().filter(|(code, _)| matches!(*code, "BT001" | "BT023" | "BT027"))
         {
             let Outcome::NotJudged { reason, .. } = outcome else { panic!("{code}: {outcome:?}") };
-            assert!(reason.ends_with("not in the imported text"), "{code}: {reason}");
+            assert!(reason.ends_with("not contained in the imported text"), "{code}: {reason}");
         }
     }
 

@@ -102,8 +102,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 fn list() -> Result<ExitCode> {
     let mut table = Table::new(&[
         ("lab", Align::Left),
-        ("finds", Align::Left),
-        ("may find", Align::Left),
+        ("expected", Align::Left),
+        ("allowed", Align::Left),
         ("needs", Align::Left),
         ("fault", Align::Left),
     ]);
@@ -122,13 +122,14 @@ fn list() -> Result<ExitCode> {
     }
     terminal::print(&table.render(terminal::style()));
     let mut table =
-        Table::new(&[("software", Align::Left), ("finds", Align::Left), ("description", Align::Left)]);
+        Table::new(&[("software", Align::Left), ("expected", Align::Left), ("description", Align::Left)]);
     for case in software::all()? {
         let finds = if case.expect.is_empty() { "nothing".to_owned() } else { case.expect.join(" ") };
         table.row([case.name, finds, case.title]);
     }
     terminal::print(&format!("\n{}", table.render(terminal::style())));
-    let mut table = Table::new(&[("synthetic", Align::Left), ("finds", Align::Left), ("fault", Align::Left)]);
+    let mut table =
+        Table::new(&[("synthetic", Align::Left), ("expected", Align::Left), ("fault", Align::Left)]);
     for case in synthetic::CASES {
         table.row([case.name.to_owned(), case.expect.join(" "), case.title.to_owned()]);
     }
@@ -184,7 +185,7 @@ fn run_lab(args: &RunArgs) -> Result<ExitCode> {
                 terminal::print(&format!("{line}\n"));
                 let target = running.target();
                 terminal::complain(&format!(
-                    "ready. In another terminal: beamtune doctor {target}   Ctrl-C ends the lab.\n"
+                    "ready. In another terminal: beamtune doctor {target}   Ctrl-C stops the lab.\n"
                 ));
             }
             LabEvent::Line(line) => terminal::complain(&format!("{line}\n")),

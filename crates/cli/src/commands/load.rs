@@ -172,7 +172,7 @@ impl ScenarioText {
             ("--idle", args.idle),
         ];
         if let Some((option, _)) = in_file.iter().find(|(_, given)| *given) {
-            bail!("{option} is for a URL; a scenario file contains it");
+            bail!("{option} applies only to a URL; in a scenario, set it in the file");
         }
         Self::of_file(target)
     }

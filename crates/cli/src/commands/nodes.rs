@@ -103,9 +103,15 @@ fn render(rows: &[Row], style: Style) -> String {
     use Align::{Left, Right};
     // The column appears only if it distinguishes VMs.
     let with_places = rows.iter().any(|row| row.place.is_some());
-    let mut columns =
-        vec![("pid", Right), ("node", Left), ("where", Left), ("OTP", Left), ("runs", Left), ("user", Left)];
-    columns.extend([("CPU (mean)", Right), ("RSS", Right), ("up", Right), ("attach", Left)]);
+    let mut columns = vec![
+        ("pid", Right),
+        ("node", Left),
+        ("where", Left),
+        ("OTP", Left),
+        ("product", Left),
+        ("user", Left),
+    ];
+    columns.extend([("CPU (mean)", Right), ("RSS", Right), ("uptime", Right), ("attach", Left)]);
     columns.retain(|(title, _)| with_places || *title != "where");
     let mut table = Table::new(&columns);
     let mut reasons = String::new();

@@ -241,7 +241,7 @@ impl TargetArgs {
             };
             ScenarioText::of_url(&url, &quick)?
         } else if self.rate.is_some() || self.connections.is_some() {
-            bail!("--rate and --connections are for a URL; a scenario file contains them");
+            bail!("--rate and --connections apply only to a URL; in a scenario, set them in the file");
         } else {
             let mut load = ScenarioText::of_file(load)?;
             // A study can be resumed from any directory.

@@ -133,7 +133,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         None => format!("trials for {}, at least {planned}", minutes(budget_s)),
     };
     let plan = format!(
-        "objective: {objective}; must not become worse: {}\n\
+        "objective: {objective}; must not get worse: {}\n\
          {length}: {} of the target against itself, {} to search, {} to confirm, {} to remove flags without effect\n{}\n",
         guards(&guarded),
         stages.same,

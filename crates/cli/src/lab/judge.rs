@@ -155,7 +155,7 @@ impl Row {
             self.error.iter().map(|error| format!("could not be judged: {error}")).collect();
         faults.extend(missing.iter().map(|code| format!("no {code}")));
         if missing.is_empty() && !places(ranks).1 {
-            faults.push(format!("the cause is not among the first: {}", render_ranks(ranks)));
+            faults.push(format!("the cause is ranked too low: {}", render_ranks(ranks)));
         }
         if self.judged.culprit == Some(false) {
             faults.push("the culprit is not named".to_owned());
@@ -163,7 +163,7 @@ impl Row {
         faults.extend(refused.iter().map(|flag| format!("OTP {} refuses {flag}", self.run.release)));
         faults.extend(false_findings.iter().map(|finding| format!("false: {finding}")));
         if self.error.is_none() && self.judged.is_memory_due && self.judged.unexplained_bytes.is_none() {
-            faults.push("its memory map was not read".to_owned());
+            faults.push("the memory map was not read".to_owned());
         }
         if let (Some(resident), Some(unexplained)) =
             (self.judged.resident_bytes, self.judged.unexplained_bytes)
@@ -388,7 +388,7 @@ mod tests {
             assert_eq!(row.faults().join("; "), expect);
         };
         check(|judged| judged.missing = vec!["BT005".to_owned()], "no BT005");
-        check(|judged| judged.ranks = vec![Some(4)], "the cause is not among the first: 4");
+        check(|judged| judged.ranks = vec![Some(4)], "the cause is ranked too low: 4");
         check(|judged| judged.culprit = Some(false), "the culprit is not named");
         check(|judged| judged.refused = vec!["+Mdai max".to_owned()], "OTP 25 refuses +Mdai max");
         check(|judged| judged.false_findings = vec!["BT001".to_owned()], "false: BT001");
@@ -396,7 +396,7 @@ mod tests {
             (judged.resident_bytes, judged.unexplained_bytes) = (Some(100_000_000), Some(9_000_000));
         };
         check(unexplained, "9.0 of 100.0 MB are not explained");
-        check(|judged| judged.is_memory_due = true, "its memory map was not read");
+        check(|judged| judged.is_memory_due = true, "the memory map was not read");
         let mut churning = row("a", Setting::Sick);
         unexplained(&mut churning.judged);
         churning.judged.moved_bytes = 10_000_000;

@@ -18,7 +18,7 @@ pub fn broken(page: &str, worst: Option<Level>) -> Vec<String> {
     let mut broken = Vec::new();
     let mut check = |lines: usize, most: usize, what: &str| {
         if lines > most {
-            broken.push(format!("{lines} of {most} lines{what}"));
+            broken.push(format!("{lines} lines{what} (limit {most})"));
         }
     };
     check(page.lines().count(), if is_healthy { MAX_HEALTHY_LINES } else { MAX_LINES }, "");
@@ -32,10 +32,10 @@ pub fn broken(page: &str, worst: Option<Level>) -> Vec<String> {
     }
     let widest = page.lines().map(text::width).max().unwrap_or(0);
     if widest > View::PLAIN.style.width {
-        broken.push(format!("{widest} of {} columns", View::PLAIN.style.width));
+        broken.push(format!("{widest} columns (limit {})", View::PLAIN.style.width));
     }
     if page.lines().any(|line| line.trim_end().ends_with('…')) {
-        broken.push("text is cut".to_owned());
+        broken.push("truncated text".to_owned());
     }
     broken
 }
@@ -50,10 +50,10 @@ mod tests {
             |page: &str, worst: Option<Level>, expect: &[&str]| assert_eq!(broken(page, worst), expect);
         let lines = |count: usize| "x\n".repeat(count);
         check(&lines(60), Some(Level::Warning), &[]);
-        check(&lines(61), Some(Level::Warning), &["61 of 60 lines"]);
-        check(&lines(25), Some(Level::Notice), &["25 of 24 lines"]);
+        check(&lines(61), Some(Level::Warning), &["61 lines (limit 60)"]);
+        check(&lines(25), Some(Level::Notice), &["25 lines (limit 24)"]);
         let page = format!("node\n\nWARNING a\n{}\nCRITICAL b\n{}\n", lines(9), lines(6));
-        check(&page, Some(Level::Critical), &["7 of 6 lines for a further finding"]);
-        check(&format!("{}\ncut…\n", "x".repeat(101)), None, &["101 of 100 columns", "text is cut"]);
+        check(&page, Some(Level::Critical), &["7 lines for a further finding (limit 6)"]);
+        check(&format!("{}\ncut…\n", "x".repeat(101)), None, &["101 columns (limit 100)", "truncated text"]);
     }
 }

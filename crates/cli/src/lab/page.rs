@@ -124,12 +124,12 @@ pub fn sums(rows: &[Row]) -> Vec<String> {
         format!("all right: {} runs", share(right, rows.len())),
         format!("the true cause first: {} sick runs", share(first, caused.len())),
         format!(
-            "all causes among the first three findings (one more for each further cause): {}",
+            "all causes among the first three findings (plus one for each additional cause): {}",
             share(near, caused.len())
         ),
         format!("the culprit named: {}", share(named, to_name)),
         format!(
-            "healthy with a false finding (above notice, or one of the sick variant): {}",
+            "healthy runs with a false finding (above notice, or one expected only in the sick variant): {}",
             share(with_false(&well), well.len())
         ),
         format!(
@@ -138,11 +138,11 @@ pub fn sums(rows: &[Row]) -> Vec<String> {
             named_with_any(&well)
         ),
         format!("sick with a false finding above notice: {}", share(with_false(&sick), sick.len())),
-        format!("remedies with flags that a VM of the release accepts: {}", share(taken, advised)),
+        format!("remedies whose flags a VM of the release accepts: {}", share(taken, advised)),
         format!(
             "runs that could not be judged: {}; disturbed (other processes used {DISTURBING_CORES} cores or more, or steal was {DISTURBING_STOLEN_CORES} or \
              more): {disturbed}; with true CPU starvation by other processes or guests, which has no rank: {excused}; repeated after a \
-             disturbance, so that the last run counts: {again}",
+             disturbance (the last run is used): {again}",
             rows.len() - judged.len()
         ),
     ]
@@ -202,15 +202,15 @@ pub fn section(rows: &[Row]) -> String {
         sums(&owned).iter().for_each(|sum| text.push_str(&format!("- {sum}\n")));
     }
     text.push_str(
-        "\nThe rank is that of the root cause among the findings that follow from no other. A run is right if all expected findings are \
+        "\nThe rank is that of the root cause among the findings that are not consequences of others. A run is right if all expected findings are \
          there, the culprit is named, the cause is among the first three, a VM of the release accepts all advised flags, there is no other \
-         finding above notice, and resident memory is explained, except for what changed meanwhile.\n\n",
+         finding above notice, and resident memory is explained, except for what changed during the recording.\n\n",
     );
     text.push_str(&wrong(&rows));
     text.push_str(&over_limits(&rows));
     if !synthetic_rows.is_empty() {
         text.push_str(&format!(
-            "\nFaults that cannot be produced are judged from synthetic recordings, each with a healthy variant, written and read like any \
+            "\nFaults that cannot be produced are evaluated from synthetic recordings, each with a healthy variant, written and read like any \
              other and marked as synthetic (`beamtune lab synthetic`). They are not part of the sums above; {}.\n\n{}",
             synthetic(&synthetic_rows),
             wrong(&synthetic_rows)
@@ -259,7 +259,7 @@ fn over_limits(rows: &[Row]) -> String {
         rows.iter().filter(|row| !row.judged.broken_limits.is_empty()).map(broken).collect();
     match broken.as_slice() {
         [] => String::new(),
-        broken => format!("\nDiagnoses that are longer than they may be: {}.\n", broken.join("; ")),
+        broken => format!("\nDiagnoses that exceed the limits of the page: {}.\n", broken.join("; ")),
     }
 }
 
@@ -288,10 +288,9 @@ mod tests {
         for part in [
             "all right: 2 of 4 (50.0 %)",
             "cause first: 1 of 2 (50.0 %)",
-            "one more for each further cause): 2 of 2 (100.0 %)",
-            "for each further cause): 2 of 2 (100.0 %)",
+            "plus one for each additional cause): 2 of 2 (100.0 %)",
             "culprit named: 1 of 2",
-            "one of the sick variant): 1 of 2",
+            "one expected only in the sick variant): 1 of 2",
             "sick with a false finding above notice: 0 of 2",
             "release accepts: 1 of 2",
         ] {
@@ -316,7 +315,7 @@ mod tests {
             well("b", 25, "BT024 notice"),
         ];
         let sums = sums(&rows).join("\n");
-        assert!(sums.contains("one of the sick variant): 0 of 3"), "{sums}");
+        assert!(sums.contains("one expected only in the sick variant): 0 of 3"), "{sums}");
         assert!(
             sums.contains("explained by other processes: 2 of 3 (66.7 %): a BT024 on 23, 27\n"),
             "{sums}"
@@ -356,8 +355,8 @@ mod tests {
     #[test]
     fn diagnoses_over_the_limits_are_listed() {
         let mut long = row("a", Setting::Sick);
-        long.judged.broken_limits = vec!["61 of 60 lines".to_owned()];
-        let named = "Diagnoses that are longer than they may be: a sick on OTP 25 (61 of 60 lines).";
+        long.judged.broken_limits = vec!["61 lines (limit 60)".to_owned()];
+        let named = "Diagnoses that exceed the limits of the page: a sick on OTP 25 (61 lines (limit 60)).";
         assert!(section(&[long]).contains(named));
         assert!(!section(&[row("a", Setting::Sick)]).contains("longer"));
     }

@@ -76,7 +76,8 @@ fn options_without_effect_are_refused() {
     let folder = folder();
     let file = folder.path().join("load.toml");
     std::fs::write(&file, "[load]\n").expect("written");
-    run(beamtune().args(["load", &text(&file), "--rate", "5"])).assert_refused(&["--rate is for a URL"]);
+    run(beamtune().args(["load", &text(&file), "--rate", "5"]))
+        .assert_refused(&["--rate applies only to a URL"]);
     run(beamtune().args(["load", &url, "--rate", "0"])).assert_refused(&["rate 0: must be above 0"]);
 }
 

@@ -35,7 +35,7 @@ fn results_of_every_tool_are_read_and_follow_the_schema() {
         assert_eq!(result.tool.split(' ').next(), Some(tool), "{name}");
         assert!(result.done() > 0 && result.generator.judged_seconds == 0, "{name}");
         let shown = import(&[&fixture(name)], &[]);
-        assert!(shown.stdout.contains("how late it was itself is not known"), "{}", shown.stdout);
+        assert!(shown.stdout.contains("own lag unknown"), "{}", shown.stdout);
     }
 }
 

@@ -26,10 +26,10 @@ fn carriers_and_code_are_shown_on_request_after_the_cost_is_printed() {
             output
         };
         let without = memory(&[]);
-        let heading = |line: &str| line.contains("largest hole") || line.starts_with("code of ");
+        let heading = |line: &str| line.contains("largest free block") || line.starts_with("code of ");
         assert!(!without.stdout.lines().any(heading), "{}", without.stdout);
         let with = memory(&["--carriers", "--code"]);
-        assert!(with.stderr.contains("blocking a scheduler for at most"), "{}", with.stderr);
+        assert!(with.stderr.contains("blocks a scheduler for at most"), "{}", with.stderr);
         let line = |begin: &str, also: &str| {
             with.stdout.lines().any(|line| line.starts_with(begin) && line.contains(also))
         };

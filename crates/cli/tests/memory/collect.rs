@@ -155,7 +155,7 @@ fn gc_is_refused_for_a_recording_and_its_cost_is_printed_first() {
     let file = folder.path().join("memory.btr");
     let path = file.to_str().expect("a path");
     let live = memory(&node, &["--for", "1s", "--holders", "--what-if", "collect", "-o", path]);
-    assert!(live.stderr.contains("collecting up to 1000 processes"), "{}", live.stderr);
+    assert!(live.stderr.contains("garbage collection of up to 1000 processes"), "{}", live.stderr);
     assert!(live.stderr.contains("listing the binaries of up to"), "{}", live.stderr);
     let again = run(beamtune().args(["memory", path]));
     assert!(

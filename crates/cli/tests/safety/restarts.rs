@@ -47,7 +47,7 @@ fn repeatedly_restarted_node_is_recorded_after_each_restart() {
         let gaps = gaps(&file);
         assert!(gaps.len() >= restarts, "{gaps:#?}");
         let reasons =
-            ["is lost", "knows no node", "cannot be reached", "reconnecting", "closed the connection"];
+            ["is lost", "has no node", "cannot be reached", "reconnecting", "closed the connection"];
         let unknown: Vec<_> =
             gaps.iter().filter(|gap| !reasons.iter().any(|reason| gap.contains(reason))).collect();
         assert!(unknown.is_empty(), "{unknown:#?}");

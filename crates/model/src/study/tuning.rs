@@ -20,7 +20,7 @@ impl Knob {
     pub fn level(&self, level: usize) -> String {
         match self.levels.get(level) {
             Some(words) if !words.is_empty() => words.join(" "),
-            _ => "as it is".to_owned(),
+            _ => "unchanged".to_owned(),
         }
     }
 }

@@ -38,8 +38,8 @@ impl ResumePoint {
         let passed = wall.saturating_sub(self.wall);
         let (pause, doubt) = match passed {
             1..MAX_PAUSE_NS => (passed, ""),
-            ..1 => (SECOND_NS, "; for how long is unknown, because the clock was set back"),
-            _ => (SECOND_NS, "; for how long is unknown, because the clock was set"),
+            ..1 => (SECOND_NS, "; the length of the pause is unknown, because the clock was set back"),
+            _ => (SECOND_NS, "; the length of the pause is unknown, because the clock was set"),
         };
         let begin = last + pause;
         let gap = Gap {

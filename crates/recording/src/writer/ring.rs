@@ -191,7 +191,7 @@ impl Bounds {
         if self.is_disk_low && !self.noticed_low {
             self.noticed_low = true;
             self.notices.push(format!(
-                "the disk is nearly full: the ring stays at {} MB and drops its oldest data, {held} min are left; \
+                "the disk is nearly full: the ring does not grow beyond {} MB and drops its oldest data; it contains {held} min; \
                  free space, or use a smaller --max-size",
                 self.max_pages * self.page_bytes / 1_000_000
             ));
@@ -200,7 +200,7 @@ impl Bounds {
             self.noticed_short = true;
             let wanted = self.ring.keep / (60 * SECOND_NS);
             self.notices.push(format!(
-                "{} MB hold {held} min of this node, not {wanted}: the oldest data are dropped; a larger --max-size keeps more",
+                "{} MB are enough for {held} min of this node, not {wanted}: the oldest data are dropped; use a larger --max-size to keep more",
                 self.ring.max_bytes / 1_000_000
             ));
         }

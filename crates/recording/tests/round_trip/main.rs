@@ -130,7 +130,7 @@ fn a_period_covers_the_longest_incarnation_unless_another_is_requested() {
 
     let selection = Selection { incarnation: Some(9), ..Selection::default() };
     let error = reader.period(&selection).expect_err("no such incarnation").to_string();
-    assert_eq!(error, "no incarnation 9 in the recording; it has [0, 1]");
+    assert_eq!(error, "the recording has no incarnation 9, only [0, 1]");
 }
 
 #[test]

@@ -141,10 +141,9 @@ fn other_categories(a: &LockSession, b: &LockSession) -> Option<String> {
     let said: Vec<String> = [(only(a, b), "A"), (only(b, a), "B")]
         .into_iter()
         .filter(|(names, _)| !names.is_empty())
-        .map(|(names, side)| format!("{names} in {side} only"))
+        .map(|(names, side)| format!("only in {side}: {names}"))
         .collect();
-    (!said.is_empty())
-        .then(|| format!("Not the same categories of locks were counted: {}.\n", said.join("; ")))
+    (!said.is_empty()).then(|| format!("Different categories of locks were counted: {}.\n", said.join("; ")))
 }
 
 /// Formats the change of wait time.
@@ -152,7 +151,7 @@ fn change(a: Option<f64>, b: Option<f64>) -> String {
     match (a, b) {
         (Some(a), Some(b)) if a > 0.0 && b < 2.0 * a => format!("{:+.0} %", (b / a - 1.0) * 100.0),
         (Some(a), Some(b)) if a > 0.0 => format!("× {:.1}", b / a),
-        (Some(_), None) => "not told".to_owned(),
+        (Some(_), None) => "not reported".to_owned(),
         _ => "new".to_owned(),
     }
 }
@@ -163,8 +162,7 @@ pub fn render(a: &Period, b: &Period, style: Style) -> String {
         return match (&a.lock_session, &b.lock_session) {
             (None, None) => String::new(),
             (Some(_), Some(_)) => {
-                "Locks were counted in both, but neither the work meanwhile nor how long it was is known.\n"
-                    .to_owned()
+                "Locks were counted in both, but neither reductions nor the duration are known.\n".to_owned()
             }
             (Some(_), None) => "Locks were counted in A only.\n".to_owned(),
             (None, Some(_)) => "Locks were counted in B only.\n".to_owned(),
@@ -176,9 +174,7 @@ pub fn render(a: &Period, b: &Period, style: Style) -> String {
     let (total_a, total_b) = (whole(|moved| moved.a), whole(|moved| moved.b));
     let unit = match measure {
         Measure::Reductions => "µs waited per million reductions",
-        Measure::Duration => {
-            "time waited in % of the duration, since the work meanwhile is not known in both"
-        }
+        Measure::Duration => "wait time in % of the duration, because reductions are unknown in A or B",
     };
     let mut out = format!("{} ({unit})\n", style.bold("Locks"));
     let mut table = Table::new(&[
@@ -227,13 +223,13 @@ pub fn render(a: &Period, b: &Period, style: Style) -> String {
         out.push_str(&format!("and {} more\n", shown.len() - ROWS));
     }
     if shown.is_empty() {
-        out.push_str("No lock is waited for more or less.\n");
+        out.push_str("Wait times have not changed.\n");
     }
     let told = |length: Nanos| {
-        if length > 0 { format!("{:.1} s", length as f64 / 1e9) } else { "an unknown time".to_owned() }
+        if length > 0 { format!("{:.1} s", length as f64 / 1e9) } else { "an unknown duration".to_owned() }
     };
     let lengths = [a, b].map(|period| told(period.lock_session.as_ref().map_or(0, |session| session.length)));
-    out.push_str(&format!("They were counted for {} in A, {} in B.\n", lengths[0], lengths[1]));
+    out.push_str(&format!("Locks were counted for {} in A, {} in B.\n", lengths[0], lengths[1]));
     if let (Some(one), Some(other)) = (&a.lock_session, &b.lock_session) {
         out.push_str(&other_categories(one, other).unwrap_or_default());
     }
@@ -296,7 +292,7 @@ lock               A       B   change  collisions % A      B
 db_tab         5,000  500.00    -90 %           50.00  20.00
   db_tab carts 4,000  100.00    -98 %           40.00   4.00
 all            5,100  600.00    -88 %
-They were counted for 10.0 s in A, 20.0 s in B.
+Locks were counted for 10.0 s in A, 20.0 s in B.
 ";
         let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
         assert_eq!(words(&text), words(expect), "{text}");
@@ -310,7 +306,7 @@ They were counted for 10.0 s in A, 20.0 s in B.
         assert_eq!((measure, all[0].a, all[0].b), (Measure::Duration, Some(50.0), Some(100.0)));
         assert!(render(&before, &after, Style::PLAIN).contains("× 2.0"));
         assert!(moved(&before, &period(None, 0, &[])).is_none());
-        assert!(render(&before, &period(None, 0, &[]), Style::PLAIN).contains("neither the work"));
+        assert!(render(&before, &period(None, 0, &[]), Style::PLAIN).contains("neither reductions"));
         assert!(moved(&before, &Period::default()).is_none());
         assert_eq!(render(&before, &Period::default(), Style::PLAIN), "Locks were counted in A only.\n");
         assert_eq!(render(&Period::default(), &Period::default(), Style::PLAIN), "");
@@ -327,7 +323,7 @@ They were counted for 10.0 s in A, 20.0 s in B.
         let text = render(&before, &after, Style::PLAIN);
         assert!(text.lines().any(|line| line.starts_with("db_hash_slot") && line.contains("new")), "{text}");
         assert!(
-            text.lines().any(|line| line.starts_with("  db_tab t") && line.contains("not told")),
+            text.lines().any(|line| line.starts_with("  db_tab t") && line.contains("not reported")),
             "{text}"
         );
         assert!(!text.contains("run_queue"), "{text}");
@@ -363,7 +359,7 @@ They were counted for 10.0 s in A, 20.0 s in B.
         let text = render(&with(&["db", "io"]), &with(&["db", "process"]), Style::PLAIN);
         assert!(
             text.ends_with(
-                "Not the same categories of locks were counted: io in A only; process in B only.\n"
+                "Different categories of locks were counted: only in A: io; only in B: process.\n"
             ),
             "{text}"
         );

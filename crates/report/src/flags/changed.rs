@@ -20,32 +20,32 @@ struct Group {
 const GROUPS: [Group; 7] = [
     Group {
         name: "removed",
-        title: "Removed: a VM that is given one of these does not start",
+        title: "Removed: a VM with one of these flags does not start",
         holds: |what| matches!(what, ChangeKind::Removed),
     },
     Group {
         name: "default",
-        title: "Another default: changes for all who do not set it",
+        title: "New default: affects nodes that do not set it",
         holds: |what| matches!(what, ChangeKind::Default { .. }),
     },
     Group {
         name: "takes",
-        title: "Other values are taken",
+        title: "Accepted values changed",
         holds: |what| matches!(what, ChangeKind::AcceptedValues { .. }),
     },
     Group {
         name: "without_effect",
-        title: "Without effect from now on",
+        title: "No longer has an effect",
         holds: |what| matches!(what, ChangeKind::WithoutEffect),
     },
     Group {
         name: "effect",
-        title: "Another effect",
+        title: "Changed effect",
         holds: |what| matches!(what, ChangeKind::Effect { .. }),
     },
     Group {
         name: "spelling",
-        title: "Written otherwise",
+        title: "Changed spelling",
         holds: |what| matches!(what, ChangeKind::Spelling { .. }),
     },
     Group { name: "new", title: "New", holds: |what| matches!(what, ChangeKind::New) },
@@ -55,7 +55,7 @@ const GROUPS: [Group; 7] = [
 pub fn changed(from: &OtpVersion, to: &OtpVersion, style: Style) -> String {
     let all = changes(from.clone(), to.clone());
     if all.is_empty() {
-        return format!("Nothing that beamtune knows of changes from OTP {from} to {to}.\n");
+        return format!("No known changes from OTP {from} to {to}.\n");
     }
     let mut out = format!("{}\n", style.bold(&format!("From OTP {from} to {to}")));
     for group in &GROUPS {
@@ -130,9 +130,9 @@ mod tests {
     fn changes_that_stop_a_vm_come_first_and_new_flags_last() {
         let text = changed(&version("23"), &version("27"), Style::PLAIN);
         let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("no {part:?} in\n{text}"));
-        assert!(at("Removed") < at("Another default") && at("Another default") < at("\nNew"));
+        assert!(at("Removed") < at("New default") && at("New default") < at("\nNew\n"));
         assert!(text.contains("262144 → 1048576"), "{text}");
-        assert!(at("+Mit") < at("Another default"));
+        assert!(at("+Mit") < at("New default"));
     }
 
     #[test]
@@ -152,6 +152,6 @@ mod tests {
 
     #[test]
     fn upgrade_without_changes_is_reported() {
-        assert!(changed(&version("27"), &version("27"), Style::PLAIN).starts_with("Nothing"));
+        assert!(changed(&version("27"), &version("27"), Style::PLAIN).starts_with("No known changes"));
     }
 }

@@ -424,10 +424,10 @@ mod tests {
         check("+MBasaobf", &["emulator flag: +MBas"]);
         check("+M<S>as", &["emulator flag: +M<S>as"]);
         check("+MYas", &[]);
-        check("-heart", &["flag of init: -heart"]);
-        check("heart", &["flag of init: -heart"]);
-        check("-connect_all", &["parameter of kernel: kernel.connect_all"]);
-        check("-kernel connect_all", &["parameter of kernel: kernel.connect_all"]);
+        check("-heart", &["init flag: -heart"]);
+        check("heart", &["init flag: -heart"]);
+        check("-connect_all", &["kernel parameter: kernel.connect_all"]);
+        check("-kernel connect_all", &["kernel parameter: kernel.connect_all"]);
         check("ERL_MAX_PORTS", &["environment variable: ERL_MAX_PORTS"]);
         check("db_tab", &["lock: db_tab"]);
         check("check_io", &["msacc state: check_io"]);

@@ -26,7 +26,7 @@ const KINDS: [Kind; 11] = [
 pub fn everything(otp: Option<u32>, style: Style) -> String {
     let mut out = String::new();
     for kind in KINDS {
-        let mut table = Table::new(&[("name", Left), ("default", Left), ("what it does", Left)]);
+        let mut table = Table::new(&[("name", Left), ("default", Left), ("description", Left)]);
         for entry in entries().iter().filter(|entry| entry.kind == kind) {
             if otp.is_some_and(|otp| !entry.exists_in(otp)) {
                 continue;
@@ -56,13 +56,13 @@ pub fn everything(otp: Option<u32>, style: Style) -> String {
         allocators().iter().map(|allocator| allocator.name.as_str()).collect(),
     ));
     out.push_str(&names("locks", lock_classes().iter().map(|class| class.name.as_str()).collect()));
-    out.push_str("beamtune flags NAME shows the page of one.\n");
+    out.push_str("beamtune flags NAME shows one in detail.\n");
     out
 }
 
 /// Lists the hits of a search, at most `most` rows.
 pub fn hits(hits: &[Hit], most: usize, style: Style) -> String {
-    let mut table = Table::new(&[("name", Left), ("kind", Left), ("what it does", Left)]);
+    let mut table = Table::new(&[("name", Left), ("kind", Left), ("description", Left)]);
     for hit in hits.iter().take(most) {
         let topic = &hit.topic;
         table.row([
@@ -73,7 +73,7 @@ pub fn hits(hits: &[Hit], most: usize, style: Style) -> String {
     }
     let mut out = rows(&table, style);
     if hits.len() > most {
-        out.push_str(&format!("and {} more: add a word\n", hits.len() - most));
+        out.push_str(&format!("and {} more: add a word to narrow the search\n", hits.len() - most));
     }
     out
 }
@@ -101,12 +101,8 @@ fn short(text: &str, most: usize) -> String {
 }
 
 fn plural(kind: &str) -> String {
-    match kind.split_once(' ') {
-        Some(("emulator", _)) => "emulator flags".to_owned(),
-        Some(("environment", _)) => "environment variables".to_owned(),
-        Some(("run-time", _)) => "run-time settings".to_owned(),
-        Some(("property", rest)) => format!("properties {rest}"),
-        Some((first, rest)) => format!("{first}s {rest}"),
+    match kind.strip_suffix('y') {
+        Some(stem) => format!("{stem}ies"),
         None => format!("{kind}s"),
     }
 }

@@ -63,7 +63,7 @@ impl Page {
         self.title(flag.unwrap_or(&entry.id), kind_name(entry.kind));
         self.text(&entry.description);
         if entry.spelling() != entry.id {
-            self.row("written", entry.spelling());
+            self.row("spelling", entry.spelling());
         }
         if let Some(letter) = letter {
             let whose = match letter {
@@ -74,10 +74,7 @@ impl Page {
             self.row("allocator", &whose);
             self.row(
                 "",
-                &format!(
-                    "{} sets the same for any of them; <S> is an allocator's letter, u is all",
-                    entry.id
-                ),
+                &format!("{} covers all allocators: <S> is the letter of one, u means all", entry.id),
             );
         }
         self.row("also", &entry.aliases.join(", "));
@@ -96,26 +93,26 @@ impl Page {
             &entry
                 .fallback
                 .as_deref()
-                .map(|name| format!("where it is not given, {name} counts"))
+                .map(|name| format!("if it is not set, {name} applies"))
                 .unwrap_or_default(),
         );
-        self.row("given as", &given_as(entry));
+        self.row("example", &given_as(entry));
         self.rows("fatal", entry.fatal.iter().map(fatal));
         self.row("releases", &entry.releases(None));
-        self.row("elsewhere", &where_absent(entry));
+        self.row("unsupported", &where_absent(entry));
         self.rows(
             "changes",
             entry.effect_changes.iter().map(|news| format!("in {}: {}", news.at, news.text)),
         );
-        self.row("read it", entry.read.as_deref().unwrap_or_default());
+        self.row("query", entry.read.as_deref().unwrap_or_default());
         if let Some(effective) =
             entry.effective.as_deref().filter(|effective| Some(*effective) != entry.read.as_deref())
         {
             self.row("in effect", effective);
         }
-        self.row("running", &running(entry));
+        self.row("at run time", &running(entry));
         self.row("risk", &entry.risk);
-        self.row("rests on", &evidence(entry));
+        self.row("evidence", &evidence(entry));
         self.row("rules", &entry.rules.join(", "));
         self.row("helps", &helps(&entry.id));
     }
@@ -141,8 +138,8 @@ impl Page {
         if let Some(otp) = otp {
             let text = match class.exists_in(otp) {
                 Some(true) => "it exists",
-                Some(false) => "there is no such lock",
-                None => "not known: the source of this release was not looked at",
+                Some(false) => "the lock does not exist",
+                None => "unknown: the source of this release was not inspected",
             };
             self.row(&format!("in OTP {otp}"), text);
         }
@@ -154,7 +151,7 @@ impl Page {
         if state.extra {
             self.row("only in", "emulators configured with --with-microstate-accounting=extra");
         }
-        self.row("otherwise", state.otherwise_in.as_deref().unwrap_or_default());
+        self.row("other builds", state.otherwise_in.as_deref().unwrap_or_default());
         self.row("if high", &state.high);
         self.row("then", &state.next);
         self.row("settings", &state.settings.join(", "));
@@ -212,11 +209,11 @@ pub(super) fn in_release(entry: &Entry, letter: Option<char>, otp: u32) -> Strin
         return format!("it does not exist; {}", where_absent(entry));
     }
     if !entry.works_in(otp) {
-        return "it is accepted to no effect".to_owned();
+        return "accepted, but without effect".to_owned();
     }
     let mut parts = Vec::new();
     if let Some(takes) = entry.accepted_for(letter, &OtpVersion::from(otp)) {
-        parts.push(format!("takes {}", takes.describe()));
+        parts.push(format!("accepts {}", takes.describe()));
     }
     if let Some(default) = entry.default_in(otp) {
         parts.push(format!("default {default}"));
@@ -307,12 +304,12 @@ fn where_absent(entry: &Entry) -> String {
     }
     match (&entry.absent_behavior, entry.kind) {
         (AbsentBehavior::Refused, Kind::EmulatorFlag) => {
-            "a VM that does not have it does not start".to_owned()
+            "a VM that does not know this flag does not start".to_owned()
         }
-        (AbsentBehavior::Refused, _) => "what does not have it refuses it".to_owned(),
-        (AbsentBehavior::Ignored, _) => "what does not have it starts as if it were not there".to_owned(),
+        (AbsentBehavior::Refused, _) => "refused by releases that do not know it".to_owned(),
+        (AbsentBehavior::Ignored, _) => "ignored by releases that do not know it".to_owned(),
         (AbsentBehavior::ReadAs { flag, value }, _) => {
-            format!("a VM that does not have it takes it for {flag} {value}")
+            format!("a VM that does not know this flag reads it as {flag} {value}")
         }
     }
 }
@@ -320,7 +317,7 @@ fn where_absent(entry: &Entry) -> String {
 fn running(entry: &Entry) -> String {
     match (&entry.run_time_change, entry.at_run_time()) {
         (Some(how), true) => format!("can be changed: {how}"),
-        (Some(how), false) => format!("cannot be changed itself; {how}"),
+        (Some(how), false) => format!("cannot be changed directly; {how}"),
         (None, _) => match entry.kind {
             Kind::EmulatorFlag | Kind::InitFlag => "needs a restart".to_owned(),
             _ => String::new(),
@@ -333,7 +330,7 @@ fn evidence(entry: &Entry) -> String {
         .evidence
         .iter()
         .map(|evidence| match evidence {
-            Evidence::Run => "tried on OTP 23, 25, 27 and 29",
+            Evidence::Run => "tested on OTP 23, 25, 27 and 29",
             Evidence::Source => "the emulator's source",
             Evidence::Manual => "manual or release notes",
         })
@@ -361,9 +358,9 @@ fn helps(id: &str) -> String {
 
 fn lock_kind(kind: LockKind) -> &'static str {
     match kind {
-        LockKind::Mutex => "mutex: one holder at a time; who waits sleeps after a while",
+        LockKind::Mutex => "mutex: one thread at a time; waiting threads spin, then sleep",
         LockKind::RwMutex => "read-write mutex: one writer, or any number of readers",
-        LockKind::Spinlock => "spinlock: who waits spins",
+        LockKind::Spinlock => "spinlock: waiting threads spin",
         LockKind::ProcessLock => "one of the locks of a process",
     }
 }
@@ -392,7 +389,7 @@ mod tests {
             "from 27.0: 1048576",
             "erlang:system_info(process_limit)",
             "needs a restart",
-            "tried on OTP 23, 25, 27 and 29",
+            "tested on OTP 23, 25, 27 and 29",
         ] {
             assert!(page.contains(part), "no {part:?} in\n{page}");
         }
@@ -409,7 +406,7 @@ mod tests {
     fn page_says_what_a_release_without_the_flag_does() {
         let page = page_of("+hmaxib", Some(25));
         assert!(page.contains("it does not exist"), "{page}");
-        assert!(page_of("+K", Some(25)).contains("no effect"));
+        assert!(page_of("+K", Some(25)).contains("without effect"));
     }
 
     #[test]

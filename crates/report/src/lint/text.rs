@@ -68,9 +68,9 @@ fn one(out: &mut String, told: &Told<'_>, hidden: &[Range<usize>], finding: &Fin
     }
     if let Some(fix) = &finding.fix {
         let how = if report.is_fixable(finding) {
-            " (--fix does it)"
+            " (applied by --fix)"
         } else if linted.is_file {
-            " (not done by --fix: it changes what the VM does)"
+            " (not applied by --fix: it changes the behaviour of the VM)"
         } else {
             ""
         };
@@ -84,7 +84,7 @@ fn one(out: &mut String, told: &Told<'_>, hidden: &[Range<usize>], finding: &Fin
     out.push('\n');
 }
 
-/// Returns the summary: `2 errors, 1 warning in 1 of 5 files, for OTP 23 to 29; --fix takes 1 of them away`.
+/// Returns the summary: `2 errors, 1 warning in 1 of 5 files, for OTP 23 to 29; --fix removes 1 of them`.
 fn summary(report: &Report<'_>) -> String {
     let Count { errors, warnings, notes, fixable } = report.count();
     let mut with_findings: Vec<usize> = report.findings.iter().map(|finding| finding.file).collect();
@@ -105,7 +105,7 @@ fn summary(report: &Report<'_>) -> String {
         format!("{} in {} of {all}, {asked}", kinds.join(", "), with_findings.len())
     };
     if fixable > 0 {
-        text.push_str(&format!("; --fix takes {fixable} of them away"));
+        text.push_str(&format!("; --fix removes {fixable} of them"));
     }
     if !report.unread.is_empty() {
         text.push_str(&format!("; {} could not be read", counted(report.unread.len(), "file")));

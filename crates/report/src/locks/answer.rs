@@ -82,7 +82,7 @@ fn share_of_waits(period: &Period, page: &Page<'_>) -> Option<Waits> {
         share: of_duration(waited, Some(length))? / 100.0,
         interval: None,
         is_lower_bound: false,
-        whole: "the duration, all threads together",
+        whole: "the duration, summed over all threads",
         how: "counted",
         seconds: seconds(length),
     })
@@ -156,13 +156,13 @@ fn without(contended: &[Contended], waits: Option<Waits>, style: Style) -> Strin
                 .take(2)
                 .collect();
             format!(
-                "Without the first: at least {} % of {}, most of it for {}.",
+                "Without the first lock: still at least {} % of {}, mostly for {}.",
                 number(left),
                 waits.whole,
                 text::sentence(&next.join(" "))
             )
         }
-        None => "Without it: no lock wait.".to_owned(),
+        None => "Without this lock: no lock waits.".to_owned(),
     };
     format!("{}\n", text::wrap(&words, style.width, ""))
 }

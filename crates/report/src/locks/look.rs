@@ -87,7 +87,7 @@ pub(super) fn render(look: &Look, style: Style) -> String {
         ("blocked", Right),
         ("sleeps/s", Right),
         ("wait", Left),
-        ("because", Left),
+        ("reason", Left),
     ]);
     for kind in &look.kinds {
         table.row([

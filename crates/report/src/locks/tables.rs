@@ -22,7 +22,7 @@ pub fn session(period: &Period, style: Style) -> String {
         None => "Locks were counted".to_owned(),
     };
     let mut words = vec![format!(
-        "{counted}: {} locks, {} of them listed one by one.",
+        "{counted}: {} locks, {} of them listed individually.",
         number(session.locks),
         number(session.single_locks)
     )];
@@ -30,10 +30,10 @@ pub fn session(period: &Period, style: Style) -> String {
         words.push(format!("Categories: {}.", session.categories.join(", ")));
     }
     if let Some(reductions) = session.reductions {
-        words.push(format!("{} reductions meanwhile.", number(reductions)));
+        words.push(format!("{} reductions in this time.", number(reductions)));
     }
     if let Some(cost) = session.cost_bytes {
-        words.push(format!("Collecting the counts took {} of the node's memory.", text::bytes(cost as f64)));
+        words.push(format!("Reading the counts used {} of memory on the node.", text::bytes(cost as f64)));
     }
     format!("{}\n", text::wrap(&text::sentence(&words.join(" ")), style.width, ""))
 }
@@ -52,7 +52,7 @@ pub fn counted(period: &Period, view: &View, style: Style) -> String {
     let all = lines(period, &View { most: usize::MAX, ..view.clone() }).len();
     let known = lines(period, &View::all(view.by)).len();
     if shown.is_empty() {
-        let why = if known == 0 { "none" } else { "none passes the filter" };
+        let why = if known == 0 { "none" } else { "no lock passes the filter" };
         return format!("{} {why}\n", style.bold(&format!("Locks {heading}:")));
     }
     let mut table = Table::new(&columns(view));
@@ -69,7 +69,7 @@ pub fn counted(period: &Period, view: &View, style: Style) -> String {
         out.push_str(&format!("{}\n", style.dim(&rest.join(", "))));
     }
     if shown.iter().any(|line| !line.is_whole) {
-        out.push_str(&style.dim("≥ of the listed locks; the whole class is unknown\n"));
+        out.push_str(&style.dim("≥: only the listed locks of the class are known\n"));
     }
     out
 }
@@ -78,7 +78,7 @@ fn columns(view: &View) -> Vec<(&'static str, crate::table::Align)> {
     let mut columns = vec![("lock", Left)];
     match view.by {
         By::Class => columns.push(("locks", Right)),
-        By::Lock => columns.extend([("which", Left), ("locks", Right)]),
+        By::Lock => columns.extend([("name", Left), ("locks", Right)]),
         By::Place => columns.push(("place", Left)),
     }
     columns.extend([
@@ -89,7 +89,7 @@ fn columns(view: &View) -> Vec<(&'static str, crate::table::Align)> {
         ("duration %", Right),
     ]);
     if view.histogram {
-        columns.push(("waits by length, doubling: 1 ns … 0.5 s", Left));
+        columns.push(("histogram of waits, doubling from 1 ns to 0.5 s", Left));
     }
     columns
 }

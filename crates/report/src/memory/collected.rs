@@ -25,7 +25,7 @@ fn holders(period: &Period, max_rows: usize, style: Style) -> String {
         ("references", Right),
         ("binaries", Right),
         ("size", Right),
-        ("held alone", Right),
+        ("exclusive", Right),
         ("heap", Right),
     ]);
     for row in &period.holders {
@@ -64,7 +64,7 @@ fn estimate(period: &Period, returns: Option<Reclaimable>, style: Style) -> Stri
     let Some(row) = period.last_sampled_collection() else { return String::new() };
     let Some(returns) = returns else {
         let said = format!(
-            "What a GC of all {} processes would free cannot be estimated: too few were collected.\n",
+            "Cannot estimate what a GC of all {} processes would free: too few were collected.\n",
             text::decimal(row.processes as f64)
         );
         return text::wrap(&said, style.width, "");
@@ -79,8 +79,7 @@ fn estimate(period: &Period, returns: Option<Reclaimable>, style: Style) -> Stri
         table.row([what.to_owned(), text::bytes(bytes), text::bytes(low), text::bytes(high)]);
     }
     let mut out = table.render(style);
-    let said =
-        "It is freed to the VM's allocators, and to the operating system as far as carriers become empty.\n";
+    let said = "The memory is returned to the VM's allocators, and from there only empty carriers to the operating system.\n";
     out.push_str(&text::wrap(said, style.width, ""));
     out
 }
@@ -159,7 +158,7 @@ fn sentences(row: &RequestedGcRow) -> Vec<String> {
     let before = row.heap_before.saturating_add(row.binary_before) as f64;
     let after = row.heap_after.saturating_add(row.binary_after) as f64;
     if row.selection == "named" && row.collected > 0 && before - after < LITTLE * before {
-        said.push("Almost none of that was garbage.".to_owned());
+        said.push("Almost none of it was garbage.".to_owned());
     }
     if let (Some(processes), Some(processes_after), Some(binary), Some(binary_after)) = (
         row.memory_processes_before,
@@ -168,7 +167,7 @@ fn sentences(row: &RequestedGcRow) -> Vec<String> {
         row.memory_binary_after,
     ) {
         said.push(format!(
-            "Meanwhile, memory of all processes went from {} to {}, of all binaries from {} to {}.",
+            "In the same time, the memory of all processes went from {} to {}, that of all binaries from {} to {}.",
             size(processes),
             size(processes_after),
             size(binary),
@@ -184,7 +183,7 @@ fn sentences(row: &RequestedGcRow) -> Vec<String> {
     for (count, why) in [
         (row.large, "left out: heap too large"),
         (row.no_answer, "did not answer in time"),
-        (row.gone, "had ended"),
+        (row.gone, "had exited"),
     ] {
         if count > 0 {
             said.push(format!("{} {why}.", number(count)));

@@ -21,7 +21,7 @@ fn carriers(period: &Period, max_rows: usize, style: Style) -> String {
     let mut columns =
         vec![("carriers", Left), ("", Left), ("size from", Right), ("count", Right), ("total", Right)];
     columns.extend(CLASSES.iter().map(|(_, title)| (*title, Right)));
-    columns.extend([("blocks", Right), ("largest hole", Right)]);
+    columns.extend([("blocks", Right), ("largest free block", Right)]);
     let mut table = Table::new(&columns);
     // Merges rows of the same allocator, set and size that differ only in utilization.
     let mut lines: Vec<(&CarrierRow, Vec<&CarrierRow>)> = Vec::new();
@@ -35,7 +35,7 @@ fn carriers(period: &Period, max_rows: usize, style: Style) -> String {
     lines.sort_by_key(|(_, rows)| std::cmp::Reverse(sum(rows, |row| row.bytes)));
     for (first, rows) in &lines {
         let set = match (first.single, first.in_pool) {
-            (true, _) => "single-block",
+            (true, _) => "singleblock",
             (false, true) => "in the pool",
             (false, false) => "multiblock",
         };
@@ -74,7 +74,7 @@ fn carriers(period: &Period, max_rows: usize, style: Style) -> String {
             "many" => "too many",
             "no_answer" => "no answer in time",
             "refused" => "refused by the VM",
-            "rows" => "too many different ones",
+            "rows" => "too many different carriers",
             other => other,
         };
         out.push_str(&format!(

@@ -157,7 +157,7 @@ fn carriers(bridge: &MemoryBreakdown, allocators: &[Allocator]) -> (Line, Vec<(L
         let sets = [
             (content::MBCS, "multiblock", told.map(|allocator| allocator.mbcs)),
             (content::POOL, "multiblock, pool", told.map(|allocator| allocator.pool)),
-            (content::SBCS, "single-block", told.map(|allocator| allocator.sbcs)),
+            (content::SBCS, "singleblock", told.map(|allocator| allocator.sbcs)),
         ];
         let mut of_allocator = Line { name: text::clean(name), ..Line::default() };
         let mut of_sets = Vec::new();
@@ -231,11 +231,9 @@ fn notes(period: &Period, bridge: &MemoryBreakdown, allocators: &[Allocator]) ->
             text::share(Some(share))
         ));
     } else if looked {
-        notes.push("What is in use is unknown, since the VM was not asked.".to_owned());
+        notes.push("Sizes in use are unknown: the VM was not read.".to_owned());
     } else if told > 0 {
-        notes.push(
-            "Mapped and in use as the VM reports them; how much of it is resident is unknown.".to_owned(),
-        );
+        notes.push("Mapped and in use: as reported by the VM. Resident: unknown.".to_owned());
     }
     let lazy = bridge.total(|mapping| mapping.lazy_free);
     if lazy > 0 {
@@ -261,7 +259,7 @@ fn notes(period: &Period, bridge: &MemoryBreakdown, allocators: &[Allocator]) ->
     }
     if let Some(cost) = period.find(Group::HostContent, "", metrics::CONTENT_COST.name) {
         notes.push(format!(
-            "Reading the pages took {}, outside of the VM.",
+            "The scan of the pages took {}, outside the VM.",
             text::seconds(cost.last.value as f64 / 1e9)
         ));
     }

@@ -48,7 +48,7 @@ pub fn allocators(period: &Period, style: Style) -> String {
     }
     let mut out = table.render(style);
     if !table.is_empty() {
-        let legend = "largest: of each instance since the VM was started, added up; block: mean size; sbct: from which size on a block has a carrier to itself";
+        let legend = "largest: maxima of the instances since the VM started, added up; block: mean size; sbct: singleblock carrier threshold";
         out.push_str(&format!("{}\n", style.dim(&text::wrap(legend, style.width, ""))));
     }
     for instance in period.entities(Group::Mseg) {
@@ -58,7 +58,7 @@ pub fn allocators(period: &Period, style: Style) -> String {
             && asked > 0.0
         {
             out.push_str(&format!(
-                "segment cache {}: {:.0} % hits of {}/s\n",
+                "segment cache {}: {:.0} % hits, {} requests/s\n",
                 text::clean(instance),
                 hits * 100.0 / asked,
                 text::decimal(asked)
@@ -74,14 +74,14 @@ pub fn instances(period: &Period, style: Style) -> String {
         ("instance", Left),
         ("mbcs", Right),
         ("used", Right),
-        ("most here", Right),
-        ("most ever", Right),
+        ("max recorded", Right),
+        ("max ever", Right),
         ("pool", Right),
         ("used", Right),
-        ("most here", Right),
+        ("max recorded", Right),
         ("sbcs", Right),
         ("used", Right),
-        ("most here", Right),
+        ("max recorded", Right),
     ]);
     for entity in period.entities(Group::Allocator) {
         let stat = |metric: &Metric| period.find(metric.group, entity, metric.name);

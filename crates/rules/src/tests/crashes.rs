@@ -37,7 +37,7 @@ fn normal(count: i64) -> ExitRow {
 fn a_child_that_crashes_each_second_is_named_with_its_supervisor_and_the_reason() {
     let found = finding(&exits(vec![crash(1)]), "BT063");
     assert_eq!(found.level, Level::Warning);
-    assert_eq!(found.subject_text().as_deref(), Some("order_server made by shop_sup"));
+    assert_eq!(found.subject_text().as_deref(), Some("order_server started by shop_sup"));
     assert_eq!(
         found.subject,
         Some(Subject::ProcessKind { name: "order_server".to_owned(), starter: Some("shop_sup".to_owned()) })
@@ -79,7 +79,7 @@ fn the_crash_rate_follows_from_restarts_of_siblings() {
     let found = judge(&period);
     assert_eq!(
         (found.level, found.subject_text().as_deref()),
-        (Level::Critical, Some("order_server made by shop_sup"))
+        (Level::Critical, Some("order_server started by shop_sup"))
     );
     assert!(found.title.starts_with("order_server crashes ≥ "), "{}", found.title);
     assert!(found.detail.ends_with("; cache and 1 more restarted with it"), "{}", found.detail);
@@ -159,7 +159,7 @@ fn a_heap_limit_is_named_with_the_process_that_it_kills() {
         ..crash(1)
     };
     let found = finding(&exits(vec![killed(1_000_000)]), "BT063");
-    assert_eq!(found.subject_text().as_deref(), Some("order_server made by shop_sup"));
+    assert_eq!(found.subject_text().as_deref(), Some("order_server started by shop_sup"));
     assert!(found.title.ends_with(": heap limit"), "{}", found.title);
     assert!(found.detail.ends_with("killed at its heap limit of 1,000,000 words"), "{}", found.detail);
     assert_eq!(entries(&found), ["process.max_heap_size"]);

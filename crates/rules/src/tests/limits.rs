@@ -30,7 +30,7 @@ fn tables_that_fill_up_are_found_with_what_fills_them() {
     assert_eq!((minute.level, minute.confidence), (Level::Critical, Confidence::Measured));
     let half = finding(&node().with(|n| n.processes = (130_000, 500)), "BT007");
     assert_eq!((half.level, half.confidence), (Level::Critical, Confidence::Measured));
-    assert_eq!(found.subject_text().as_deref(), Some("worker:init/1 made by pool"));
+    assert_eq!(found.subject_text().as_deref(), Some("worker:init/1 started by pool"));
     // A larger table would only be full later, so it is not advised.
     assert_eq!(entries(&found), ["code.bounded_processes"]);
     let soon = finding(&node().with(|n| n.processes = (230_000, 100)), "BT007");
@@ -99,7 +99,7 @@ fn ports_and_descriptors_are_each_judged_by_their_limit() {
         n.spawns = vec![spawn("port", "tcp_inet", "acceptor")];
     });
     let found = finding(&ports, "BT008");
-    assert_eq!(found.subject_text().as_deref(), Some("tcp_inet made by acceptor"));
+    assert_eq!(found.subject_text().as_deref(), Some("tcp_inet opened by acceptor"));
     assert!(found.remedies[0].change.starts_with("close sockets"), "{}", found.remedies[0].change);
     // Sockets of the module `socket` are not ports, so the opener of the few ports has not opened them.
     let sockets = files.clone().with(|n| {
@@ -141,7 +141,7 @@ fn ports_and_descriptors_are_each_judged_by_their_limit() {
         n.spawns = vec![spawn("port", "tcp_inet", "acceptor")];
     });
     let found = finding(&leak, "BT008");
-    assert_eq!(found.subject_text().as_deref(), Some("tcp_inet made by acceptor"));
+    assert_eq!(found.subject_text().as_deref(), Some("tcp_inet opened by acceptor"));
     assert!(found.title.contains("limit reached in"), "{}", found.title);
     assert!(
         found.detail.ends_with("; tcp_inet opened by acceptor: 100 % of those sampled"),
@@ -175,7 +175,7 @@ fn sockets_that_outlive_their_process_are_the_leak() {
     let says =
         "; 60 of 100 sampled sockets belong to processes that have ended; about 60 MB wait unsent in them";
     assert!(found.detail.ends_with(says), "{}", found.detail);
-    assert_eq!(found.subject_text().as_deref(), Some("tcp_inet made by files:init/1"));
+    assert_eq!(found.subject_text().as_deref(), Some("tcp_inet opened by files:init/1"));
     assert_eq!(entries(&found), ["code.linger", "socket.send_timeout"]);
     // The growing binaries wait in these sockets.
     let grows = sick.clone().with(|n| {

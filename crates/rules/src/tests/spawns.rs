@@ -47,7 +47,7 @@ fn a_spawn_storm_is_found() {
     assert_eq!(finding(&alive.clone().with(|n| n.spawns = seen(15, 40)), "BT039").subject, None);
     assert_eq!(finding(&storm().with(|n| n.spawns = seen(30, 40)), "BT039").subject, None);
     let named = finding(&alive.with(|n| n.spawns = seen(30, 40)), "BT039");
-    assert_eq!(named.subject_text().as_deref(), Some("shop:item/1 made by shop"));
+    assert_eq!(named.subject_text().as_deref(), Some("shop:item/1 started by shop"));
     assert!(named.detail.contains("started by shop"), "{}", named.detail);
     // Each process does much other work.
     let large = finding(&storm().with(|n| n.total_reductions = 200_000_000), "BT039");

@@ -112,7 +112,7 @@ fn system_monitor_of_another_tool_is_a_gap() {
     let sample = recording.add(vec![Value::Tuple(item)]).unwrap();
     let gaps: Vec<_> =
         sample.gaps.iter().map(|gap| (gap.source.as_str(), gap.kind, gap.reason.as_str())).collect();
-    let reason = "the VM's only system_monitor is in use by sysmon <0.7.0>";
+    let reason = "sysmon <0.7.0> already uses the VM's only system_monitor";
     assert_eq!(gaps, [("vm.events", TroubleKind::Denied, reason)]);
     assert!(recording.readings(&sample).is_empty());
 }

@@ -115,9 +115,9 @@ fn disturbances_are_remarks() {
     let mut numbers_of = NUMBERS;
     numbers_of[4].1 = 3;
     let sample = recording.add(vec![counted(&numbers_of, Vec::new(), Vec::new(), true)]).unwrap();
-    let expect = "another user of lock counting changed the mask or reset the counters meanwhile; \
-                  locks of the category process were counted before and no longer are, since the node has too many processes \
-                  (1 kB for each lock); `erts_debug:lcnt_control(mask, Categories)` in the node's shell switches it on; \
+    let expect = "another tool changed the lock counting mask or reset the counters in the meantime; \
+                  locks of the category process are no longer counted, because the node has too many processes \
+                  (1 kB for each lock); to count them again, run `erts_debug:lcnt_control(mask, Categories)` in the node's shell; \
                   3 counts have no source location, since the table of locations was full";
     assert_eq!(sample.lock_sessions[0].remark, expect);
 }

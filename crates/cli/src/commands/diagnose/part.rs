@@ -81,7 +81,10 @@ impl PartArgs {
         let zone = TimeZone::system();
         let covered = Covered { begin: stamp(begin)?, end: stamp(end)? };
         let (from, to) = self.resolve(&covered, &zone)?;
-        let covers = || format!("{path} covers {}", span(covered.begin, covered.end, &zone));
+        let covers = || {
+            let whole = span(covered.begin, covered.end, &zone);
+            format!("{path} covers {}", whole.trim_start_matches("from "))
+        };
         if to < covered.begin || from > covered.end {
             bail!("nothing was recorded at that time: {}", covers());
         }

@@ -46,7 +46,7 @@ impl ProgressLine {
             line.push_str(&format!(" · {cores:.2} cores"));
         }
         if let Some(waiting) = second.waiting.filter(|waiting| *waiting > 0) {
-            line.push_str(&format!(" · {waiting} wait"));
+            line.push_str(&format!(" · {waiting} waiting"));
         }
         if second.bound.is_some() {
             line.push_str(" · GENERATOR-BOUND");

@@ -194,8 +194,8 @@ fn remarks(seen: &WatchResult) -> Vec<String> {
         let function = found.locking.first().map_or("", |(name, _)| name.as_str());
         let of = if function.is_empty() { String::new() } else { format!(", mostly for {function}") };
         remarks.push(format!(
-            "threads on a CPU were in lock functions in {:.0} % of the samples{of}, without waiting: that costs time if several cores \
-             take the same lock, and is not part of the rows",
+            "running threads were inside lock functions in {:.0} % of the samples{of}, without waiting: this costs time if several \
+             cores acquire the same lock, and is not included in the rows",
             share * 100.0
         ));
     }
@@ -207,7 +207,7 @@ fn remarks(seen: &WatchResult) -> Vec<String> {
         .sum();
     if blocks > 0 {
         remarks.push(format!(
-            "{blocks} of the sampled sleeps are of threads that blocked all others, or were blocked by one (code loading, trace, crash dump)"
+            "{blocks} of the sampled sleeps belong to threads that blocked all others (code loading, tracing, crash dump), or were blocked by one"
         ));
     }
     let all = found.on_cpu + found.other.iter().map(|(_, count)| count).sum::<i64>();
@@ -222,7 +222,7 @@ fn remarks(seen: &WatchResult) -> Vec<String> {
     }
     if seen.cost.lost > 0 {
         remarks.push(format!(
-            "{} records were lost, since beamtune could not read them in time: the times are too small by these",
+            "{} records were lost, since beamtune could not read them in time, so the times are too low",
             seen.cost.lost
         ));
     }

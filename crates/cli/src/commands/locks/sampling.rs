@@ -88,7 +88,7 @@ fn remarks_of_ended_vm(after: Duration, result: &ProbeResult) -> Vec<String> {
     // The end of the VM explains why nothing was sampled, so other remarks are left out.
     if result.length.is_zero() {
         return vec![format!(
-            "the VM ended after {after}, before lock waits were sampled: if it was restarted, run this again"
+            "the VM ended after {after}, before lock waits were sampled; after its restart, run this again"
         )];
     }
     let remark = format!(
