@@ -65,7 +65,7 @@ fn sick() -> [SyntheticNode; 3] {
     });
     let growing = node().with(|n| {
         n.busiest =
-            vec![SyntheticProcess { queue: (30, 500), reductions: 900, ..SyntheticProcess::default() }]
+            vec![SyntheticProcess { queue: (30, 500), reductions: 900, ..SyntheticProcess::default() }];
     });
     [serial(), throttled, growing]
 }
