@@ -76,7 +76,7 @@ fn changes_of_an_upgrade_are_sorted_by_severity() {
 
 #[test]
 fn page_for_a_release_describes_that_release() {
-    let page = stdout_of(&["+P", "--otp", "25"]);
+    let page = stdout_of(&["+P", "--otp", "25"]).split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(page.contains("in OTP 25") && page.contains("default 262144"), "{page}");
     assert_eq!(flags(&["+P", "--otp", "20"]).status, Some(2));
 }

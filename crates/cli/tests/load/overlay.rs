@@ -83,7 +83,7 @@ fn each_second_of_a_load_is_shown_with_the_nodes_values() {
         cells("01:00:11"),
         ["01:00:11", "100", "99", "1", "1 ms", "2 ms", "0.50", "3", "generator-bound: late"]
     );
-    for words in ["2026-11-20 (+01:00)", "Generator-bound in 1 of 3 seconds", "run queue is the longest"] {
+    for words in ["2026-11-20 (+01:00)", "Generator-bound in 1 of 3 seconds", "run queue is the maximum"] {
         assert!(output.stdout.contains(words), "{words}: {}", output.stdout);
     }
     let part = show(&file, &load, &["--from", "01:00:10", "--to", "01:00:10"]);
