@@ -34,17 +34,17 @@ use crate::record::Sample;
 use crate::stack::StackEnd;
 use crate::state::{self, Names};
 
-/// Limit of an Erlang stack: 8,000 words. Of a deeper one the innermost part and the root are read.
+/// Limit of an Erlang stack: 8,000 words. If a stack is deeper, its innermost part and its root are read.
 const MAX_STACK_BYTES: u64 = 64 * 1024;
-/// The root of a deeper stack.
+/// Size of the root of a deeper stack, in bytes.
 const ROOT_BYTES: u64 = 1024;
-/// Words that are read at the old place of a stack whose heap has moved.
+/// Number of words that are read at the old address of a stack whose heap has moved.
 const MOVED_STACK_WORDS: usize = 512;
-/// How often a stack is read that is not complete, since its process runs on meanwhile.
+/// Maximum number of reads of an incomplete stack. The process runs while it is read, so a second read may succeed.
 const MAX_ATTEMPTS: usize = 3;
-/// Generated code that is searched for the convention of calls. Every fragment and function contains it.
+/// Size of the generated code that is searched for the calling convention, in bytes. Every module contains it.
 const MAX_SEARCHED_CODE_BYTES: u64 = 4 << 20;
-/// The code is read again after this many times as long as reading takes, so that reading takes 1 % of a core.
+/// Pause between two reads of the code tables, in multiples of the time that a read takes: at most 1 % of a core.
 const PAUSE_PER_REFRESH: u32 = 100;
 
 /// The path of the vDSO in `/proc/PID/maps`.
@@ -203,7 +203,7 @@ impl VmStacks {
         })
     }
 
-    /// The whole stack of a sample.
+    /// Returns the whole stack of a sample.
     pub fn stack(&mut self, sample: &Sample<'_>, kind: ThreadKind) -> VmStack {
         let kernel: Vec<u64> = kernel::addresses(sample.kernel).collect();
         let (native, erlang, is_spinning) = match &sample.registers {
@@ -257,7 +257,7 @@ impl VmStacks {
         }
     }
 
-    /// The C frames, innermost first, the Erlang part, and whether the thread spins.
+    /// Returns the C frames, innermost first, the Erlang part, and whether the thread spins.
     #[allow(clippy::type_complexity, reason = "used once")]
     fn user_part(
         &mut self,
@@ -303,7 +303,7 @@ impl VmStacks {
         (Some((native.frames, native.end)), part, is_spinning)
     }
 
-    /// Reads the loaded code again if some of it was not known, but not too often.
+    /// Reads the code tables again, unless that was done a short time ago.
     pub fn refresh(&mut self) {
         let Some(erlang) = &mut self.erlang else { return };
         let begin = Instant::now();
@@ -316,7 +316,7 @@ impl VmStacks {
         self.frames.clear();
     }
 
-    /// Whether an address is in generated code without a known function.
+    /// Returns the frame of an address in generated code. If the code is unknown, it may have been loaded since, so the tables are read again.
     fn erlang_frame(&mut self, address: u64) -> Option<Frame> {
         if let Some(frame) = self.frames.get(&address) {
             return Some(frame.clone());
@@ -330,13 +330,13 @@ impl VmStacks {
         Some(frame)
     }
 
-    /// Frames of a dirty scheduler below what it does for a process: those of libc, and [`DIRTY_ROOT_FRAMES`] of the emulator.
+    /// Returns the number of outermost frames of a dirty scheduler that are the same for every process: those of libc, and [`DIRTY_ROOT_FRAMES`] of the emulator.
     fn root_frames(&self, native: &[u64]) -> usize {
         let outer = native.iter().rev();
         outer.take_while(|address| !self.image.frame(**address).is_program).count() + DIRTY_ROOT_FRAMES
     }
 
-    /// Remembers the name of a process: the registered one, or else the outermost function that is its own.
+    /// Stores the name of a process: its registered name, or else its outermost function that is not a generic one of OTP.
     fn name_process(&mut self, process: &ProcessStack, stack: &ErlangStack) {
         if self.processes.contains_key(&process.number) || self.processes.len() >= MAX_PROCESSES {
             return;
@@ -356,7 +356,7 @@ impl VmStacks {
         }
     }
 
-    /// Takes the names of processes, by number.
+    /// Removes and returns the names of processes, by process number.
     pub fn take_process_names(&mut self) -> HashMap<u64, String> {
         std::mem::take(&mut self.processes)
     }
@@ -447,7 +447,7 @@ impl Erlang {
         Some(Frame { kind: FrameKind::Fragment, name, line: None })
     }
 
-    /// A thread that runs generated code, with the copied part of its stack from `sp` on.
+    /// Reads the stack of a thread that runs generated code. `stack` is the copied part of its stack, from `sp` on.
     #[cfg(target_arch = "x86_64")]
     fn running(
         &mut self,
@@ -479,13 +479,14 @@ impl Erlang {
         ErlangPart { leaf: Some(ip), stack, process, is_expected: true }
     }
 
-    /// A thread that runs C, called by generated code with these registers.
+    /// Reads the Erlang stack of a thread that runs C code. `caller` holds the registers of the generated code that called it.
     #[cfg(target_arch = "x86_64")]
     fn calling(&mut self, memory: &ProcessMemory, caller: &RegisterSet) -> ErlangPart {
         self.on_scheduler_stack(memory, caller, caller.ip.wrapping_sub(1), caller.ip)
     }
 
-    /// A thread whose generated code at `leaf` has left the stack of the process, to which the code at `back` returns.
+    /// Reads the Erlang stack of a thread whose generated code at `leaf` has switched to the scheduler's stack. The code at `back` switches
+    /// back to the stack of the process.
     #[cfg(target_arch = "x86_64")]
     fn on_scheduler_stack(
         &mut self,
@@ -530,7 +531,7 @@ impl Erlang {
         self.heap.read(memory, &self.convention, registers.values[native::R13]?)
     }
 
-    /// A thread in the interpreter, with the registers there. `is_leaf`: it has not called another function.
+    /// Reads the Erlang stack of a thread in the interpreter. `is_leaf`: the interpreter has not called another C function.
     #[cfg(target_arch = "x86_64")]
     fn interpreting(
         &mut self,
@@ -576,7 +577,7 @@ impl Erlang {
         part
     }
 
-    /// A dirty scheduler with the registers of its frames, one of which holds the process.
+    /// Reads the Erlang stack of the process that a dirty scheduler runs. One of the registers of its frames points to the process.
     #[cfg(target_arch = "x86_64")]
     fn dirty(&mut self, memory: &ProcessMemory, callers: &[RegisterSet]) -> ErlangPart {
         let values = callers
@@ -599,7 +600,7 @@ impl Erlang {
         })
     }
 
-    /// The words of a process's stack from an address on.
+    /// Returns the words of a process's stack from an address on.
     fn stack_words_of(&self, memory: &ProcessMemory, sp: u64, process: &ProcessStack) -> Vec<u64> {
         match (process.heap..process.hend).contains(&sp) {
             true => self.stack_words(memory, sp, process.hend),
@@ -611,12 +612,12 @@ impl Erlang {
         }
     }
 
-    /// The last words of a process's stack.
+    /// Returns the last words of a process's stack.
     fn root(&self, memory: &ProcessMemory, process: &ProcessStack) -> Vec<u64> {
         self.stack_words(memory, process.hend.saturating_sub(ROOT_BYTES).max(process.stop), process.hend)
     }
 
-    /// The words between two addresses, of many only the first ones and the last ones.
+    /// Returns the words between two addresses; if there are too many, only the first and the last ones.
     fn stack_words(&self, memory: &ProcessMemory, from: u64, to: u64) -> Vec<u64> {
         let read = |from: u64, to: u64| {
             let count = usize::try_from(to.saturating_sub(from)).unwrap_or_default() / WORD_BYTES;
@@ -669,7 +670,7 @@ fn word_at(stack: &[u8], offset: u64) -> Option<u64> {
     bytes.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes))
 }
 
-/// The vDSO is a library without a file: it is read from memory.
+/// Reads the vDSO from memory: it is a library without a file.
 fn vdso(memory: &ProcessMemory, mappings: &[Mapping]) -> Option<(Range<u64>, u64, Arc<Elf>)> {
     let range = &mappings.iter().find(|mapping| mapping.path == VDSO)?.range;
     let length = range.end - range.start;
