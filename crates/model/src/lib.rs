@@ -48,7 +48,7 @@ pub use period::{
     WorkSample,
 };
 pub use profile::{
-    CallStack, CpuState, Frame, FrameKind, FunctionTime, Profile, ProfileBuilder, ProfiledThread, StackSample,
+    CallStack, CpuState, Frame, FrameKind, Profile, ProfileBuilder, ProfiledThread, StackSample,
 };
 pub use rows::{
     AllocationRow, BinaryHolderRow, BlockSum, CarrierRow, CodeRow, CollectedProcessRow, ExitRow, PortRow,

@@ -135,15 +135,6 @@ pub struct Profile {
     pub remarks: Vec<String>,
 }
 
-/// CPU time of a function.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct FunctionTime {
-    /// While it was the innermost function, in nanoseconds.
-    pub own: Nanos,
-    /// While it was anywhere on the stack, in nanoseconds.
-    pub total: Nanos,
-}
-
 impl Profile {
     /// CPU time of all samples.
     pub fn total(&self) -> Nanos {
@@ -162,24 +153,6 @@ impl Profile {
             *times.entry(sample.state).or_default() += sample.weight;
         }
         CpuState::ALL.iter().filter_map(|state| Some((*state, *times.get(state)?))).collect()
-    }
-
-    /// CPU time by frame, for the samples that `is_selected`. A function that calls itself is counted once for each stack.
-    pub fn by_frame(&self, is_selected: impl Fn(&StackSample) -> bool) -> HashMap<u32, FunctionTime> {
-        let mut times = HashMap::<u32, FunctionTime>::new();
-        for sample in self.samples.iter().filter(|sample| is_selected(sample)) {
-            let Some(stack) = self.stacks.get(sample.stack as usize) else { continue };
-            if let Some(last) = stack.frames.last() {
-                times.entry(*last).or_default().own += sample.weight;
-            }
-            let mut frames = stack.frames.clone();
-            frames.sort_unstable();
-            frames.dedup();
-            for frame in frames {
-                times.entry(frame).or_default().total += sample.weight;
-            }
-        }
-        times
     }
 
     /// The thread of a sample.
@@ -294,13 +267,5 @@ mod tests {
             profile.samples.iter().map(|sample| (sample.t, sample.stack, sample.count)).collect();
         assert_eq!(samples, [(0, 0, 2), (INTERVAL - 1, 1, 1), (INTERVAL, 0, 1)]);
         assert_eq!((profile.total(), profile.by_state()), (40, vec![(CpuState::Process, 40)]));
-    }
-
-    #[test]
-    fn recursion_is_counted_once_for_each_stack() {
-        let times = profile().by_frame(|_| true);
-        assert_eq!(times[&0], FunctionTime { own: 0, total: 40 });
-        assert_eq!(times[&1], FunctionTime { own: 40, total: 40 });
-        assert!(profile().by_frame(|sample| sample.process.is_none()).is_empty());
     }
 }

@@ -2,6 +2,8 @@
 
 use beamtune_host::tree::FileTree;
 
+use crate::memory::words_of;
+
 /// Limit of the file: 200,000 symbols of 60 bytes are common, with many modules twice as many.
 const MAX_BYTES: usize = 64 << 20;
 /// Markers between parts of a call chain, such as "here begins user mode" (`PERF_CONTEXT_MAX`, perf_event.h), are above.
@@ -57,8 +59,7 @@ impl KernelNames {
 
 /// The addresses of a recorded call chain, innermost first, without markers.
 pub fn addresses(recorded: &[u8]) -> impl Iterator<Item = u64> {
-    let words = recorded.as_chunks().0.iter().map(|bytes| u64::from_ne_bytes(*bytes));
-    words.filter(|word| *word < FIRST_MARKER)
+    words_of(recorded).into_iter().filter(|word| *word < FIRST_MARKER)
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@
 pub mod elf;
 pub mod erlang;
 pub mod error;
+mod fields;
 pub mod image;
 pub mod kernel;
 pub mod memory;

@@ -44,6 +44,13 @@ pub fn is_pointer(word: u64) -> bool {
     word >= MIN_POINTER && word.is_multiple_of(WORD_BYTES as u64) && word >> ADDRESS_BITS == 0
 }
 
+/// The word at an offset in some bytes; `None` if it is not complete.
+pub fn word_at(bytes: &[u8], offset: u64) -> Option<u64> {
+    let offset = usize::try_from(offset).ok()?;
+    let word = bytes.get(offset..offset.checked_add(WORD_BYTES)?)?;
+    word.first_chunk().map(|word| u64::from_ne_bytes(*word))
+}
+
 /// The words in some bytes; an incomplete one at the end is left out.
 pub fn words_of(bytes: &[u8]) -> Vec<u64> {
     bytes.as_chunks().0.iter().map(|bytes| u64::from_ne_bytes(*bytes)).collect()
@@ -70,12 +77,12 @@ impl Memory for ProcessMemory {
     }
 }
 
-/// Memory in pieces, for tests and for fuzzing.
-#[cfg(any(test, feature = "fuzzing"))]
+/// Memory in pieces, for tests.
+#[cfg(test)]
 #[derive(Debug, Clone, Default)]
 pub struct Pieces(pub std::collections::BTreeMap<u64, Vec<u8>>);
 
-#[cfg(any(test, feature = "fuzzing"))]
+#[cfg(test)]
 impl Pieces {
     /// Writes words; pieces do not overlap.
     pub fn put(&mut self, address: u64, words: &[u64]) {
@@ -83,7 +90,7 @@ impl Pieces {
     }
 }
 
-#[cfg(any(test, feature = "fuzzing"))]
+#[cfg(test)]
 impl Memory for Pieces {
     fn read(&self, address: u64, out: &mut [u8]) -> bool {
         let piece = self.0.range(..=address).next_back();

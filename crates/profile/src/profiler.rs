@@ -11,12 +11,12 @@
 use std::time::{Duration, Instant};
 
 use beamtune_host::tree::{FileTree, LocalTree};
-use beamtune_model::units::SECOND_NS;
 use beamtune_model::{CallStack, Nanos, Profile, ProfileBuilder, ProfiledThread, StackSample};
 use mio::{Events, Poll, Token};
 
 use crate::error::{self, ProfileError};
 use crate::record::Record;
+use crate::sample;
 use crate::stream::{self, Event, MIN_RING_BYTES, Options, Refusal, Stream};
 use crate::threads::Thread;
 use crate::vm::{ThreadKind, VmStacks};
@@ -29,19 +29,6 @@ const RING_BYTES: usize = MIN_RING_BYTES;
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// Events that are handled at once.
 const MAX_EVENTS: usize = 256;
-/// Relative difference between the longest and the shortest period of threads, so that threads that work in step are not all sampled at the same
-/// instant.
-const SPREAD: f64 = 0.04;
-
-/// What to sample.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Plan {
-    /// For how long.
-    pub length: Duration,
-    /// Samples per second of CPU time of each thread.
-    pub rate: u32,
-}
-
 /// A thread, with its event.
 struct Sampled {
     stream: Stream,
@@ -125,7 +112,7 @@ impl Profiler {
     ) -> Result<(), Refusal> {
         let stream = loop {
             let options = Options {
-                period: period(rate, thread.tid),
+                period: sample::spread(f64::from(rate), thread.tid),
                 includes_kernel: *includes_kernel,
                 ring_bytes: RING_BYTES,
                 stack_bytes: STACK_BYTES,
@@ -157,25 +144,34 @@ impl Profiler {
     pub fn run(mut self, length: Duration, should_stop: impl Fn() -> bool) -> Result<Profile, ProfileError> {
         let mut events = Events::with_capacity(MAX_EVENTS);
         let begin = Instant::now();
+        let mut next_check = begin;
         self.threads.iter_mut().for_each(|thread| thread.stream.start());
         loop {
             let left = length.saturating_sub(begin.elapsed());
-            if left.is_zero() || should_stop() {
-                break;
-            }
             match self.poll.poll(&mut events, Some(left.min(CHECK_INTERVAL))) {
                 Err(error) if error.kind() != std::io::ErrorKind::Interrupted => {
                     return Err(ProfileError::NoRoom { what: "events", source: error });
                 }
                 _ => {}
             }
+            // First of all: each microsecond that a process runs on, its stack is less like that of the sample.
+            for event in &events {
+                self.read(event.token().0, begin);
+            }
+            if left.is_zero() {
+                break;
+            }
+            let now = Instant::now();
+            if now < next_check {
+                continue;
+            }
+            next_check = now + CHECK_INTERVAL;
+            if should_stop() {
+                break;
+            }
             if !self.stacks.is_alive() {
                 self.remarks.push(format!("the VM ended after {:.1} s", begin.elapsed().as_secs_f64()));
                 break;
-            }
-            let readable: Vec<usize> = events.iter().map(|event| event.token().0).collect();
-            for thread in readable {
-                self.read(thread, begin);
             }
         }
         let took = begin.elapsed();
@@ -218,16 +214,4 @@ impl Profiler {
             Record::In { .. } | Record::Out { .. } => {}
         });
     }
-
-    /// Modules and functions of the VM's loaded code.
-    pub fn code_size(&self) -> (usize, usize) {
-        self.stacks.code_size()
-    }
-}
-
-/// CPU time between two samples of a thread, in nanoseconds.
-fn period(rate: u32, tid: u32) -> u64 {
-    // A pseudo-random number that is always the same for a thread: Knuth's multiplicative hash.
-    let chance = f64::from(tid.wrapping_mul(2_654_435_761)) / f64::from(u32::MAX);
-    (SECOND_NS as f64 / f64::from(rate.max(1)) * (1.0 + SPREAD * (chance - 0.5))) as u64
 }

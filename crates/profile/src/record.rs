@@ -3,6 +3,7 @@
 //! The fields of a record depend on the event's attributes; here they are: thread, time, kernel stack if requested, registers, stack. We parse
 //! them ourselves for two reasons: we need the time of context switches, and a sample may lack registers and stack, which makes it shorter.
 
+use crate::fields::Fields;
 use crate::native::RegisterSet;
 
 /// Constants of perf_event.h.
@@ -98,21 +99,6 @@ pub enum Record<'a> {
     },
 }
 
-/// Reads fields from the front of a record.
-struct Fields<'a>(&'a [u8]);
-
-impl<'a> Fields<'a> {
-    fn bytes(&mut self, length: usize) -> Option<&'a [u8]> {
-        let (bytes, rest) = self.0.split_at_checked(length)?;
-        self.0 = rest;
-        Some(bytes)
-    }
-
-    fn word(&mut self) -> Option<u64> {
-        self.bytes(8)?.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes))
-    }
-}
-
 impl<'a> Record<'a> {
     /// Parses a record's body; `None` for other kinds of records, and for invalid ones. `has_kernel_stack`: the event has
     /// [`crate::stream::Options::kernel_stack`].
@@ -120,25 +106,25 @@ impl<'a> Record<'a> {
         let mut fields = Fields(body);
         match kind {
             kernel::RECORD_SAMPLE => {
-                let _thread = fields.word()?;
-                let t = fields.word()?;
+                let _thread = fields.u64()?;
+                let t = fields.u64()?;
                 let kernel = if has_kernel_stack { kernel_stack(&mut fields)? } else { &[] };
                 let registers = registers(&mut fields)?;
                 let stack = stack(&mut fields)?;
                 Some(Record::Sample(Sample { t, kernel, registers, stack }))
             }
             kernel::RECORD_SWITCH => {
-                let _thread = fields.word()?;
-                let t = fields.word()?;
+                let _thread = fields.u64()?;
+                let t = fields.u64()?;
                 let is_out = misc & kernel::RECORD_MISC_SWITCH_OUT != 0;
                 let is_voluntary = misc & kernel::RECORD_MISC_SWITCH_OUT_PREEMPT == 0;
                 Some(if is_out { Record::Out { t, is_voluntary } } else { Record::In { t } })
             }
             kernel::RECORD_LOST => {
-                let _event = fields.word()?;
-                Some(Record::Lost { count: fields.word()? })
+                let _event = fields.u64()?;
+                Some(Record::Lost { count: fields.u64()? })
             }
-            kernel::RECORD_LOST_SAMPLES => Some(Record::Lost { count: fields.word()? }),
+            kernel::RECORD_LOST_SAMPLES => Some(Record::Lost { count: fields.u64()? }),
             _ => None,
         }
     }
@@ -146,18 +132,18 @@ impl<'a> Record<'a> {
 
 /// Parses the kernel stack: the number of addresses, and the addresses.
 fn kernel_stack<'a>(fields: &mut Fields<'a>) -> Option<&'a [u8]> {
-    let count = usize::try_from(fields.word()?).ok()?;
+    let count = usize::try_from(fields.u64()?).ok()?;
     fields.bytes(count.checked_mul(8)?)
 }
 
 /// Parses the registers: the ABI and, unless it is 0 ("none"), one word for each register.
 fn registers(fields: &mut Fields<'_>) -> Option<Option<RegisterSet>> {
-    if fields.word()? == 0 {
+    if fields.u64()? == 0 {
         return Some(None);
     }
     let mut registers = RegisterSet::default();
     for (_, number) in SAMPLED {
-        let value = fields.word()?;
+        let value = fields.u64()?;
         match number {
             Some(number) => registers.values[number] = Some(value),
             None => registers.ip = value,
@@ -168,12 +154,12 @@ fn registers(fields: &mut Fields<'_>) -> Option<Option<RegisterSet>> {
 
 /// Parses the stack: the size of the copy, the copy, and its number of valid bytes, which is missing if the size is 0.
 fn stack<'a>(fields: &mut Fields<'a>) -> Option<&'a [u8]> {
-    let room = usize::try_from(fields.word()?).ok()?;
+    let room = usize::try_from(fields.u64()?).ok()?;
     if room == 0 {
         return Some(&[]);
     }
     let bytes = fields.bytes(room)?;
-    let filled = usize::try_from(fields.word()?).ok()?;
+    let filled = usize::try_from(fields.u64()?).ok()?;
     bytes.get(..filled)
 }
 

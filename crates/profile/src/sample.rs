@@ -19,7 +19,11 @@ const SPREAD: f64 = 0.04;
 /// `max_per_second` samples per second.
 pub fn period(max_per_second: u32, cores: f64, tid: u32) -> u64 {
     let each = f64::from(max_per_second) / cores.max(1.0);
-    let per_second = each.clamp(MIN_PER_SECOND as f64, MAX_PER_SECOND as f64);
+    spread(each.clamp(MIN_PER_SECOND as f64, MAX_PER_SECOND as f64), tid)
+}
+
+/// Returns the CPU time between two samples, in nanoseconds, for a thread with this rate: slightly different for each thread.
+pub fn spread(per_second: f64, tid: u32) -> u64 {
     // A pseudo-random number that is always the same for a thread: Knuth's multiplicative hash.
     let chance = f64::from(tid.wrapping_mul(2_654_435_761)) / f64::from(u32::MAX);
     (SECOND_NS as f64 / per_second * (1.0 + SPREAD * (chance - 0.5))) as u64

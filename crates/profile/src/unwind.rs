@@ -12,6 +12,7 @@ use std::sync::Arc;
 use framehop::{ExplicitModuleSectionInfo, Module, Unwinder as _};
 
 use crate::image::Image;
+use crate::memory::word_at;
 use crate::stack::{Registers, Stack, StackEnd};
 
 #[cfg(target_arch = "aarch64")]
@@ -106,12 +107,6 @@ fn native(registers: &Registers) -> NativeRegisters {
 fn covers(known: &[Range<u64>], address: u64) -> bool {
     let after = known.partition_point(|range| range.start <= address);
     after.checked_sub(1).and_then(|index| known.get(index)).is_some_and(|range| range.contains(&address))
-}
-
-fn word_at(memory: &[u8], offset: u64) -> Option<u64> {
-    let offset = usize::try_from(offset).ok()?;
-    let bytes = memory.get(offset..offset.checked_add(8)?)?;
-    bytes.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes))
 }
 
 #[cfg(test)]

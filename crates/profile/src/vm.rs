@@ -28,7 +28,7 @@ use crate::erlang::{generated_code, static_data};
 use crate::error::ProfileError;
 use crate::image::{self, Image, Mapping};
 use crate::kernel::{self, KernelNames};
-use crate::memory::{Memory, ProcessMemory, WORD_BYTES, is_pointer, words_of};
+use crate::memory::{Memory, ProcessMemory, WORD_BYTES, is_pointer, word_at, words_of};
 use crate::native::{self, NativeUnwinder, RegisterSet};
 use crate::record::Sample;
 use crate::stack::StackEnd;
@@ -160,6 +160,16 @@ struct ErlangPart {
     is_expected: bool,
 }
 
+/// The part of a stack that is in user mode.
+#[derive(Debug, Default)]
+struct UserPart {
+    /// C frames, innermost first.
+    native: Vec<u64>,
+    native_end: StackEnd,
+    erlang: ErlangPart,
+    is_spinning: bool,
+}
+
 impl VmStacks {
     /// Opens the memory of a VM, and finds its code. Takes 50 to 300 ms.
     ///
@@ -215,18 +225,16 @@ impl VmStacks {
 
     /// Returns the whole stack of a sample.
     pub fn stack(&mut self, sample: &Sample<'_>, kind: ThreadKind) -> VmStack {
-        let kernel: Vec<u64> = kernel::addresses(sample.kernel).collect();
-        let (native, erlang, is_spinning) = match &sample.registers {
-            Some(registers) => self.user_part(registers, sample.stack, kind),
-            None => (None, ErlangPart::default(), false),
-        };
+        let registers = sample.registers.as_ref();
+        let user =
+            registers.map(|registers| self.user_part(registers, sample.stack, kind)).unwrap_or_default();
+        let UserPart { mut native, native_end, erlang, is_spinning } = user;
         let fragment =
             erlang.leaf.and_then(|leaf| self.erlang.as_ref()?.fragment_at(leaf)).map(str::to_owned);
         let mut frames = Vec::new();
         for address in erlang.stack.frames.iter().rev().chain(&erlang.leaf) {
             frames.extend(self.erlang_frame(*address));
         }
-        let (mut native, native_end) = native.unwrap_or_default();
         if self.interpreter.is_some() && erlang.leaf.is_some() {
             // The interpreter itself says nothing.
             native.pop();
@@ -240,77 +248,60 @@ impl VmStacks {
         let first_native = frames.len();
         frames.extend(native.iter().rev().map(|address| self.native_frame(*address)));
         let first_kernel = frames.len();
+        let kernel: Vec<u64> = kernel::addresses(sample.kernel).collect();
         frames.extend(kernel.iter().rev().map(|address| self.kernel_frame(*address)));
         if let Some(process) = &erlang.process {
             self.name_process(process, &erlang.stack);
         }
         let has_process = erlang.process.is_some() || !erlang.stack.frames.is_empty();
-        let names = |frames: &[Frame]| frames.iter().map(|frame| frame.name.clone()).collect::<Vec<_>>();
-        let (native_names, kernel_names) =
-            (names(&frames[first_native..first_kernel]), names(&frames[first_kernel..]));
-        let native_names: Vec<&str> = native_names.iter().map(String::as_str).collect();
-        let kernel_names: Vec<&str> = kernel_names.iter().map(String::as_str).collect();
         let state = state::of(&Names {
-            kernel: &kernel_names,
-            native: &native_names,
+            kernel: &names(&frames[first_kernel..]),
+            native: &names(&frames[first_native..first_kernel]),
             fragment: fragment.as_deref(),
             is_spinning,
             has_process,
             is_scheduler: kind != ThreadKind::Other,
         });
         VmStack {
-            frames,
             is_complete: if has_process { erlang.stack.is_complete } else { native_end == StackEnd::Bottom },
             process: erlang.process.map(|process| process.number),
             lacks_frames: erlang.is_expected && erlang.stack.frames.is_empty() && !erlang.stack.is_complete,
             state,
+            frames,
         }
     }
 
-    /// Returns the C frames, innermost first, the Erlang part, and whether the thread spins.
-    #[allow(clippy::type_complexity, reason = "used once")]
-    fn user_part(
-        &mut self,
-        registers: &RegisterSet,
-        stack: &[u8],
-        kind: ThreadKind,
-    ) -> (Option<(Vec<u64>, StackEnd)>, ErlangPart, bool) {
+    /// Reads the part of a stack that is in user mode.
+    fn user_part(&mut self, registers: &RegisterSet, stack: &[u8], kind: ThreadKind) -> UserPart {
         let sp = registers.values[native::SP].unwrap_or_default();
         if is_in(&self.generated, registers.ip) {
-            let part = self.erlang.as_mut().map(|erlang| erlang.running(&self.memory, registers, sp, stack));
-            return (None, part.unwrap_or_default(), false);
+            let erlang =
+                self.erlang.as_mut().map(|erlang| erlang.running(&self.memory, registers, sp, stack));
+            return UserPart { erlang: erlang.unwrap_or_default(), ..UserPart::default() };
         }
         let copied = |address: u64| word_at(stack, address.checked_sub(sp)?);
         let native = self.unwinder.unwind(*registers, self.interpreter.as_ref(), copied);
         let is_spinning = native.frames.first().is_some_and(|address| self.image.is_spinning(*address));
         let caller = &native.registers;
+        let is_schedule = |address: &u64| {
+            self.image.function_at(*address).is_some_and(|start| self.schedule.contains(&start))
+        };
         let part = match &mut self.erlang {
             Some(erlang) if native.end == StackEnd::Generated && is_in(&self.generated, caller.ip) => {
                 erlang.calling(&self.memory, caller)
             }
+            // The loop of a scheduler runs no process.
+            _ if native.frames.iter().any(is_schedule) => ErlangPart::default(),
             Some(erlang) if native.end == StackEnd::Generated && self.interpreter.is_some() => {
-                let callees = &native.frames[..native.frames.len().saturating_sub(1)];
-                let is_schedule = |address: &u64| {
-                    self.image.function_at(*address).is_some_and(|start| self.schedule.contains(&start))
-                };
-                match callees.iter().any(is_schedule) {
-                    true => ErlangPart::default(),
-                    false => erlang.interpreting(&self.memory, caller, callees.is_empty(), copied),
-                }
+                erlang.interpreting(&self.memory, caller, native.frames.len() == 1, copied)
             }
             // A dirty scheduler runs a process from C.
             Some(erlang) if native.end == StackEnd::Bottom && kind == ThreadKind::DirtyScheduler => {
-                let is_schedule = |address: &u64| {
-                    self.image.function_at(*address).is_some_and(|start| self.schedule.contains(&start))
-                };
-                match native.frames.iter().any(is_schedule) {
-                    true => ErlangPart::default(),
-                    false => erlang.dirty(&self.memory, &native.callers),
-                }
+                erlang.dirty(&self.memory, &native.callers)
             }
             _ => ErlangPart::default(),
         };
-        (Some((native.frames, native.end)), part, is_spinning)
+        UserPart { native: native.frames, native_end: native.end, erlang: part, is_spinning }
     }
 
     /// Reads the code tables again, unless that was done a short time ago.
@@ -401,11 +392,6 @@ impl VmStacks {
     /// Whether the process still runs the program that was opened.
     pub fn is_alive(&self) -> bool {
         self.image.program().is_some_and(|program| self.memory.word(program.range.start).is_some())
-    }
-
-    /// Modules and functions of the loaded code.
-    pub fn code_size(&self) -> (usize, usize) {
-        self.erlang.as_ref().map_or((0, 0), |erlang| (erlang.code.modules(), erlang.code.functions()))
     }
 }
 
@@ -670,14 +656,12 @@ fn is_in_module(function: &str, module: &str) -> bool {
     function.strip_prefix(module).is_some_and(|rest| rest.starts_with(':'))
 }
 
-fn is_in(ranges: &[Range<u64>], address: u64) -> bool {
-    ranges.iter().any(|range| range.contains(&address))
+fn names(frames: &[Frame]) -> Vec<&str> {
+    frames.iter().map(|frame| frame.name.as_str()).collect()
 }
 
-fn word_at(stack: &[u8], offset: u64) -> Option<u64> {
-    let offset = usize::try_from(offset).ok()?;
-    let bytes = stack.get(offset..offset.checked_add(WORD_BYTES)?)?;
-    bytes.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes))
+fn is_in(ranges: &[Range<u64>], address: u64) -> bool {
+    ranges.iter().any(|range| range.contains(&address))
 }
 
 /// Reads the vDSO from memory: it is a library without a file.

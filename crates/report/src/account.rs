@@ -96,8 +96,6 @@ fn cores(hundredths: i64) -> String {
     format!("{:.2}", hundredths as f64 / 100.0)
 }
 
-/// Number of cells in the bar.
-const BAR_CELLS: usize = 20;
 /// Maximum number of parts of a group that are named.
 const MAX_NAMED: usize = 3;
 
@@ -107,17 +105,13 @@ pub fn bar(account: &CpuAccount, alone: Option<&str>, style: Style) -> String {
     let parts = parts(account);
     let is_used = |part: &&Part<'_>| Group::of(part.share.what) == Group::Used;
     let used: i64 = parts.iter().filter(is_used).map(|part| part.hundredths).sum();
-    let filled = match account.cores > 0.0 {
-        true => (used as f64 / (100.0 * account.cores) * BAR_CELLS as f64).round() as usize,
-        false => 0,
-    };
-    let filled = filled.min(BAR_CELLS);
-    let bar = format!("{}{}", "█".repeat(filled), "░".repeat(BAR_CELLS - filled));
+    let share = if account.cores > 0.0 { used as f64 / (100.0 * account.cores) } else { 0.0 };
+    let bar = text::bar(share);
     let of_used = named(&parts, &[Group::Used], alone);
     let rest = named(&parts, &[Group::Taken, Group::Idle], alone);
     let of_used = if of_used.is_empty() { String::new() } else { format!(": {}", of_used.join(", ")) };
     let line = format!("{} of {:.2} cores used by the node{of_used}", cores(used), account.cores);
-    let indent = BAR_CELLS + 7;
+    let indent = text::BAR_CELLS + 7;
     let room = style.width.saturating_sub(indent).max(30);
     let continued = " ".repeat(indent);
     let mut out = format!("CPU  {bar}  {}\n", text::wrap(&line, room, &continued));

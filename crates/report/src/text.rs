@@ -261,6 +261,15 @@ fn beginning(text: &str, width: usize) -> &str {
     end.and_then(|(end, _)| text.get(..end)).unwrap_or(text)
 }
 
+/// Number of cells in a bar.
+pub const BAR_CELLS: usize = 20;
+
+/// Renders a share, 0 to 1, as a bar.
+pub fn bar(share: f64) -> String {
+    let filled = ((share * BAR_CELLS as f64).round() as usize).min(BAR_CELLS);
+    format!("{}{}", "█".repeat(filled), "░".repeat(BAR_CELLS - filled))
+}
+
 /// Wraps text at spaces so that no line is longer than `width`, with `indent` before each line except the first.
 pub fn wrap(text: &str, width: usize, indent: &str) -> String {
     let mut out = String::new();

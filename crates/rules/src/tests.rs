@@ -9,6 +9,7 @@ mod code;
 mod cpu;
 mod crashes;
 mod died;
+mod distribution;
 mod disturbed;
 mod external_waits;
 mod heaps;

@@ -5,6 +5,7 @@
 //! (`normal_exit`); it is the last return address of a complete stack.
 
 use super::StaticData;
+use crate::fields::Fields;
 use crate::memory::{Memory, is_pointer};
 
 /// Limit of entries: one for each module that was ever loaded.
@@ -144,35 +145,6 @@ fn fragments(content: &[u8]) -> Vec<Fragment> {
         }
     }
     out
-}
-
-/// Reads fields from the front.
-struct Fields<'a>(&'a [u8]);
-
-impl<'a> Fields<'a> {
-    fn bytes(&mut self, length: usize) -> Option<&'a [u8]> {
-        let (bytes, rest) = self.0.split_at_checked(length)?;
-        self.0 = rest;
-        Some(bytes)
-    }
-
-    fn skip(&mut self, length: usize) {
-        if self.bytes(length).is_none() {
-            self.0 = &[];
-        }
-    }
-
-    fn u16(&mut self) -> Option<u16> {
-        self.bytes(2)?.first_chunk().map(|bytes| u16::from_ne_bytes(*bytes))
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.bytes(4)?.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        self.bytes(8)?.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes))
-    }
 }
 
 #[cfg(test)]

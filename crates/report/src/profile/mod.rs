@@ -7,7 +7,7 @@ mod tree;
 
 use std::collections::{HashMap, HashSet};
 
-use beamtune_model::{CpuState, Frame, FrameKind, FunctionTime, Nanos, Profile};
+use beamtune_model::{CpuState, Frame, FrameKind, Nanos, Profile};
 
 use crate::text::{self, Style};
 
@@ -19,8 +19,15 @@ pub use pprof::pprof;
 const MAX_FUNCTIONS: usize = 12;
 /// States that are named; smaller ones are summed up.
 const MIN_STATE_SHARE: f64 = 0.01;
-/// Cells of a bar.
-const BAR_CELLS: usize = 20;
+
+/// CPU time of a function.
+#[derive(Debug, Clone, Copy, Default)]
+struct FunctionTime {
+    /// While it was the innermost Erlang function, in nanoseconds.
+    own: Nanos,
+    /// While it was anywhere on the stack, in nanoseconds. Recursion counts once.
+    total: Nanos,
+}
 
 /// What the page is about.
 #[derive(Debug, Clone, Copy)]
@@ -152,12 +159,6 @@ fn shown_frame(frame: &Frame) -> String {
     shown(frame.kind, &frame.name)
 }
 
-/// A bar of this share.
-fn bar(share: f64) -> String {
-    let filled = ((share * BAR_CELLS as f64).round() as usize).min(BAR_CELLS);
-    format!("{}{}", "█".repeat(filled), "░".repeat(BAR_CELLS - filled))
-}
-
 /// What is missing from the profile, in sentences.
 fn missing(profile: &Profile) -> Vec<String> {
     let mut remarks = profile.remarks.clone();
@@ -214,7 +215,7 @@ pub(crate) mod tests {
     #[test]
     fn a_page_names_states_functions_and_the_call_tree() {
         let profile = profile(&[
-            ("shop:loop/1;jsx:encode/2", 20, CpuState::Process),
+            ("shop:loop/1;jsx:encode/2;jsx:encode/2", 20, CpuState::Process),
             ("shop:loop/1;jsx:encode/2;k:do_syscall", 40, CpuState::Process),
             ("shop:loop/1;lists:map/2", 30, CpuState::Process),
             ("k:futex_wait", 10, CpuState::SleepAndWake),

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use beamtune_model::{Nanos, Profile};
 
-use super::{bar, shown_frame};
-use crate::text::Style;
+use super::shown_frame;
+use crate::text::{self, Style};
 
 /// Calls with less are left out.
 const MIN_SHARE: f64 = 0.02;
@@ -46,7 +46,7 @@ pub(super) fn render(profile: &Profile, style: Style) -> String {
     let mut out = format!("{}\n", style.dim(&format!("  total  call tree, from {:.0} %", 100.0 * MIN_SHARE)));
     for (depth, share, name) in rows.iter().take(MAX_ROWS) {
         let indent = "  ".repeat(*depth);
-        let line = format!("{:>5.1} %  {}  {indent}{name}", 100.0 * share, bar(*share));
+        let line = format!("{:>5.1} %  {}  {indent}{name}", 100.0 * share, text::bar(*share));
         out.push_str(&cut(&line, style.width));
         out.push('\n');
     }
