@@ -99,7 +99,7 @@ pub struct FileExchange(Arc<Mutex<Inner>>);
 struct Inner {
     each_time: Vec<FileRequest>,
     in_detail: Vec<FileRequest>,
-    told: Option<FileReplies>,
+    replies: Option<FileReplies>,
 }
 
 impl FileExchange {
@@ -112,18 +112,18 @@ impl FileExchange {
     /// Returns the requests for the next sample and discards replies to earlier ones.
     pub fn next_requests(&self, detail: bool) -> Vec<FileRequest> {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.told = None;
+        inner.replies = None;
         if detail { inner.in_detail.clone() } else { inner.each_time.clone() }
     }
 
     /// Stores replies.
-    pub fn put_replies(&self, told: FileReplies) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).told = Some(told);
+    pub fn put_replies(&self, replies: FileReplies) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).replies = Some(replies);
     }
 
     /// Takes the replies; `None` before they arrive.
     pub fn take_replies(&self) -> Option<FileReplies> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).told.take()
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).replies.take()
     }
 }
 
@@ -139,11 +139,11 @@ mod tests {
             vec![FileRequest::Threads { all: false }, FileRequest::Link("/proc/self/ns/cgroup".to_owned())],
         );
         assert_eq!(board.next_requests(false), [FileRequest::Threads { all: false }]);
-        let told = FileReplies { span: Span { begin: 1, end: 2 }, replies: Ok(Vec::new()) };
-        board.clone().put_replies(told.clone());
-        assert_eq!(board.take_replies(), Some(told.clone()));
+        let replies = FileReplies { span: Span { begin: 1, end: 2 }, replies: Ok(Vec::new()) };
+        board.clone().put_replies(replies.clone());
+        assert_eq!(board.take_replies(), Some(replies.clone()));
         assert_eq!(board.take_replies(), None);
-        board.put_replies(told);
+        board.put_replies(replies);
         assert_eq!(board.next_requests(true).len(), 2);
         assert_eq!(board.take_replies(), None);
     }

@@ -1,7 +1,7 @@
 //! A CPU profile: call stacks of a VM's threads, sampled by their CPU time.
 //!
-//! A stack goes from Erlang code over native code of the VM to the kernel, and belongs to a thread, and to a process if one ran. Each sample stands
-//! for an equal amount of CPU time, so time that a thread sleeps has no samples, and hides none.
+//! A stack leads from Erlang code through C code of the VM to the kernel. It belongs to a thread, and to a process if one ran. Each sample
+//! represents an equal amount of CPU time, so a sleeping thread has no samples.
 
 use std::collections::HashMap;
 
@@ -108,7 +108,7 @@ pub struct StackSample {
     pub stack: u32,
     /// Number of samples.
     pub count: u32,
-    /// The CPU time for which they stand.
+    /// The CPU time that they represent.
     pub weight: Nanos,
 }
 

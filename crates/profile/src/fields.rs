@@ -1,4 +1,4 @@
-//! Reads binary fields from the front, in the byte order of this host. After the end there are none.
+//! Reads binary fields from the front, in the byte order of this host. At the end, reads return `None`.
 
 /// Bytes that are not read yet.
 pub(crate) struct Fields<'a>(pub &'a [u8]);

@@ -103,7 +103,7 @@ impl Replacer {
         sample.tables.iter_mut().for_each(|row| self.table(row));
         sample.ports.iter_mut().for_each(|row| self.port(row));
         sample.spawns.iter_mut().for_each(|row| self.spawn(row));
-        sample.wait_samples.iter_mut().for_each(|row| self.stand(row));
+        sample.wait_samples.iter_mut().for_each(|row| self.wait_sample(row));
         for row in &mut sample.run_samples {
             if !row.pid.is_empty() {
                 row.pid = self.id(&row.pid);
@@ -184,7 +184,7 @@ impl Replacer {
         stack.iter_mut().for_each(|function| *function = self.name(function));
     }
 
-    fn stand(&mut self, row: &mut WaitSampleRow) {
+    fn wait_sample(&mut self, row: &mut WaitSampleRow) {
         some(&mut row.pid, |text| self.id(text));
         row.status = self.word(&row.status);
         some(&mut row.kind, |text| self.name(text));

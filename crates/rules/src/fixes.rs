@@ -169,7 +169,7 @@ pub(crate) const FIXES: &[Fix] = &[
                 return None;
             }
             let seen = period.facts.number(facts::CPU_QUOTA);
-            let (told, missed) = match seen {
+            let (detected, missed) = match seen {
                 None => ("none".to_owned(), true),
                 Some(seen) => (seen.to_string(), seen as f64 > quota.ceil()),
             };
@@ -178,7 +178,7 @@ pub(crate) const FIXES: &[Fix] = &[
                 && view::schedulers_online(period).is_ok_and(|online| online > quota.ceil());
             missed.then(|| Sign {
                 shown: is_hit,
-                seen: format!("the quota is {quota:.1} cores, but the VM detects {told}"),
+                seen: format!("the quota is {quota:.1} cores, but the VM detects {detected}"),
             })
         },
     },

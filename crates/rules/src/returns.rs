@@ -4,7 +4,7 @@ use beamtune_model::memory::{Estimate, Reclaimable};
 use beamtune_model::{Period, RequestedGcRow};
 
 /// Minimum size of the random sample. A smaller sample does not represent the other processes.
-const FEWEST: i64 = 20;
+const MIN_RANDOM: i64 = 20;
 
 /// If fewer bytes of binaries are dropped, the freed bytes do not show how binaries are shared.
 const WORTH_BYTES: f64 = 65_536.0;
@@ -20,7 +20,7 @@ pub fn returns(period: &Period) -> Option<Reclaimable> {
 /// others.
 fn of(row: &RequestedGcRow) -> Option<Reclaimable> {
     let rest = row.processes.saturating_sub(row.largest).max(0);
-    if row.random < FEWEST.min(rest) || (rest == 0 && row.stopped != "done") {
+    if row.random < MIN_RANDOM.min(rest) || (rest == 0 && row.stopped != "done") {
         return None;
     }
     let all = |before: i64, after: i64, kib: i64, squares: i64| {
@@ -89,8 +89,8 @@ mod tests {
         }
     }
 
-    fn near(told: f64, expect: f64) -> bool {
-        (told - expect).abs() <= 1.0
+    fn near(estimate: f64, expect: f64) -> bool {
+        (estimate - expect).abs() <= 1.0
     }
 
     #[test]
@@ -112,12 +112,12 @@ mod tests {
         // The estimate does not exceed the existing binaries.
         let few =
             RequestedGcRow { memory_binary_before: Some(1 << 20), memory_binary_after: Some(0), ..row() };
-        let told = of(&few).unwrap().binaries;
-        assert_eq!((told.high, told.bytes <= told.high), (1_048_576.0, true));
+        let estimate = of(&few).unwrap().binaries;
+        assert_eq!((estimate.high, estimate.bytes <= estimate.high), (1_048_576.0, true));
         // Other processes have allocated meanwhile.
         let grown = RequestedGcRow { memory_binary_after: Some(900 << 20), ..row() };
-        let told = of(&grown).unwrap().binaries;
-        assert!(told.bytes == 0.0 && told.low == 0.0 && told.high > 0.0, "{told:?}");
+        let estimate = of(&grown).unwrap().binaries;
+        assert!(estimate.bytes == 0.0 && estimate.low == 0.0 && estimate.high > 0.0, "{estimate:?}");
         let unknown = RequestedGcRow { memory_binary_after: None, ..row() };
         assert_eq!(of(&unknown).unwrap().binaries, alone);
     }
@@ -169,10 +169,10 @@ mod tests {
             memory_binary_after: Some(i64::MAX),
             ..row()
         };
-        let told = of(&largest);
+        let estimate = of(&largest);
         assert!(
-            told.is_none_or(|told| told.heaps.low.is_finite() && told.heaps.high.is_finite()),
-            "{told:?}"
+            estimate.is_none_or(|estimate| estimate.heaps.low.is_finite() && estimate.heaps.high.is_finite()),
+            "{estimate:?}"
         );
     }
 }

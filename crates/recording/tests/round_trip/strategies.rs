@@ -97,7 +97,7 @@ fn spawn() -> impl Strategy<Value = SpawnRow> {
     })
 }
 
-fn stand() -> impl Strategy<Value = WaitSampleRow> {
+fn wait_sample() -> impl Strategy<Value = WaitSampleRow> {
     let lists = (prop::collection::vec(text(), 0..3), prop::collection::vec((text(), any::<i64>()), 0..3));
     (any::<[i64; 4]>(), (maybe_text(), maybe_text()), text(), lists).prop_map(
         |([t, count, queued, of], (pid, kind), status, (stack, on))| WaitSampleRow {
@@ -303,16 +303,18 @@ fn collected() -> impl Strategy<Value = CollectedProcessRow> {
 fn lock_session() -> impl Strategy<Value = LockSession> {
     let categories = prop::collection::vec(text(), 0..9);
     (any::<[i64; 4]>(), any::<[Option<i64>; 3]>(), categories, text()).prop_map(
-        |([t, length, locks, told], [reductions, processes, cost_bytes], categories, remark)| LockSession {
-            t,
-            length,
-            categories,
-            locks,
-            single_locks: told,
-            reductions,
-            processes,
-            cost_bytes,
-            remark,
+        |([t, length, locks, single_locks], [reductions, processes, cost_bytes], categories, remark)| {
+            LockSession {
+                t,
+                length,
+                categories,
+                locks,
+                single_locks,
+                reductions,
+                processes,
+                cost_bytes,
+                remark,
+            }
         },
     )
 }
@@ -400,7 +402,7 @@ pub fn any_sample() -> impl Strategy<Value = (Nanos, bool, Sample)> {
     let value = prop_oneof![any::<i64>(), 0..1_000_i64, Just(7)];
     let readings = prop::collection::btree_map(0..12_u32, value, 0..12);
     let rows = (few(process()), few(table_row()), few(port()), few(spawn()), few(snapshot()));
-    let seen = (few(stand()), few(message()), few(ran()), few(exit()));
+    let seen = (few(wait_sample()), few(message()), few(ran()), few(exit()));
     let rest = (few(busiest()), few(event()), few(gap()), few((text(), text())));
     let requested = (
         few(carriers()),

@@ -153,17 +153,17 @@ fn carriers(bridge: &MemoryBreakdown, allocators: &[Allocator]) -> (Line, Vec<(L
     let mut lines = Vec::new();
     let mut all = Line { name: "all carriers".to_owned(), ..Line::default() };
     for name in names {
-        let told = allocators.iter().find(|allocator| allocator.name == name);
+        let reported = allocators.iter().find(|allocator| allocator.name == name);
         let sets = [
-            (content::MBCS, "multiblock", told.map(|allocator| allocator.mbcs)),
-            (content::POOL, "multiblock, pool", told.map(|allocator| allocator.pool)),
-            (content::SBCS, "singleblock", told.map(|allocator| allocator.sbcs)),
+            (content::MBCS, "multiblock", reported.map(|allocator| allocator.mbcs)),
+            (content::POOL, "multiblock, pool", reported.map(|allocator| allocator.pool)),
+            (content::SBCS, "singleblock", reported.map(|allocator| allocator.sbcs)),
         ];
         let mut of_allocator = Line { name: text::clean(name), ..Line::default() };
         let mut of_sets = Vec::new();
-        for (set, title, told) in sets {
+        for (set, title, reported) in sets {
             let part = found.get(name).and_then(|sets| sets.get(set)).copied();
-            let line = one_set(title, part, told, looked);
+            let line = one_set(title, part, reported, looked);
             of_allocator.add(&line);
             if line.count > 0 {
                 of_sets.push(line);
@@ -178,18 +178,18 @@ fn carriers(bridge: &MemoryBreakdown, allocators: &[Allocator]) -> (Line, Vec<(L
     (all, lines)
 }
 
-fn one_set(title: &str, part: Option<&ContentPart>, told: Option<Carriers>, looked: bool) -> Line {
+fn one_set(title: &str, part: Option<&ContentPart>, reported: Option<Carriers>, looked: bool) -> Line {
     let mut line = match part {
         Some(part) => Line::of(title, part),
         None => Line {
             name: title.to_owned(),
-            count: if looked { 0 } else { told.map_or(0, |told| told.count) },
+            count: if looked { 0 } else { reported.map_or(0, |reported| reported.count) },
             resident: looked.then_some(0),
-            mapped: if looked { 0 } else { told.map_or(0, |told| told.size) },
+            mapped: if looked { 0 } else { reported.map_or(0, |reported| reported.size) },
             in_use: None,
         },
     };
-    line.in_use = told.map(|told| told.blocks_size);
+    line.in_use = reported.map(|reported| reported.blocks_size);
     line
 }
 
@@ -221,18 +221,18 @@ fn notes(period: &Period, bridge: &MemoryBreakdown, allocators: &[Allocator]) ->
             .to_owned(),
     ];
     let looked = bridge.explained().is_some();
-    let told: i64 = allocators.iter().fold(0, |sum, allocator| sum.saturating_add(allocator.all().size));
+    let reported: i64 = allocators.iter().fold(0, |sum, allocator| sum.saturating_add(allocator.all().size));
     let found = bridge.parts_of(content::CARRIERS).fold(0, |sum: i64, part| sum.saturating_add(part.size));
-    if looked && told > 0 {
-        let share = found as f64 / told as f64;
+    if looked && reported > 0 {
+        let share = found as f64 / reported as f64;
         notes.push(format!(
             "The VM reports carriers of {}; {} of them were found in its pages.",
-            text::bytes(told as f64),
+            text::bytes(reported as f64),
             text::share(Some(share))
         ));
     } else if looked {
         notes.push("Sizes in use are unknown: the VM was not read.".to_owned());
-    } else if told > 0 {
+    } else if reported > 0 {
         notes.push("Mapped and in use: as reported by the VM. Resident: unknown.".to_owned());
     }
     let lazy = bridge.total(|mapping| mapping.lazy_free);

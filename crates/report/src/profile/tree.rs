@@ -1,4 +1,4 @@
-//! The call tree: who calls whom, with the CPU time of each.
+//! The call tree: callers and the functions that they call, with the CPU time of each.
 
 use std::collections::BTreeMap;
 

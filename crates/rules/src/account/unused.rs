@@ -139,7 +139,7 @@ impl Unused<'_> {
         let blocked = (off_cpu - steal).clamp(0.0, active.cores());
         // Long time slices (long_schedule) run native code, which may wait for something other than a lock.
         let in_long_slices = events::of_kind(period, "long_schedule")
-            .map_or(0.0, |told| told.seconds / period.seconds().max(1.0));
+            .map_or(0.0, |wait| wait.seconds / period.seconds().max(1.0));
         let by_locks = (blocked - in_long_slices).max(0.0);
         let blocked_share = if awake > 0.0 { by_locks / awake } else { 0.0 };
         let locks = locks(period, &active, by_locks, blocked_share);
@@ -220,7 +220,7 @@ impl Unused<'_> {
                 Some(format!("{}{further}", hold.waiting_text()))
             }
             (None, []) => None,
-            (None, _) => Some(format!("{} while messages are queued", stand(&self.held_up))),
+            (None, _) => Some(format!("{} while messages are queued", waiting_in(&self.held_up))),
         }
     }
 
@@ -285,9 +285,9 @@ fn none_waits_of(period: &Period) -> Option<i64> {
     let waits = |place: &WaitSample| place.stack.first().is_some_and(|function| !stack::is_accept(function));
     let WaitSamples { sampled, stacks: places, .. } = &period.wait_samples;
     // Processes that ran or were in a send have no stack here. Nor do processes with the rarest of many stacks.
-    let told = places.iter().filter(|place| place.pid.is_none());
-    let told = told.fold(0, |sum: i64, place| sum.saturating_add(place.count));
-    (told > 0 && told >= *sampled && !blocking::waiting(period).any(waits)).then_some(*sampled)
+    let unsampled = places.iter().filter(|place| place.pid.is_none());
+    let unsampled = unsampled.fold(0, |sum: i64, place| sum.saturating_add(place.count));
+    (unsampled > 0 && unsampled >= *sampled && !blocking::waiting(period).any(waits)).then_some(*sampled)
 }
 
 /// Severity and description of the signs of lock contention.
@@ -373,7 +373,7 @@ fn takes_all(row: &ProcessRow) -> bool {
 }
 
 /// Where they wait: `shop_db (<0.99.0>) waits in prim_inet:recv0/3`, `7 processes wait in prim_inet:recv0/3`.
-fn stand(held_up: &[&ProcessActivity]) -> String {
+fn waiting_in(held_up: &[&ProcessActivity]) -> String {
     let place = |process: &&ProcessActivity| {
         process.row.as_ref().and_then(stack::current_function).unwrap_or_else(|| "a receive".to_owned())
     };

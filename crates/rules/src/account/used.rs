@@ -51,7 +51,7 @@ pub fn used(period: &Period) -> Result<Vec<CpuShare>, Missing> {
     // With a small budget, threads are read in turns, and the rest of the process's CPU is not known per thread.
     let others = others(period).max(view::process_cores(period)? - known - polling);
     shares.add(CpuUse::OtherThreads, others, "CPU of other threads of the VM");
-    Ok(shares.told())
+    Ok(shares.into_shares())
 }
 
 /// CPU of threads that are neither schedulers nor poll threads, in cores.
@@ -87,7 +87,7 @@ impl Shares {
     }
 
     /// Lists the parts of each use as text, largest first.
-    fn told(self) -> Vec<CpuShare> {
+    fn into_shares(self) -> Vec<CpuShare> {
         let share = |(what, mut parts): (CpuUse, Vec<(String, f64)>)| {
             let cores: f64 = parts.iter().map(|(_, cores)| cores).sum();
             parts.retain(|(_, part)| *part > 0.0 && *part >= SMALL * cores);

@@ -76,7 +76,7 @@ pub fn of_period(period: &Period) -> Option<ContentionVerdict> {
         return None;
     }
     let kinds = times.unwrap_or_default().into_iter().map(blocked::judge).collect();
-    // Incomplete samples are recorded only if they show long waits ([`is_told`]).
+    // Incomplete samples are recorded only if they show long waits ([`is_recordable`]).
     let watched = Sampling { length: period.lock_sampling_length().unwrap_or(0), is_lower_bound: false };
     let look = of_waits(kinds, &period.lock_waits, watched, period.end - period.begin);
     Some(match counted {

@@ -24,7 +24,7 @@ pub const RULE: Rule = Rule {
 const MAX_LISTED: usize = 2;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
-    let stands = blocking::wait_samples(period)?;
+    let samples = blocking::wait_samples(period)?;
     // If mnesia_locker itself is busy, it is the bottleneck.
     let is_locker_busy = period
         .process_named("mnesia_locker")
@@ -40,7 +40,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         format!(
             "{} of {} sampled processes wait for a global or Mnesia lock",
             waits.iter().map(|waits| waits.seen.0).sum::<i64>(),
-            stands.sampled
+            samples.sampled
         ),
     ))
 }
