@@ -134,7 +134,7 @@ impl Image {
             if !seen.insert(code.path.as_str()) {
                 continue;
             }
-            if image.modules.len() >= MAX_MODULES {
+            if image.modules.len() + image.unread.len() >= MAX_MODULES {
                 image.unread.push((code.path.clone(), format!("more than {MAX_MODULES} libraries")));
                 break;
             }
@@ -291,6 +291,7 @@ fn debug_file(tree: &impl FileTree, pid: u32, elf: &Elf) -> Option<Elf> {
 #[cfg(test)]
 mod tests {
     use beamtune_host::tree::LocalTree;
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -362,5 +363,21 @@ mod tests {
     fn a_missing_process_is_an_error() {
         let error = Image::read(&LocalTree::default(), u32::MAX).unwrap_err();
         assert_eq!(error.to_string(), "process 4294967295 has ended");
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_lines_do_not_panic(
+            line in ".{0,80}",
+            range in "[0-9a-f]{0,17}-[0-9a-f]{0,17}",
+            rest in "[rwxps0-9a-f: /é-]{0,40}",
+        ) {
+            for line in [line, format!("{range} {rest}")] {
+                if let Some(mapping) = Mapping::parse(&line) {
+                    prop_assert!(mapping.range.start < mapping.range.end);
+                    prop_assert!(mapping.offsets().start <= mapping.offsets().end);
+                }
+            }
+        }
     }
 }

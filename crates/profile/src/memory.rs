@@ -2,6 +2,7 @@
 //!
 //! Everything there is untrusted and may change between two reads: each read is bounded, and readers check what they find.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
@@ -10,9 +11,14 @@ pub trait Memory {
     /// Fills `out` with the bytes from an address on; false if not all of them can be read.
     fn read(&self, address: u64, out: &mut [u8]) -> bool;
 
-    /// The bytes from an address on, at most [`MAX_READ_BYTES`].
+    /// Limit of a single read, in bytes. It is checked before memory is allocated.
+    fn max_read_bytes(&self) -> usize {
+        MAX_READ_BYTES
+    }
+
+    /// The bytes from an address on, at most [`Self::max_read_bytes`].
     fn bytes(&self, address: u64, length: usize) -> Option<Vec<u8>> {
-        let mut out = vec![0; Some(length).filter(|length| *length <= MAX_READ_BYTES)?];
+        let mut out = vec![0; Some(length).filter(|length| *length <= self.max_read_bytes())?];
         self.read(address, &mut out).then_some(out)
     }
 
@@ -77,6 +83,59 @@ impl Memory for ProcessMemory {
     }
 }
 
+/// How much may be read for one task.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ReadLimit {
+    /// Number of reads.
+    pub reads: u64,
+    /// Bytes of all reads together.
+    pub bytes: u64,
+}
+
+/// Memory with a limit for each task, whose further reads fail. So a reader that follows forged pointers and counts ends, and what it keeps is
+/// bounded, too.
+#[derive(Debug)]
+pub struct LimitedMemory<M> {
+    memory: M,
+    left: Cell<ReadLimit>,
+}
+
+impl<M> LimitedMemory<M> {
+    /// Nothing can be read before [`Self::allow`].
+    pub fn new(memory: M) -> LimitedMemory<M> {
+        LimitedMemory { memory, left: Cell::default() }
+    }
+
+    /// Begins a task that may read this much.
+    pub fn allow(&self, limit: ReadLimit) {
+        self.left.set(limit);
+    }
+
+    /// How much the task may still read.
+    pub fn left(&self) -> ReadLimit {
+        self.left.get()
+    }
+}
+
+impl<M: Memory> Memory for LimitedMemory<M> {
+    fn read(&self, address: u64, out: &mut [u8]) -> bool {
+        let left = self.left.get();
+        let (Some(reads), Some(bytes)) =
+            (left.reads.checked_sub(1), left.bytes.checked_sub(out.len() as u64))
+        else {
+            return false;
+        };
+        self.left.set(ReadLimit { reads, bytes });
+        self.memory.read(address, out)
+    }
+
+    fn max_read_bytes(&self) -> usize {
+        let ReadLimit { reads, bytes } = self.left.get();
+        let left = if reads == 0 { 0 } else { usize::try_from(bytes).unwrap_or(usize::MAX) };
+        self.memory.max_read_bytes().min(left)
+    }
+}
+
 /// Memory in pieces, for tests.
 #[cfg(test)]
 #[derive(Debug, Clone, Default)]
@@ -120,6 +179,21 @@ mod tests {
         assert_eq!(memory.word(u64::MAX), None);
         assert_eq!(memory.words(address, usize::MAX), None);
         assert_eq!(memory.bytes(address, MAX_READ_BYTES + 1), None);
+    }
+
+    #[test]
+    fn a_task_reads_only_what_it_is_allowed_to() {
+        let mut pieces = Pieces::default();
+        pieces.put(0x1000, &[7; 8]);
+        let memory = LimitedMemory::new(pieces);
+        assert_eq!(memory.word(0x1000), None);
+        memory.allow(ReadLimit { reads: 3, bytes: 32 });
+        assert_eq!(memory.words(0x1000, 5), None, "more bytes than allowed");
+        assert_eq!(memory.words(0x1000, 3), Some(vec![7; 3]));
+        assert_eq!((memory.word(0x9000), memory.left()), (None, ReadLimit { reads: 1, bytes: 0 }));
+        assert_eq!(memory.word(0x1000), None);
+        memory.allow(ReadLimit { reads: 1, bytes: 32 });
+        assert_eq!((memory.word(0x1000), memory.word(0x1000)), (Some(7), None));
     }
 
     #[test]

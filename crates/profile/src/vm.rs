@@ -9,47 +9,39 @@
 //!
 //! x86-64 only: on ARM64, stacks end at the C code.
 
+mod erlang;
+
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use beamtune_host::tree::{FileTree, LocalTree};
 use beamtune_model::{CpuState, Frame, FrameKind};
 
 use crate::elf::Elf;
-use crate::erlang::atoms::Atoms;
-use crate::erlang::code::Code;
-use crate::erlang::fragments::Fragments;
-use crate::erlang::process::{Convention, HeapOffset, ProcessStack, RETURN_CODE_BYTES, SavedIn};
-use crate::erlang::process_name::ProcessNames;
-use crate::erlang::stack::{self, ErlangStack};
-use crate::erlang::{generated_code, static_data};
+use crate::erlang::generated_code;
+use crate::erlang::process::ProcessStack;
+use crate::erlang::stack::ErlangStack;
 use crate::error::ProfileError;
 use crate::image::{self, Image, Mapping};
 use crate::kernel::{self, KernelNames};
-use crate::memory::{Memory, ProcessMemory, WORD_BYTES, is_pointer, word_at, words_of};
+use crate::memory::{LimitedMemory, Memory, ProcessMemory, ReadLimit, word_at};
 use crate::native::{self, NativeUnwinder, RegisterSet};
 use crate::record::Sample;
 use crate::stack::StackEnd;
 use crate::state::{self, Names};
+use erlang::{Erlang, ErlangPart};
 
-/// Limit of an Erlang stack: 8,000 words. If a stack is deeper, its innermost part and its root are read.
-const MAX_STACK_BYTES: u64 = 64 * 1024;
-/// Size of the root of a deeper stack, in bytes.
-const ROOT_BYTES: u64 = 1024;
-/// Number of words that are read at the old address of a stack whose heap has moved.
-const MOVED_STACK_WORDS: usize = 512;
-/// Maximum number of reads of an incomplete stack. The process runs while it is read, so a second read may succeed.
-const MAX_ATTEMPTS: usize = 3;
-/// Size of the generated code that is searched for the calling convention, in bytes. Every module contains it.
-const MAX_SEARCHED_CODE_BYTES: u64 = 4 << 20;
 /// Maximum number of searches for the code tables. While the VM loads code, a search may fail (measured: 1 of 12 at 40 loads per second).
 const MAX_FIND_ATTEMPTS: u32 = 10;
 /// Pause between two searches.
 const FIND_PAUSE: Duration = Duration::from_millis(50);
-/// Pause between two reads of the code tables, in multiples of the time that a read takes: at most 1 % of a core.
-const PAUSE_PER_REFRESH: u32 = 100;
+/// Limit of a search for the tables, and of reading the code tables again: 40 times the reads of a VM with 29,000 functions (measured, OTP 25:
+/// 128,000 reads of 20 MB together).
+const SEARCH_LIMIT: ReadLimit = ReadLimit { reads: 5_000_000, bytes: 2 << 30 };
+/// Limit of a sample: the lines of a thousand frames that were not seen before (judgement).
+const SAMPLE_LIMIT: ReadLimit = ReadLimit { reads: 50_000, bytes: 256 << 20 };
 
 /// The path of the vDSO in `/proc/PID/maps`.
 const VDSO: &str = "[vdso]";
@@ -59,8 +51,6 @@ const INTERPRETER: &str = "process_main";
 const SCHEDULE: [&str; 2] = ["erts_schedule", "schedule"];
 /// The start of the thread, the function of the scheduler, and `erts_dirty_process_main` (ethread.c, erl_process.c, beam_common.c).
 const DIRTY_ROOT_FRAMES: usize = 3;
-/// Words of the interpreter's stack frame in which the process is searched; the frame has 30 to 60 (OTP 23, x86-64).
-const INTERPRETER_FRAME_WORDS: u64 = 64;
 /// Limit of named processes; names of 100,000 take 10 MB.
 const MAX_PROCESSES: usize = 100_000;
 /// Modules of stdlib and Elixir in which the processes of many modules begin: they say nothing of the process.
@@ -83,8 +73,8 @@ const GENERIC_MODULES: &[&str] = &[
 
 /// Reads the call stacks of a VM.
 #[derive(Debug)]
-pub struct VmStacks {
-    memory: ProcessMemory,
+pub struct VmStacks<M = ProcessMemory> {
+    memory: LimitedMemory<M>,
     image: Image,
     kernel: KernelNames,
     unwinder: NativeUnwinder,
@@ -102,26 +92,6 @@ pub struct VmStacks {
     schedule: HashSet<u64>,
     /// What is missing, in sentences.
     pub remarks: Vec<String>,
-}
-
-/// The Erlang side of a VM.
-#[derive(Debug)]
-struct Erlang {
-    atoms: Atoms,
-    code: Code,
-    fragments: Fragments,
-    has_jit: bool,
-    convention: Convention,
-    heap: HeapOffset,
-    names: ProcessNames,
-    /// Without a JIT: the words at the bottom of stacks, and how often each was there.
-    exits: HashMap<u64, u32>,
-    /// Without a JIT: the registers that may be the stack pointer, and how often each was.
-    stack_registers: HashMap<usize, u32>,
-    /// By the address of the code behind a call of C.
-    saved_in: HashMap<u64, Option<SavedIn>>,
-    /// When the code may be read again.
-    next_refresh: Instant,
 }
 
 /// The kind of a thread.
@@ -150,16 +120,6 @@ pub struct VmStack {
     pub state: CpuState,
 }
 
-/// The Erlang part of a stack.
-#[derive(Debug, Default)]
-struct ErlangPart {
-    /// The function that runs, or that called C.
-    leaf: Option<u64>,
-    stack: ErlangStack,
-    process: Option<ProcessStack>,
-    is_expected: bool,
-}
-
 /// The part of a stack that is in user mode.
 #[derive(Debug, Default)]
 struct UserPart {
@@ -178,9 +138,27 @@ impl VmStacks {
     pub fn open(pid: u32) -> Result<VmStacks, ProfileError> {
         let tree = LocalTree::default();
         let image = Image::read(&tree, pid)?;
-        let mappings = image::mappings(&tree, pid)?;
         let memory = ProcessMemory::open(pid)
             .map_err(|_| ProfileError::Closed { path: format!("/proc/{pid}/mem") })?;
+        VmStacks::of(&tree, image, memory, MAX_FIND_ATTEMPTS)
+    }
+}
+
+impl<M: Memory> VmStacks<M> {
+    /// Finds the code of a process in its memory, in at most this many attempts.
+    ///
+    /// # Errors
+    /// If the process has ended.
+    pub fn of(
+        tree: &impl FileTree,
+        image: Image,
+        memory: M,
+        max_attempts: u32,
+    ) -> Result<VmStacks<M>, ProfileError> {
+        let pid = image.pid();
+        let mappings = image::mappings(tree, pid)?;
+        let memory = LimitedMemory::new(memory);
+        memory.allow(SEARCH_LIMIT);
         let mut unwinder = NativeUnwinder::new(&image);
         let vdso = vdso(&memory, &mappings);
         if let Some((range, bias, elf)) = &vdso {
@@ -193,38 +171,36 @@ impl VmStacks {
             if attempt > 0 {
                 std::thread::sleep(FIND_PAUSE);
             }
+            memory.allow(SEARCH_LIMIT);
             Erlang::find(&memory, &mappings, &program, &generated)
         };
-        let erlang = (0..MAX_FIND_ATTEMPTS).find_map(find);
+        let erlang = (0..max_attempts).find_map(find);
         let mut remarks = Vec::new();
         if erlang.is_none() {
             remarks
                 .push("no Erlang functions: the tables of loaded code were not found in this VM".to_owned());
         }
-        let kernel = KernelNames::read(&tree);
         let has_jit = erlang.as_ref().is_some_and(|erlang| erlang.has_jit);
-        let interpreter = image.range_of(INTERPRETER).filter(|_| !has_jit);
-        let (frames, processes) = (HashMap::new(), HashMap::new());
         let named = SCHEDULE.iter().filter_map(|name| image.function_at(image.range_of(name)?.start));
-        let schedule = named.collect();
         Ok(VmStacks {
+            kernel: KernelNames::read(tree),
+            interpreter: image.range_of(INTERPRETER).filter(|_| !has_jit),
+            schedule: named.collect(),
             memory,
             image,
-            kernel,
             unwinder,
             vdso,
             generated,
-            interpreter,
             erlang,
-            frames,
-            processes,
-            schedule,
+            frames: HashMap::new(),
+            processes: HashMap::new(),
             remarks,
         })
     }
 
     /// Returns the whole stack of a sample.
     pub fn stack(&mut self, sample: &Sample<'_>, kind: ThreadKind) -> VmStack {
+        self.memory.allow(SAMPLE_LIMIT);
         let registers = sample.registers.as_ref();
         let user =
             registers.map(|registers| self.user_part(registers, sample.stack, kind)).unwrap_or_default();
@@ -305,16 +281,14 @@ impl VmStacks {
     }
 
     /// Reads the code tables again, unless that was done a short time ago.
-    pub fn refresh(&mut self) {
-        let Some(erlang) = &mut self.erlang else { return };
-        let begin = Instant::now();
-        if begin < erlang.next_refresh {
-            return;
+    fn refresh(&mut self) {
+        let left = self.memory.left();
+        self.memory.allow(SEARCH_LIMIT);
+        if self.erlang.as_mut().is_some_and(|erlang| erlang.refresh(&self.memory)) {
+            // Other code may now be at the same address.
+            self.frames.clear();
         }
-        erlang.code.refresh(&self.memory, &erlang.atoms);
-        erlang.next_refresh = Instant::now() + PAUSE_PER_REFRESH * begin.elapsed();
-        // Other code may now be at the same address.
-        self.frames.clear();
+        self.memory.allow(left);
     }
 
     /// Returns the frame of an address in generated code. If the code is unknown, it may have been loaded since, so the tables are read again.
@@ -391,264 +365,8 @@ impl VmStacks {
 
     /// Whether the process still runs the program that was opened.
     pub fn is_alive(&self) -> bool {
+        self.memory.allow(SAMPLE_LIMIT);
         self.image.program().is_some_and(|program| self.memory.word(program.range.start).is_some())
-    }
-}
-
-impl Erlang {
-    fn find(
-        memory: &ProcessMemory,
-        mappings: &[Mapping],
-        program: &str,
-        generated: &[Range<u64>],
-    ) -> Option<Erlang> {
-        let data = static_data(memory, mappings, program);
-        let atoms = Atoms::find(memory, &data)?;
-        let code = Code::find(memory, &data, &atoms)?;
-        let fragments = Fragments::find(memory, &data).unwrap_or_default();
-        let bytes = generated.iter().find_map(|range| {
-            let length = (range.end - range.start).min(MAX_SEARCHED_CODE_BYTES);
-            memory.bytes(range.start, usize::try_from(length).ok()?)
-        });
-        let convention = bytes.and_then(|bytes| Convention::find(&bytes));
-        let (has_jit, convention) = (convention.is_some(), convention.unwrap_or(Convention::INTERPRETER));
-        let next_refresh = Instant::now() + Duration::from_secs(1);
-        let (heap, names) = (HeapOffset::default(), ProcessNames::default());
-        let (exits, stack_registers, saved_in) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Some(Erlang {
-            atoms,
-            code,
-            fragments,
-            has_jit,
-            convention,
-            heap,
-            names,
-            exits,
-            stack_registers,
-            saved_in,
-            next_refresh,
-        })
-    }
-
-    fn fragment_at(&self, address: u64) -> Option<&str> {
-        self.fragments.name_at(address)
-    }
-
-    fn frame_at(&self, memory: &impl Memory, address: u64) -> Option<Frame> {
-        if let Some(function) = self.code.function_at(address) {
-            let name = self.code.name(function.id)?.to_string();
-            return Some(Frame { kind: FrameKind::Erlang, name, line: self.code.line_at(memory, address) });
-        }
-        let name = self.fragments.name_at(address)?.to_owned();
-        Some(Frame { kind: FrameKind::Fragment, name, line: None })
-    }
-
-    /// Reads the stack of a thread that runs generated code. `stack` is the copied part of its stack, from `sp` on.
-    #[cfg(target_arch = "x86_64")]
-    fn running(
-        &mut self,
-        memory: &ProcessMemory,
-        registers: &RegisterSet,
-        sp: u64,
-        stack: &[u8],
-    ) -> ErlangPart {
-        let ip = registers.ip;
-        let rbx = registers.values[native::RBX].unwrap_or_default();
-        if sp == rbx.wrapping_add_signed(self.convention.scheduler_stack) {
-            return self.on_scheduler_stack(memory, registers, ip, ip);
-        }
-        let is_in_fragment = self.code.function_at(ip).is_none();
-        let process = self.process(memory, registers);
-        let mut words = words_of(stack);
-        let end = sp + stack.len() as u64;
-        match process {
-            // The copy may end behind the stack, or before its root.
-            Some(process) if (process.heap..process.hend).contains(&sp) => {
-                words.truncate(usize::try_from(process.hend - sp).unwrap_or(usize::MAX) / WORD_BYTES);
-                words.extend(self.stack_words(memory, end, process.hend));
-            }
-            // Its heap has moved since. The root of the stack has not changed.
-            Some(process) => words.extend(self.root(memory, &process)),
-            None => {}
-        }
-        let stack = stack::frames(&words, &self.code, &self.fragments, is_in_fragment);
-        ErlangPart { leaf: Some(ip), stack, process, is_expected: true }
-    }
-
-    /// Reads the Erlang stack of a thread that runs C code. `caller` holds the registers of the generated code that called it.
-    #[cfg(target_arch = "x86_64")]
-    fn calling(&mut self, memory: &ProcessMemory, caller: &RegisterSet) -> ErlangPart {
-        self.on_scheduler_stack(memory, caller, caller.ip.wrapping_sub(1), caller.ip)
-    }
-
-    /// Reads the Erlang stack of a thread whose generated code at `leaf` has switched to the scheduler's stack. The code at `back` switches
-    /// back to the stack of the process.
-    #[cfg(target_arch = "x86_64")]
-    fn on_scheduler_stack(
-        &mut self,
-        memory: &ProcessMemory,
-        registers: &RegisterSet,
-        leaf: u64,
-        back: u64,
-    ) -> ErlangPart {
-        let is_loop = self.fragment_at(leaf).is_some_and(state::is_scheduler_loop);
-        let mut part = ErlangPart { leaf: Some(leaf), is_expected: !is_loop, ..ErlangPart::default() };
-        if is_loop {
-            return part;
-        }
-        let is_in_fragment = self.code.function_at(leaf).is_none();
-        let saved_in = self.saved_in(memory, back);
-        for _ in 0..MAX_ATTEMPTS {
-            let Some(process) = self.process(memory, registers) else { continue };
-            let sp = match saved_in {
-                Some(SavedIn::Rbp) => registers.values[native::RBP],
-                Some(SavedIn::Process) => Some(process.stop),
-                None => None,
-            };
-            let Some(sp) = sp else { break };
-            let words = self.stack_words_of(memory, sp, &process);
-            let stack = stack::frames(&words, &self.code, &self.fragments, is_in_fragment);
-            let now = self.process(memory, registers);
-            let is_same = now.is_some_and(|now| now.number == process.number && now.hend == process.hend);
-            // A short call has returned by now, but its callers are still the same.
-            if stack.is_complete || is_same {
-                part.process = Some(process);
-                part.stack = stack;
-            }
-            if part.stack.is_complete {
-                break;
-            }
-        }
-        part
-    }
-
-    #[cfg(target_arch = "x86_64")]
-    fn process(&mut self, memory: &ProcessMemory, registers: &RegisterSet) -> Option<ProcessStack> {
-        self.heap.read(memory, &self.convention, registers.values[native::R13]?)
-    }
-
-    /// Reads the Erlang stack of a thread in the interpreter. `is_leaf`: the interpreter has not called another C function.
-    #[cfg(target_arch = "x86_64")]
-    fn interpreting(
-        &mut self,
-        memory: &ProcessMemory,
-        registers: &RegisterSet,
-        is_leaf: bool,
-        copied: impl Fn(u64) -> Option<u64>,
-    ) -> ErlangPart {
-        let values = || registers.values.iter().flatten().copied();
-        let sp = registers.values[native::SP].unwrap_or_default();
-        let local = (0..INTERPRETER_FRAME_WORDS)
-            .filter_map(|index| copied(sp.wrapping_add(index * WORD_BYTES as u64)));
-        let process = values()
-            .chain(local)
-            .filter(|value| is_pointer(*value))
-            .find_map(|value| self.heap.read(memory, &self.convention, value));
-        let mut addresses =
-            native::INSTRUCTION_CANDIDATES.iter().filter_map(|number| registers.values[*number]);
-        let leaf = addresses.find(|address| self.code.function_at(*address).is_some());
-        let mut part = ErlangPart { leaf, is_expected: true, ..ErlangPart::default() };
-        let Some(process) = process else { return part };
-        // Of the registers that point into the heap, the stack pointer is the highest. It is always in the same register.
-        let numbered =
-            registers.values.iter().enumerate().filter_map(|(number, value)| Some((number, (*value)?)));
-        let in_heap = numbered.filter(|(_, value)| (process.heap..process.hend).contains(value));
-        if let Some((number, _)) = in_heap.max_by_key(|(_, value)| *value).filter(|_| is_leaf) {
-            *self.stack_registers.entry(number).or_default() += 1;
-        }
-        let register =
-            self.stack_registers.iter().max_by_key(|(_, count)| **count).map(|(number, _)| *number);
-        let sp = register.and_then(|number| registers.values[number]).unwrap_or(process.stop);
-        let words = self.stack_words_of(memory, sp, &process);
-        // At the bottom of each stack is the address of the code that ends the process. A single reading may be of a heap that moves.
-        if let Some(last) =
-            words.last().filter(|word| is_pointer(**word) && self.code.function_at(**word).is_none())
-        {
-            *self.exits.entry(*last).or_default() += 1;
-            self.fragments.normal_exit =
-                self.exits.iter().max_by_key(|(_, count)| **count).map(|(exit, _)| *exit);
-        }
-        part.process = Some(process);
-        part.stack = stack::frames(&words, &self.code, &self.fragments, false);
-        part
-    }
-
-    /// Reads the Erlang stack of the process that a dirty scheduler runs. One of the registers of its frames points to the process.
-    #[cfg(target_arch = "x86_64")]
-    fn dirty(&mut self, memory: &ProcessMemory, callers: &[RegisterSet]) -> ErlangPart {
-        let values = callers
-            .iter()
-            .flat_map(|registers| native::PRESERVED.iter().filter_map(|number| registers.values[*number]));
-        let mut tried = HashSet::new();
-        let mut candidates = values.filter(|value| is_pointer(*value) && tried.insert(*value));
-        let process = candidates.find_map(|value| self.heap.read(memory, &self.convention, value));
-        let Some(process) = process else { return ErlangPart::default() };
-        let words = self.stack_words_of(memory, process.stop, &process);
-        let stack = stack::frames(&words, &self.code, &self.fragments, false);
-        ErlangPart { leaf: None, stack, process: Some(process), is_expected: true }
-    }
-
-    fn saved_in(&mut self, memory: &ProcessMemory, address: u64) -> Option<SavedIn> {
-        let convention = self.convention;
-        *self.saved_in.entry(address).or_insert_with(|| {
-            let code = memory.bytes(address, RETURN_CODE_BYTES)?;
-            convention.saved_in(&code)
-        })
-    }
-
-    /// Returns the words of a process's stack from an address on.
-    fn stack_words_of(&self, memory: &ProcessMemory, sp: u64, process: &ProcessStack) -> Vec<u64> {
-        match (process.heap..process.hend).contains(&sp) {
-            true => self.stack_words(memory, sp, process.hend),
-            // The heap has moved since; its old place still holds the stack for a while.
-            false => {
-                let words = memory.words(sp, MOVED_STACK_WORDS).unwrap_or_default();
-                [words, self.root(memory, process)].concat()
-            }
-        }
-    }
-
-    /// Returns the last words of a process's stack.
-    fn root(&self, memory: &ProcessMemory, process: &ProcessStack) -> Vec<u64> {
-        self.stack_words(memory, process.hend.saturating_sub(ROOT_BYTES).max(process.stop), process.hend)
-    }
-
-    /// Returns the words between two addresses; if there are too many, only the first and the last ones.
-    fn stack_words(&self, memory: &ProcessMemory, from: u64, to: u64) -> Vec<u64> {
-        let read = |from: u64, to: u64| {
-            let count = usize::try_from(to.saturating_sub(from)).unwrap_or_default() / WORD_BYTES;
-            memory.words(from, count).unwrap_or_default()
-        };
-        match to.saturating_sub(from) <= MAX_STACK_BYTES {
-            true => read(from, to),
-            false => [read(from, from + MAX_STACK_BYTES - ROOT_BYTES), read(to - ROOT_BYTES, to)].concat(),
-        }
-    }
-
-    #[cfg(not(target_arch = "x86_64"))]
-    fn running(&mut self, _: &ProcessMemory, registers: &RegisterSet, _: u64, _: &[u8]) -> ErlangPart {
-        ErlangPart { leaf: Some(registers.ip), is_expected: true, ..ErlangPart::default() }
-    }
-
-    #[cfg(not(target_arch = "x86_64"))]
-    fn dirty(&mut self, _: &ProcessMemory, _: &[RegisterSet]) -> ErlangPart {
-        ErlangPart::default()
-    }
-
-    #[cfg(not(target_arch = "x86_64"))]
-    fn interpreting(
-        &mut self,
-        _: &ProcessMemory,
-        _: &RegisterSet,
-        _: bool,
-        _: impl Fn(u64) -> Option<u64>,
-    ) -> ErlangPart {
-        ErlangPart { is_expected: true, ..ErlangPart::default() }
-    }
-
-    #[cfg(not(target_arch = "x86_64"))]
-    fn calling(&mut self, _: &ProcessMemory, caller: &RegisterSet) -> ErlangPart {
-        ErlangPart { leaf: Some(caller.ip.wrapping_sub(1)), is_expected: true, ..ErlangPart::default() }
     }
 }
 
@@ -665,7 +383,7 @@ fn is_in(ranges: &[Range<u64>], address: u64) -> bool {
 }
 
 /// Reads the vDSO from memory: it is a library without a file.
-fn vdso(memory: &ProcessMemory, mappings: &[Mapping]) -> Option<(Range<u64>, u64, Arc<Elf>)> {
+fn vdso(memory: &impl Memory, mappings: &[Mapping]) -> Option<(Range<u64>, u64, Arc<Elf>)> {
     let range = &mappings.iter().find(|mapping| mapping.path == VDSO)?.range;
     let length = range.end - range.start;
     let content = memory.bytes(range.start, usize::try_from(length).ok()?)?;

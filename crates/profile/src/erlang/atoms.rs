@@ -4,7 +4,7 @@
 //! its length, and a pointer to its name; since OTP 29 the pointer is a tagged one to a binary on the literal heap. The places of length and name
 //! are found with the first three atoms, whose names are the same in all releases (atom.names).
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -23,6 +23,8 @@ const INDEX_OFFSET: u64 = 16;
 const ATOM_BYTES: u64 = 64;
 /// Longest name: 255 characters of 4 bytes (MAX_ATOM_SZ_LIMIT, atom.h).
 const MAX_NAME_BYTES: usize = 1_020;
+/// Limit of the names that are kept; those of 100,000 atoms take 2 MB. Further ones are read each time.
+const MAX_KNOWN_BYTES: usize = 64 << 20;
 /// Low bits of an atom term, and their value (`_TAG_IMMED2_ATOM`, erl_term.h).
 const TAG_MASK: u64 = 0x3f;
 const TAG: u64 = 0x0b;
@@ -54,6 +56,8 @@ pub struct Atoms {
     layout: Layout,
     /// Names of atoms that were read. Atoms never change.
     known: RefCell<HashMap<u64, Arc<str>>>,
+    /// How many bytes of names may still be kept.
+    room: Cell<usize>,
 }
 
 impl Atoms {
@@ -72,7 +76,12 @@ impl Atoms {
                 return None;
             }
             let layout = Layout::find(memory, &atoms)?;
-            Some(Atoms { segments: *segments, layout, known: RefCell::default() })
+            Some(Atoms {
+                segments: *segments,
+                layout,
+                known: RefCell::default(),
+                room: Cell::new(MAX_KNOWN_BYTES),
+            })
         })
     }
 
@@ -92,7 +101,12 @@ impl Atoms {
             // Before OTP 26 some names may be Latin-1.
             Err(_) => bytes.iter().map(|byte| char::from(*byte)).collect::<String>().into(),
         };
-        self.known.borrow_mut().insert(index, Arc::clone(&name));
+        // Each entry takes some memory beside its text.
+        let entry_bytes = name.len() + size_of::<(u64, Arc<str>)>();
+        if let Some(room) = self.room.get().checked_sub(entry_bytes) {
+            self.room.set(room);
+            self.known.borrow_mut().insert(index, Arc::clone(&name));
+        }
         Some(name)
     }
 }

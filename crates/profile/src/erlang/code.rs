@@ -22,8 +22,8 @@ const CODE_INDICES: usize = 3;
 const RANGES_WORDS: usize = 4;
 /// Limit of modules. A node with every library of OTP has 2,000.
 const MAX_MODULES: u64 = 100_000;
-/// Limit of functions of all modules. RabbitMQ has 60,000 (measured, OTP 25).
-const MAX_FUNCTIONS: usize = 4_000_000;
+/// Limit of functions of all modules, and of names that are kept. RabbitMQ has 60,000 (measured, OTP 25).
+const MAX_FUNCTIONS: usize = 1_000_000;
 /// Words of a code header in which `functions[]` is searched; it is at word 11 to 19 in OTP 23 to 29 (measured).
 const MAX_HEADER_WORDS: usize = 64;
 /// Words of an `ErtsCodeInfo` in which the module is searched; it is at word 2 (measured).
@@ -140,7 +140,7 @@ impl Code {
                     let names = self.layout.names(memory, &starts);
                     let named =
                         starts.windows(2).zip(names).enumerate().filter_map(|(place, (bounds, words))| {
-                            let id = self.id_of(function_name(memory, atoms, words?)?);
+                            let id = self.id_of(function_name(memory, atoms, words?)?)?;
                             Some(Function {
                                 start: bounds[0],
                                 end: bounds[1],
@@ -161,12 +161,18 @@ impl Code {
         (self.modules, self.functions) = (modules, functions);
     }
 
-    fn id_of(&mut self, name: FunctionName) -> FunctionId {
-        let (names, next) = (&mut self.names, FunctionId(self.ids.len() as u32));
-        *self.ids.entry(name).or_insert_with_key(|name| {
-            names.push(name.clone());
-            next
-        })
+    /// `None` if there are too many names.
+    fn id_of(&mut self, name: FunctionName) -> Option<FunctionId> {
+        if let Some(id) = self.ids.get(&name) {
+            return Some(*id);
+        }
+        if self.names.len() >= MAX_FUNCTIONS {
+            return None;
+        }
+        let id = FunctionId(self.names.len() as u32);
+        self.names.push(name.clone());
+        self.ids.insert(name, id);
+        Some(id)
     }
 
     /// The name of a function.
@@ -271,13 +277,12 @@ impl Layout {
         }
         let mut header = memory.words(start, self.functions + functions + 1)?;
         let starts = header.split_off(self.functions);
-        let is_inside =
-            starts.first() >= Some(&start) && starts.first() < Some(&end) && starts.last() <= Some(&end);
+        let first = *starts.first().filter(|first| (start..end).contains(first))?;
         let is_ascending = starts.windows(2).all(|pair| pair[0] <= pair[1]);
-        let words = memory.words(*starts.first()? + (self.name * WORD_BYTES) as u64, NAME_WORDS)?;
+        let is_inside = is_ascending && starts.last() <= Some(&end);
+        let words = memory.words(first.checked_add((self.name * WORD_BYTES) as u64)?, NAME_WORDS)?;
         let is_named = is_atom(words[0]) && is_atom(words[1]) && words[2] <= MAX_ARITY;
-        (is_inside && is_ascending && is_named)
-            .then_some((ModuleCode { start, end, header, functions }, starts))
+        (is_inside && is_named).then_some((ModuleCode { start, end, header, functions }, starts))
     }
 
     /// The words that name each function.
@@ -287,11 +292,12 @@ impl Layout {
             return Vec::new();
         };
         let last = starts.last().map_or(*first, |last| *last);
-        let length = last - first + offset + (NAME_WORDS * WORD_BYTES) as u64;
+        let length = (last - first).checked_add(offset + (NAME_WORDS * WORD_BYTES) as u64);
         // One read for the whole module; its code is between the names.
-        let code = usize::try_from(length).ok().and_then(|length| memory.bytes(*first, length));
+        let length = length.and_then(|length| usize::try_from(length).ok());
+        let code = length.and_then(|length| memory.bytes(*first, length));
         let name = |start: &u64| {
-            let at = usize::try_from(start - first + offset).ok()?;
+            let at = usize::try_from((start - first).checked_add(offset)?).ok()?;
             let bytes = code.as_ref()?.get(at..at.checked_add(NAME_WORDS * WORD_BYTES)?)?;
             words_of(bytes).try_into().ok()
         };

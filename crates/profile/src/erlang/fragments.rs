@@ -16,6 +16,8 @@ const MAX_ENTRY_BYTES: u64 = 16 << 20;
 const MAX_BYTES: u64 = 256 << 20;
 /// Limit of fragments; OTP 29 has about 200.
 const MAX_FRAGMENTS: usize = 10_000;
+/// Longest name; those of OTP 25 to 29 have up to 60 bytes.
+const MAX_NAME_BYTES: usize = 1_024;
 /// Names of the entries that hold fragments: OTP 25 and 27 to 29.
 const FRAGMENT_ENTRIES: [&[u8]; 2] = [b"global", b"erts_beamasm"];
 
@@ -90,9 +92,8 @@ fn read(memory: &impl Memory, first: u64) -> Option<Fragments> {
                 Some(KIND_CODE) => {
                     // Modules are named by their own tables, which are also valid while code is loaded.
                     if entry_name(start).is_some_and(|name| FRAGMENT_ENTRIES.contains(&name)) {
-                        found.all.extend(
-                            memory.bytes(content, length).map(|bytes| fragments(&bytes)).unwrap_or_default(),
-                        );
+                        let bytes = memory.bytes(content, length).unwrap_or_default();
+                        fragments(&bytes, &mut found.all);
                     }
                 }
                 _ => break,
@@ -100,7 +101,6 @@ fn read(memory: &impl Memory, first: u64) -> Option<Fragments> {
         }
         (before, next) = (next, after);
     }
-    found.all.truncate(MAX_FRAGMENTS);
     found.all.sort_by_key(|fragment| fragment.start);
     found.normal_exit.is_some().then_some(found)
 }
@@ -113,24 +113,28 @@ fn entry_name(content: &[u8]) -> Option<&[u8]> {
     fields.bytes(usize::from(length).checked_sub(1)?)
 }
 
-/// The functions of an entry of code.
-fn fragments(content: &[u8]) -> Vec<Fragment> {
-    let mut out = Vec::new();
+/// Appends the functions of an entry of code.
+fn fragments(content: &[u8], out: &mut Vec<Fragment>) {
     let mut fields = Fields(content);
     fields.skip(8);
     let (Some(base), Some(count), Some(_code_size), Some(name_length)) =
         (fields.u64(), fields.u32(), fields.u32(), fields.u16())
     else {
-        return out;
+        return;
     };
     fields.skip(usize::from(name_length) + 6);
     for _ in 0..count {
+        if out.len() >= MAX_FRAGMENTS {
+            break;
+        }
         let (Some(start), Some(end), Some(lines), Some(length)) =
             (fields.u32(), fields.u32(), fields.u32(), fields.u16())
         else {
             break;
         };
-        let Some(name) = fields.bytes(usize::from(length)) else { break };
+        let Some(name) = fields.bytes(usize::from(length)).filter(|name| name.len() <= MAX_NAME_BYTES) else {
+            break;
+        };
         let name = name.strip_suffix(&[0]).unwrap_or(name);
         let name = name.strip_prefix(b"global::").unwrap_or(name);
         let (Some(start), Some(end)) = (base.checked_add(start.into()), base.checked_add(end.into())) else {
@@ -144,7 +148,6 @@ fn fragments(content: &[u8]) -> Vec<Fragment> {
             fields.skip(2 + usize::from(length));
         }
     }
-    out
 }
 
 #[cfg(test)]

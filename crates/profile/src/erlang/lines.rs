@@ -5,8 +5,10 @@
 
 use std::ops::Range;
 
-use crate::memory::{Memory, is_pointer};
+use crate::memory::{Memory, WORD_BYTES, is_pointer};
 
+/// Words of a table before the pointers of its functions.
+const HEAD_WORDS: usize = 3;
 /// Lines of a location; the bits above are the number of the file (`LOC_LINE`, beam_load.h).
 const LINE_MASK: u32 = 0xff_ffff;
 /// Limit of the addresses of one function.
@@ -30,18 +32,15 @@ impl LineTable {
         code: Range<u64>,
     ) -> Option<LineTable> {
         header.iter().skip(1).filter(|word| is_pointer(**word)).find_map(|address| {
-            let words = memory.words(*address, 3 + functions.checked_add(1)?)?;
-            let (head, functions) = words.split_at_checked(3)?;
-            let location_bytes = head[1] & 0xffff_ffff;
+            let [_, location_bytes, locations] = *memory.words(*address, HEAD_WORDS)?.first_chunk()?;
+            let location_bytes = Some(location_bytes & 0xffff_ffff).filter(|bytes| [2, 4].contains(bytes))?;
+            let functions =
+                memory.words(address + (HEAD_WORDS * WORD_BYTES) as u64, functions.checked_add(1)?)?;
             let is_ascending = functions.windows(2).all(|pair| pair[0] <= pair[1]);
             let first = functions.first().filter(|first| is_pointer(**first))?;
             let is_code =
                 memory.word(*first).is_some_and(|address| code.contains(&address) || address == code.end);
-            ([2, 4].contains(&location_bytes) && is_ascending && is_code).then(|| LineTable {
-                location_bytes,
-                locations: head[2],
-                functions: functions.to_vec(),
-            })
+            (is_ascending && is_code).then_some(LineTable { location_bytes, locations, functions })
         })
     }
 

@@ -14,6 +14,8 @@
 pub mod atoms;
 pub mod code;
 pub mod fragments;
+#[cfg(test)]
+mod hostile;
 pub mod lines;
 pub mod process;
 pub mod process_name;
@@ -24,7 +26,7 @@ use std::ops::Range;
 use crate::image::Mapping;
 use crate::memory::{Memory, words_of};
 
-/// Limit of static data; OTP 29 has 1 MB.
+/// Limit of all static data; OTP 29 has 1 MB.
 const MAX_STATIC_BYTES: u64 = 32 << 20;
 
 /// Part of the program's writable static data (`.data` and `.bss`).
@@ -40,6 +42,7 @@ pub struct StaticData {
 pub fn static_data(memory: &impl Memory, mappings: &[Mapping], program: &str) -> Vec<StaticData> {
     let mut data = Vec::new();
     let mut end = None;
+    let mut room = MAX_STATIC_BYTES;
     for mapping in mappings.iter().filter(|mapping| mapping.is_writable) {
         let is_own = mapping.path == program;
         let is_bss = mapping.path.is_empty() && end == Some(mapping.range.start);
@@ -47,7 +50,8 @@ pub fn static_data(memory: &impl Memory, mappings: &[Mapping], program: &str) ->
             continue;
         }
         end = is_own.then_some(mapping.range.end);
-        let length = (mapping.range.end - mapping.range.start).min(MAX_STATIC_BYTES);
+        let length = (mapping.range.end - mapping.range.start).min(room);
+        room -= length;
         let bytes = usize::try_from(length).ok().and_then(|length| memory.bytes(mapping.range.start, length));
         data.extend(bytes.map(|bytes| StaticData { address: mapping.range.start, words: words_of(&bytes) }));
     }

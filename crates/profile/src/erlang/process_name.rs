@@ -36,8 +36,9 @@ impl ProcessNames {
     /// The name of the process at an address.
     pub fn read(&mut self, memory: &impl Memory, atoms: &Atoms, process: u64) -> ProcessName {
         let Some(words) = memory.words(process, PROCESS_WORDS) else { return ProcessName::default() };
-        let registered = words.iter().take(REGISTRATION_WORDS).skip(1).find_map(|word| {
-            let registration = memory.words(*word, REGISTRATION.1 + 1).filter(|_| is_pointer(*word))?;
+        let mut pointers = words.iter().take(REGISTRATION_WORDS).skip(1).filter(|word| is_pointer(**word));
+        let registered = pointers.find_map(|word| {
+            let registration = memory.words(*word, REGISTRATION.1 + 1)?;
             let is_own = registration[REGISTRATION.0] == process;
             atoms.name(memory, registration[REGISTRATION.1]).filter(|_| is_own)
         });
