@@ -12,6 +12,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use memchr::memmem;
 use object::read::elf::ElfFile64;
 use object::{Endianness, Object, ObjectSection, ObjectSegment, ObjectSymbol, SymbolKind};
 
@@ -179,7 +180,7 @@ impl Elf {
             let at = usize::try_from(address.checked_sub(text.range.start)?).ok()?;
             text.data.get(at.saturating_sub(SPIN_BEFORE)..at.checked_add(SPIN_AFTER)?.min(text.data.len()))
         };
-        around().is_some_and(|code| code.windows(SPIN_HINT.len()).any(|bytes| bytes == SPIN_HINT))
+        around().is_some_and(|code| memmem::find(code, SPIN_HINT).is_some())
     }
 
     /// Returns the difference between addresses in a process and addresses in the file. `start` is the start address of one mapping,

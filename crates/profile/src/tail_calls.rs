@@ -66,10 +66,10 @@ fn without_arity(name: &str) -> &str {
 #[cfg(target_arch = "x86_64")]
 fn jumps<'a>(code: &'a [u8], range: &'a Range<u64>, target: u64) -> impl Iterator<Item = u64> + 'a {
     // jmp rel32 is E9, jcc rel32 is 0F 80 to 0F 8F; relative to the next instruction.
-    code.windows(6).enumerate().filter_map(move |(at, bytes)| {
-        let (length, distance) = match bytes {
-            [0xe9, a, b, c, d, _] => (5, [*a, *b, *c, *d]),
-            [0x0f, 0x80..=0x8f, a, b, c, d] => (6, [*a, *b, *c, *d]),
+    memchr::memchr2_iter(0xe9, 0x0f, code).filter_map(move |at| {
+        let (length, distance) = match code.get(at..)? {
+            [0xe9, a, b, c, d, ..] => (5, [*a, *b, *c, *d]),
+            [0x0f, 0x80..=0x8f, a, b, c, d, ..] => (6, [*a, *b, *c, *d]),
             _ => return None,
         };
         let from = range.start.wrapping_add(at as u64);

@@ -4,7 +4,7 @@
 //! generated code runs on x86-64, the stack pointer is that of the process (rsp); before it calls C it saves this pointer in the process (`stop`)
 //! or in rbp, and continues on the stack of the scheduler, at a fixed distance from rbx. The code of the JIT contains both offsets.
 
-use std::collections::HashMap;
+use memchr::memmem;
 
 use crate::memory::{Memory, WORD_BYTES};
 
@@ -60,10 +60,9 @@ impl Convention {
 
     /// What the code behind a call of C restores the stack of the process from.
     pub fn saved_in(&self, code: &[u8]) -> Option<SavedIn> {
-        let position = |pattern: &[u8]| code.windows(pattern.len()).position(|bytes| bytes == pattern);
         let [a, b, c] = STACK_FROM_PROCESS;
-        let from_process = position(&[a, b, c, self.stop as u8]);
-        match (from_process, position(&STACK_FROM_RBP)) {
+        let from_process = memmem::find(code, &[a, b, c, self.stop as u8]);
+        match (from_process, memmem::find(code, &STACK_FROM_RBP)) {
             (Some(process), Some(rbp)) if rbp < process => Some(SavedIn::Rbp),
             (Some(_), _) => Some(SavedIn::Process),
             (None, Some(_)) => Some(SavedIn::Rbp),
@@ -74,11 +73,14 @@ impl Convention {
 
 /// The byte that follows a pattern most often.
 fn most_common(code: &[u8], pattern: [u8; 3]) -> Option<u8> {
-    let mut counts = HashMap::<u8, u32>::new();
-    for bytes in code.windows(4).filter(|bytes| bytes[..3] == pattern) {
-        *counts.entry(bytes[3]).or_default() += 1;
+    let mut counts = [0_u32; 256];
+    for at in memmem::find_iter(code, &pattern) {
+        if let Some(byte) = code.get(at + pattern.len()) {
+            counts[usize::from(*byte)] += 1;
+        }
     }
-    counts.into_iter().max_by_key(|(byte, count)| (*count, *byte)).map(|(byte, _)| byte)
+    let counted = (0..=u8::MAX).zip(counts).filter(|(_, count)| *count > 0);
+    counted.max_by_key(|(_, count)| *count).map(|(byte, _)| byte)
 }
 
 /// Heap and stack of a process.
