@@ -155,24 +155,27 @@ fn read_bounded(mut file: File, max_bytes: usize, into: &mut Vec<u8>) -> io::Res
     // Most files in /proc have a few hundred bytes, so one page is usually enough.
     const STEP: usize = 4096;
     into.clear();
-    while into.len() < max_bytes {
-        let filled = into.len();
-        // Each step doubles the buffer, so that a small file needs no large one.
-        into.resize((filled + STEP.max(filled)).min(max_bytes), 0);
+    let mut filled = 0;
+    let read = loop {
+        if filled == max_bytes {
+            break Ok(());
+        }
+        // A full buffer doubles, so that a small file needs no large one. The kernel fills a page at a time.
+        if filled == into.len() {
+            into.resize((filled + STEP.max(filled)).min(max_bytes), 0);
+        }
         match file.read(&mut into[filled..]) {
-            Ok(0) => {
-                into.truncate(filled);
-                return Ok(());
-            }
-            Ok(more) => into.truncate(filled + more),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => into.truncate(filled),
+            Ok(0) => break Ok(()),
+            Ok(more) => filled += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => {
-                into.clear();
-                return Err(error);
+                filled = 0;
+                break Err(error);
             }
         }
-    }
-    Ok(())
+    };
+    into.truncate(filled);
+    read
 }
 
 impl FileTree for LocalTree {
