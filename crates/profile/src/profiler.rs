@@ -173,6 +173,7 @@ impl Profiler {
                 self.remarks.push(format!("the VM ended after {:.1} s", begin.elapsed().as_secs_f64()));
                 break;
             }
+            self.stacks.follow_code();
         }
         let took = begin.elapsed();
         for thread in 0..self.threads.len() {
@@ -196,10 +197,9 @@ impl Profiler {
         let (lost, without_frames) = (&mut self.lost, &mut self.without_frames);
         stream.drain(|record| match record {
             Record::Sample(sample) => {
-                let found = stacks.stack(&sample, *kind);
+                let found = stacks.stack(&sample, *kind, builder);
                 *without_frames += u64::from(found.lacks_frames);
-                let frames = found.frames.into_iter().map(|frame| builder.frame(frame)).collect();
-                let stack = builder.stack(CallStack { frames, is_complete: found.is_complete });
+                let stack = builder.stack(CallStack { frames: found.frames, is_complete: found.is_complete });
                 builder.add(StackSample {
                     t: Nanos::try_from(begin.elapsed().as_nanos()).unwrap_or(Nanos::MAX),
                     thread: *index,

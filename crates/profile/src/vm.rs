@@ -10,6 +10,7 @@
 //! x86-64 only: on ARM64, stacks end at the C code.
 
 mod erlang;
+mod frames;
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -17,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use beamtune_host::tree::{FileTree, LocalTree};
-use beamtune_model::{CpuState, Frame, FrameKind};
+use beamtune_model::{CpuState, Frame, FrameKind, Profile, ProfileBuilder};
 
 use crate::elf::Elf;
 use crate::erlang::generated_code;
@@ -32,6 +33,7 @@ use crate::record::Sample;
 use crate::stack::StackEnd;
 use crate::state::{self, Names};
 use erlang::{Erlang, ErlangPart};
+use frames::{CodeKind, Frames};
 
 /// Maximum number of searches for the code tables. While the VM loads code, a search may fail (measured: 1 of 12 at 40 loads per second).
 const MAX_FIND_ATTEMPTS: u32 = 10;
@@ -84,8 +86,7 @@ pub struct VmStacks<M = ProcessMemory> {
     /// The interpreter, in a VM without JIT.
     interpreter: Option<Range<u64>>,
     erlang: Option<Erlang>,
-    /// Frames by address.
-    frames: HashMap<u64, Frame>,
+    frames: Frames,
     /// Names of processes by number.
     processes: HashMap<u64, String>,
     /// Functions that choose the next process, by their start in the program's file: those that the loop of a scheduler calls.
@@ -108,8 +109,8 @@ pub enum ThreadKind {
 /// A whole call stack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VmStack {
-    /// Outermost first.
-    pub frames: Vec<Frame>,
+    /// Indices in the profile, outermost first.
+    pub frames: Vec<u32>,
     /// Whether the outermost function was reached.
     pub is_complete: bool,
     /// Number of the process that runs.
@@ -192,24 +193,22 @@ impl<M: Memory> VmStacks<M> {
             vdso,
             generated,
             erlang,
-            frames: HashMap::new(),
+            frames: Frames::default(),
             processes: HashMap::new(),
             remarks,
         })
     }
 
-    /// Returns the whole stack of a sample.
-    pub fn stack(&mut self, sample: &Sample<'_>, kind: ThreadKind) -> VmStack {
+    /// Returns the whole stack of a sample, and adds its frames to the profile. All samples of a VM belong to the same profile.
+    pub fn stack(&mut self, sample: &Sample<'_>, kind: ThreadKind, builder: &mut ProfileBuilder) -> VmStack {
         self.memory.allow(SAMPLE_LIMIT);
         let registers = sample.registers.as_ref();
         let user =
             registers.map(|registers| self.user_part(registers, sample.stack, kind)).unwrap_or_default();
         let UserPart { mut native, native_end, erlang, is_spinning } = user;
-        let fragment =
-            erlang.leaf.and_then(|leaf| self.erlang.as_ref()?.fragment_at(leaf)).map(str::to_owned);
         let mut frames = Vec::new();
         for address in erlang.stack.frames.iter().rev().chain(&erlang.leaf) {
-            frames.extend(self.erlang_frame(*address));
+            frames.extend(self.erlang_frame(*address, builder));
         }
         if self.interpreter.is_some() && erlang.leaf.is_some() {
             // The interpreter itself says nothing.
@@ -218,22 +217,23 @@ impl<M: Memory> VmStacks<M> {
         if kind == ThreadKind::DirtyScheduler && erlang.process.is_some() {
             native.truncate(native.len().saturating_sub(self.root_frames(&native)));
         }
-        if fragment.as_deref().is_some_and(state::is_scheduler_loop) {
+        if self.fragment_at(erlang.leaf).is_some_and(state::is_scheduler_loop) {
             self.schedule.extend(native.last().and_then(|address| self.image.function_at(*address)));
         }
         let first_native = frames.len();
-        frames.extend(native.iter().rev().map(|address| self.native_frame(*address)));
+        frames.extend(native.iter().rev().map(|address| self.native_frame(*address, builder)));
         let first_kernel = frames.len();
         let kernel: Vec<u64> = kernel::addresses(sample.kernel).collect();
-        frames.extend(kernel.iter().rev().map(|address| self.kernel_frame(*address)));
+        frames.extend(kernel.iter().rev().map(|address| self.kernel_frame(*address, builder)));
         if let Some(process) = &erlang.process {
             self.name_process(process, &erlang.stack);
         }
         let has_process = erlang.process.is_some() || !erlang.stack.frames.is_empty();
+        let profile = builder.profile();
         let state = state::of(&Names {
-            kernel: &names(&frames[first_kernel..]),
-            native: &names(&frames[first_native..first_kernel]),
-            fragment: fragment.as_deref(),
+            kernel: &names(profile, &frames[first_kernel..]),
+            native: &names(profile, &frames[first_native..first_kernel]),
+            fragment: self.fragment_at(erlang.leaf),
             is_spinning,
             has_process,
             is_scheduler: kind != ThreadKind::Other,
@@ -245,6 +245,11 @@ impl<M: Memory> VmStacks<M> {
             state,
             frames,
         }
+    }
+
+    /// Returns the name of the shared code of the JIT that runs, or that called C.
+    fn fragment_at(&self, leaf: Option<u64>) -> Option<&str> {
+        self.erlang.as_ref()?.fragment_at(leaf?)
     }
 
     /// Reads the part of a stack that is in user mode.
@@ -285,24 +290,30 @@ impl<M: Memory> VmStacks<M> {
         let left = self.memory.left();
         self.memory.allow(SEARCH_LIMIT);
         if self.erlang.as_mut().is_some_and(|erlang| erlang.refresh(&self.memory)) {
-            // Other code may now be at the same address.
-            self.frames.clear();
+            self.frames.forget_generated();
         }
         self.memory.allow(left);
     }
 
+    /// Reads the code tables again if the VM has loaded or purged code since: other code may now be at the same address.
+    pub fn follow_code(&mut self) {
+        self.memory.allow(SAMPLE_LIMIT);
+        if self.erlang.as_ref().is_some_and(|erlang| !erlang.code.is_current(&self.memory)) {
+            self.refresh();
+        }
+    }
+
     /// Returns the frame of an address in generated code. If the code is unknown, it may have been loaded since, so the tables are read again.
-    fn erlang_frame(&mut self, address: u64) -> Option<Frame> {
-        if let Some(frame) = self.frames.get(&address) {
-            return Some(frame.clone());
+    fn erlang_frame(&mut self, address: u64, builder: &mut ProfileBuilder) -> Option<u32> {
+        if let Some(frame) = self.frames.get(CodeKind::Generated, address) {
+            return Some(frame);
         }
         let frame = self.erlang.as_ref()?.frame_at(&self.memory, address);
         if frame.is_none() {
             self.refresh();
         }
         let frame = frame.or_else(|| self.erlang.as_ref()?.frame_at(&self.memory, address))?;
-        self.frames.insert(address, frame.clone());
-        Some(frame)
+        Some(self.frames.add(builder, CodeKind::Generated, address, frame))
     }
 
     /// Returns the number of outermost frames of a dirty scheduler that are the same for every process: those of libc, and [`DIRTY_ROOT_FRAMES`] of the emulator.
@@ -336,10 +347,15 @@ impl<M: Memory> VmStacks<M> {
         std::mem::take(&mut self.processes)
     }
 
-    fn native_frame(&mut self, address: u64) -> Frame {
-        if let Some(frame) = self.frames.get(&address) {
-            return frame.clone();
+    fn native_frame(&mut self, address: u64, builder: &mut ProfileBuilder) -> u32 {
+        if let Some(frame) = self.frames.get(CodeKind::Native, address) {
+            return frame;
         }
+        let frame = self.named_native(address);
+        self.frames.add(builder, CodeKind::Native, address, frame)
+    }
+
+    fn named_native(&self, address: u64) -> Frame {
         if let Some((range, bias, elf)) = &self.vdso
             && range.contains(&address)
         {
@@ -353,14 +369,16 @@ impl<M: Memory> VmStacks<M> {
             None => file,
         });
         let kind = if code.is_program { FrameKind::Emulator } else { FrameKind::Library };
-        let frame = Frame { kind, name, line: None };
-        self.frames.insert(address, frame.clone());
-        frame
+        Frame { kind, name, line: None }
     }
 
-    fn kernel_frame(&self, address: u64) -> Frame {
+    fn kernel_frame(&mut self, address: u64, builder: &mut ProfileBuilder) -> u32 {
+        if let Some(frame) = self.frames.get(CodeKind::Kernel, address) {
+            return frame;
+        }
         let name = self.kernel.name_at(address).unwrap_or("[kernel]").to_owned();
-        Frame { kind: FrameKind::Kernel, name, line: None }
+        let frame = Frame { kind: FrameKind::Kernel, name, line: None };
+        self.frames.add(builder, CodeKind::Kernel, address, frame)
     }
 
     /// Whether the process still runs the program that was opened.
@@ -374,8 +392,8 @@ fn is_in_module(function: &str, module: &str) -> bool {
     function.strip_prefix(module).is_some_and(|rest| rest.starts_with(':'))
 }
 
-fn names(frames: &[Frame]) -> Vec<&str> {
-    frames.iter().map(|frame| frame.name.as_str()).collect()
+fn names<'a>(profile: &'a Profile, frames: &[u32]) -> Vec<&'a str> {
+    frames.iter().filter_map(|index| profile.frames.get(*index as usize)).map(|frame| &*frame.name).collect()
 }
 
 fn is_in(ranges: &[Range<u64>], address: u64) -> bool {
@@ -391,3 +409,7 @@ fn vdso(memory: &impl Memory, mappings: &[Mapping]) -> Option<(Range<u64>, u64, 
     let bias = elf.bias(range.start, 0..length).unwrap_or(range.start);
     Some((range.clone(), bias, Arc::new(elf)))
 }
+
+#[cfg(test)]
+#[cfg(target_arch = "x86_64")]
+mod tests;

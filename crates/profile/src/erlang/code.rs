@@ -91,6 +91,8 @@ struct Layout {
 pub struct Code {
     /// Address of the arrays of ranges.
     ranges: u64,
+    /// The arrays as they were read last.
+    arrays: Vec<Vec<u64>>,
     layout: Layout,
     modules: Vec<ModuleCode>,
     /// Sorted by address.
@@ -108,10 +110,11 @@ impl Code {
         data.iter().find_map(|data| {
             let windows = data.words.windows(CODE_INDICES * RANGES_WORDS).enumerate();
             windows.filter(|(_, words)| may_be_ranges(words)).find_map(|(index, words)| {
-                let layout = Layout::find(memory, &ranges_of(memory, words)?)?;
+                let layout = Layout::find(memory, &ranges_in(&arrays(memory, words)?)?)?;
                 let ranges = data.address + (index * WORD_BYTES) as u64;
                 let mut code = Code {
                     ranges,
+                    arrays: Vec::new(),
                     layout,
                     modules: Vec::new(),
                     functions: Vec::new(),
@@ -127,8 +130,9 @@ impl Code {
 
     /// Reads the table again, since code may have been loaded or purged.
     pub fn refresh(&mut self, memory: &impl Memory, atoms: &Atoms) {
-        let words = memory.words(self.ranges, CODE_INDICES * RANGES_WORDS);
-        let Some(ranges) = words.and_then(|words| ranges_of(memory, &words)) else { return };
+        let Some(arrays) = self.arrays_now(memory) else { return };
+        let Some(ranges) = ranges_in(&arrays) else { return };
+        self.arrays = arrays;
         let mut functions = Vec::new();
         let mut modules = Vec::new();
         self.unread = 0;
@@ -159,6 +163,16 @@ impl Code {
         }
         functions.sort_by_key(|function| function.start);
         (self.modules, self.functions) = (modules, functions);
+    }
+
+    /// Whether no code was loaded or purged since the table was read.
+    pub fn is_current(&self, memory: &impl Memory) -> bool {
+        // While the table is written, it may not be readable.
+        self.arrays_now(memory).is_none_or(|arrays| arrays == self.arrays)
+    }
+
+    fn arrays_now(&self, memory: &impl Memory) -> Option<Vec<Vec<u64>>> {
+        arrays(memory, &memory.words(self.ranges, CODE_INDICES * RANGES_WORDS)?)
     }
 
     /// `None` if there are too many names.
@@ -218,14 +232,19 @@ fn may_be_ranges(words: &[u64]) -> bool {
         && arrays.all(|words| is_set(words) || words.iter().all(|word| *word == 0))
 }
 
-/// The ranges of all arrays, each once, sorted; `None` if one is not in ascending order.
-fn ranges_of(memory: &impl Memory, words: &[u64]) -> Option<Vec<(u64, u64)>> {
+/// The arrays of ranges: start and end of each.
+fn arrays(memory: &impl Memory, words: &[u64]) -> Option<Vec<Vec<u64>>> {
     if !may_be_ranges(words) {
         return None;
     }
+    let arrays = words.chunks(RANGES_WORDS).filter(|array| array[1] > 0);
+    arrays.map(|array| memory.words(array[0], 2 * usize::try_from(array[1]).ok()?)).collect()
+}
+
+/// The ranges of all arrays, each once, sorted; `None` if an array is not in ascending order.
+fn ranges_in(arrays: &[Vec<u64>]) -> Option<Vec<(u64, u64)>> {
     let mut all = HashSet::new();
-    for array in words.chunks(RANGES_WORDS).filter(|array| array[1] > 0) {
-        let bounds = memory.words(array[0], 2 * usize::try_from(array[1]).ok()?)?;
+    for bounds in arrays {
         let is_ascending = bounds.windows(2).all(|pair| pair[0] <= pair[1]);
         if !is_ascending || bounds.iter().step_by(2).any(|start| start % 8 != 0) {
             return None;
@@ -374,9 +393,12 @@ pub(crate) mod tests {
         let (mut memory, data, _) = vm();
         let atoms = Atoms::find(&memory, &data).unwrap();
         let mut code = Code::find(&memory, &data, &atoms).unwrap();
+        assert!(code.is_current(&memory));
         let third = put_module(&mut memory, 0x7200_0000, 6, &[(4, 0)]);
         memory.put(0x61_0000, &[third.0, third.1]);
+        assert!(!code.is_current(&memory));
         code.refresh(&memory, &atoms);
+        assert!(code.is_current(&memory));
         assert_eq!((code.modules(), code.functions()), (3, 4));
         let function = code.function_at(third.1 - 1).unwrap();
         assert_eq!(code.name(function.id).unwrap().to_string(), "shop:foldl/0");

@@ -26,9 +26,9 @@ const LIMIT: ReadLimit = ReadLimit { reads: 5_000, bytes: 1 << 20 };
 /// Limit of what readers allocate, in bytes. A word of a table becomes a function and its name, and collections double.
 const MAX_ALLOCATED_BYTES: i64 = 16 * LIMIT.bytes as i64;
 /// The static data.
-const DATA: u64 = 0xa000;
+pub(crate) const DATA: u64 = 0xa000;
 /// Two modules, with a function of 64 bytes each, and the line table of the first.
-const MODULES: [u64; 2] = [0x7000_0000, 0x7100_0000];
+pub(crate) const MODULES: [u64; 2] = [0x7000_0000, 0x7100_0000];
 const LINES: u64 = 0x51_0000;
 /// A process, the structure with its registered name, and its heap.
 const PROCESS: u64 = 0x80_0000;
@@ -40,7 +40,7 @@ const ENTRIES: [u64; 2] = [0x1_0000, 0x1_1000];
 const NORMAL_EXIT: u64 = 0x7200_0100;
 
 /// A VM with two modules, a fragment, and a process that is in the first module.
-fn vm() -> Pieces {
+pub(crate) fn vm() -> Pieces {
     let mut memory = Pieces::default();
     let names: [&[u8]; 4] = [b"shop", b"cart", b"loop", b"\x1b[31m\n"];
     let segments = put_atoms(&mut memory, &names, false).words[4];
@@ -83,7 +83,8 @@ fn put_process(memory: &mut Pieces, back: u64) {
     memory.put(HEAP, &heap);
 }
 
-fn set(memory: &mut Pieces, piece: u64, index: usize, value: u64) {
+/// Writes a word of a piece.
+pub(crate) fn set(memory: &mut Pieces, piece: u64, index: usize, value: u64) {
     let bytes = memory.0.get_mut(&piece).unwrap();
     if let Some(place) = bytes.get_mut(index * WORD_BYTES..(index + 1) * WORD_BYTES) {
         place.copy_from_slice(&value.to_ne_bytes());

@@ -15,7 +15,7 @@ pub mod atoms;
 pub mod code;
 pub mod fragments;
 #[cfg(test)]
-mod hostile;
+pub(crate) mod hostile;
 pub mod lines;
 pub mod process;
 pub mod process_name;

@@ -52,7 +52,7 @@ pub(super) struct Erlang {
     /// By the address of the code behind a call of C.
     saved_in: HashMap<u64, Option<SavedIn>>,
     /// When the code may be read again.
-    next_refresh: Instant,
+    pub next_refresh: Instant,
 }
 
 /// The Erlang part of a stack.
