@@ -3,7 +3,7 @@
 //! ```text
 //! threads (/proc): how threads spend their time                         no probes
 //!        │
-//!        └──> watch ──> stream (perf events) ──> record ──> unwind ──> stack ──> waits ──> WaitRow
+//!        └──> watch ──> stream (perf events) ──> record ──> native ──> stack ──> waits ──> WaitRow
 //!                 image, elf (names, unwind tables) ─────────┘
 //! ```
 //!
@@ -33,7 +33,6 @@ pub mod stream;
 pub mod tail_calls;
 pub mod threads;
 pub mod timeline;
-pub mod unwind;
 pub mod vm;
 pub mod waits;
 pub mod watch;
@@ -41,5 +40,5 @@ pub mod watch;
 pub use error::ProfileError;
 pub use image::Image;
 pub use profiler::Profiler;
-pub use stack::{Registers, Stack, StackEnd};
+pub use stack::{Stack, StackEnd};
 pub use watch::{Cost, SleepDetection, Watch, WatchResult};

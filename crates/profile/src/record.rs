@@ -4,7 +4,8 @@
 //! them ourselves for two reasons: we need the time of context switches, and a sample may lack registers and stack, which makes it shorter.
 
 use crate::fields::Fields;
-use crate::native::RegisterSet;
+use crate::memory::word_at;
+use crate::native::{self, RegisterSet};
 
 /// Constants of perf_event.h.
 mod kernel {
@@ -72,6 +73,14 @@ pub struct Sample<'a> {
     pub registers: Option<RegisterSet>,
     /// The copied part of the stack, from the stack pointer on.
     pub stack: &'a [u8],
+}
+
+impl Sample<'_> {
+    /// The word at an address, if it is in the copied part of the stack.
+    pub fn word(&self, address: u64) -> Option<u64> {
+        let sp = self.registers.as_ref()?.values[native::SP]?;
+        word_at(self.stack, address.checked_sub(sp)?)
+    }
 }
 
 /// A record.
@@ -195,6 +204,17 @@ mod tests {
         let expect =
             Sample { t: 1_000, kernel: &[], registers: Some(registers), stack: &0x11_u64.to_ne_bytes() };
         assert_eq!(Record::parse(9, 2, &body, false), Some(Record::Sample(expect)));
+    }
+
+    #[test]
+    fn a_word_of_the_stack_is_read_only_if_all_of_it_was_copied() {
+        let mut registers = RegisterSet::default();
+        registers.values[native::SP] = Some(0x1000);
+        let stack: Vec<u8> = words(&[7, 8]);
+        let sample = Sample { t: 0, kernel: &[], registers: Some(registers), stack: &stack };
+        assert_eq!((sample.word(0x1000), sample.word(0x1008)), (Some(7), Some(8)));
+        assert_eq!((sample.word(0x1009), sample.word(0xff8), sample.word(u64::MAX)), (None, None, None));
+        assert_eq!(Sample { registers: None, ..sample }.word(0x1000), None);
     }
 
     #[test]

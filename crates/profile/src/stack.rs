@@ -1,32 +1,4 @@
-//! Call stacks: registers and stack memory of a sample, and the frames derived from them.
-
-use crate::native::{self, RegisterSet};
-
-/// The registers with which unwinding starts.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Registers {
-    /// Instruction pointer.
-    pub ip: u64,
-    /// Stack pointer.
-    pub sp: u64,
-    /// Frame pointer.
-    pub fp: u64,
-    /// Link register of ARM64; 0 elsewhere.
-    pub lr: u64,
-}
-
-impl Registers {
-    /// Those of a sample.
-    pub fn of(sampled: &RegisterSet) -> Registers {
-        let value = |number: Option<usize>| number.and_then(|number| sampled.values[number]).unwrap_or(0);
-        Registers {
-            ip: sampled.ip,
-            sp: value(Some(native::SP)),
-            fp: value(Some(native::FP)),
-            lr: value(native::LR),
-        }
-    }
-}
+//! Call stacks of C code.
 
 /// Why a stack ends.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]

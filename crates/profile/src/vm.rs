@@ -27,8 +27,8 @@ use crate::erlang::stack::ErlangStack;
 use crate::error::ProfileError;
 use crate::image::{self, Image, Mapping};
 use crate::kernel::{self, KernelNames};
-use crate::memory::{LimitedMemory, Memory, ProcessMemory, ReadLimit, word_at};
-use crate::native::{self, NativeUnwinder, RegisterSet};
+use crate::memory::{LimitedMemory, Memory, ProcessMemory, ReadLimit};
+use crate::native::{NativeUnwinder, RegisterSet};
 use crate::record::Sample;
 use crate::stack::StackEnd;
 use crate::state::{self, Names};
@@ -203,8 +203,7 @@ impl<M: Memory> VmStacks<M> {
     pub fn stack(&mut self, sample: &Sample<'_>, kind: ThreadKind, builder: &mut ProfileBuilder) -> VmStack {
         self.memory.allow(SAMPLE_LIMIT);
         let registers = sample.registers.as_ref();
-        let user =
-            registers.map(|registers| self.user_part(registers, sample.stack, kind)).unwrap_or_default();
+        let user = registers.map(|registers| self.user_part(sample, registers, kind)).unwrap_or_default();
         let UserPart { mut native, native_end, erlang, is_spinning } = user;
         let mut frames = Vec::new();
         for address in erlang.stack.frames.iter().rev().chain(&erlang.leaf) {
@@ -253,14 +252,13 @@ impl<M: Memory> VmStacks<M> {
     }
 
     /// Reads the part of a stack that is in user mode.
-    fn user_part(&mut self, registers: &RegisterSet, stack: &[u8], kind: ThreadKind) -> UserPart {
-        let sp = registers.values[native::SP].unwrap_or_default();
+    fn user_part(&mut self, sample: &Sample<'_>, registers: &RegisterSet, kind: ThreadKind) -> UserPart {
         if is_in(&self.generated, registers.ip) {
-            let erlang =
-                self.erlang.as_mut().map(|erlang| erlang.running(&self.memory, registers, sp, stack));
+            let erlang = self.erlang.as_mut();
+            let erlang = erlang.map(|erlang| erlang.running(&self.memory, registers, sample.stack));
             return UserPart { erlang: erlang.unwrap_or_default(), ..UserPart::default() };
         }
-        let copied = |address: u64| word_at(stack, address.checked_sub(sp)?);
+        let copied = |address: u64| sample.word(address);
         let native = self.unwinder.unwind(*registers, self.interpreter.as_ref(), copied);
         let is_spinning = native.frames.first().is_some_and(|address| self.image.is_spinning(*address));
         let caller = &native.registers;

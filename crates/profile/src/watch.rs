@@ -28,14 +28,14 @@ use beamtune_model::units::SECOND_NS;
 
 use crate::error::{self, ProfileError};
 use crate::image::Image;
+use crate::native::NativeUnwinder;
 use crate::probe;
 use crate::record::{Record, Sample};
 use crate::sample;
-use crate::stack::{Registers, Stack, StackEnd};
+use crate::stack::{Stack, StackEnd};
 use crate::stream::{self, Event, MIN_RING_BYTES, Options, Refusal, Stream};
 use crate::threads::Change;
 use crate::timeline::{EndedWait, ThreadEvent, Timeline};
-use crate::unwind::Unwinder;
 use crate::waits::{StackCounter, WaitKind, WaitSummary};
 use choose::{Chosen, MAX_THREADS, choose};
 
@@ -105,7 +105,7 @@ struct WatchedThread {
 #[derive(Debug)]
 pub struct Watch {
     image: Image,
-    unwinder: Unwinder,
+    unwinder: NativeUnwinder,
     threads: Vec<WatchedThread>,
     /// Number of selected threads whose events were opened or could not be opened.
     tried: usize,
@@ -151,7 +151,7 @@ impl Watch {
                 chosen.threads.len() + chosen.left_out
             ));
         }
-        let unwinder = Unwinder::new(&image);
+        let unwinder = NativeUnwinder::new(&image);
         let rings = chosen.threads.len().max(1) * 2;
         let ring_bytes = (RINGS_BYTES / rings).clamp(MIN_RING_BYTES, MAX_RING_BYTES);
         let mut watch = Watch {
@@ -500,11 +500,10 @@ fn wakeup_delay(queued: Option<Nanos>, preempted: Nanos, woken: u64) -> Nanos {
     after_waking / i64::try_from(woken).unwrap_or(i64::MAX).max(1)
 }
 
-fn unwound(unwinder: &mut Unwinder, sample: &Sample<'_>) -> Stack {
-    match &sample.registers {
-        Some(registers) => unwinder.unwind(&Registers::of(registers), sample.stack),
-        None => Stack { frames: Vec::new(), end: StackEnd::Lost },
-    }
+fn unwound(unwinder: &mut NativeUnwinder, sample: &Sample<'_>) -> Stack {
+    let Some(registers) = sample.registers else { return Stack { frames: Vec::new(), end: StackEnd::Lost } };
+    let stack = unwinder.unwind(registers, None, |address| sample.word(address));
+    Stack { frames: stack.frames, end: stack.end }
 }
 
 #[cfg(test)]

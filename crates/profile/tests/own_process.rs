@@ -5,10 +5,10 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use beamtune_host::LocalTree;
+use beamtune_profile::native::{NativeStack, NativeUnwinder};
 use beamtune_profile::record::Record;
 use beamtune_profile::stream::{Event, Options, Refusal, Stream};
-use beamtune_profile::unwind::Unwinder;
-use beamtune_profile::{Image, Registers, Stack, StackEnd};
+use beamtune_profile::{Image, StackEnd};
 
 /// Timeout for operations that take milliseconds on a quiet host.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -52,17 +52,17 @@ fn a_sample_of_a_running_thread_is_unwound_and_named() {
     let options = Options { period: 1_000_000, ring_bytes: RING_BYTES, ..Options::default() };
     let Some(mut stream) = open(Event::Clock, &options) else { return };
     let image = Image::read(&LocalTree::default(), std::process::id()).expect("our own image");
-    let mut unwinder = Unwinder::new(&image);
+    let mut unwinder = NativeUnwinder::new(&image);
     let began = Instant::now();
     let mut seen: Vec<String> = Vec::new();
     while began.elapsed() < TIMEOUT {
         black_box(outermost_of_three(black_box(200_000)));
-        let mut stacks: Vec<Stack> = Vec::new();
+        let mut stacks: Vec<NativeStack> = Vec::new();
         stream.drain(|record| {
             if let Record::Sample(sample) = record {
                 assert!(sample.t > 0);
                 let registers = sample.registers.expect("a running thread has registers");
-                stacks.push(unwinder.unwind(&Registers::of(&registers), sample.stack));
+                stacks.push(unwinder.unwind(registers, None, |address| sample.word(address)));
             }
         });
         for stack in stacks {

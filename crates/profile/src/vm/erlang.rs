@@ -129,16 +129,11 @@ impl Erlang {
         Some(Frame { kind: FrameKind::Fragment, name, line: None })
     }
 
-    /// Reads the stack of a thread that runs generated code. `stack` is the copied part of its stack, from `sp` on.
+    /// Reads the stack of a thread that runs generated code. `stack` is the copied part of its stack.
     #[cfg(target_arch = "x86_64")]
-    pub fn running(
-        &mut self,
-        memory: &impl Memory,
-        registers: &RegisterSet,
-        sp: u64,
-        stack: &[u8],
-    ) -> ErlangPart {
+    pub fn running(&mut self, memory: &impl Memory, registers: &RegisterSet, stack: &[u8]) -> ErlangPart {
         let ip = registers.ip;
+        let sp = registers.values[native::SP].unwrap_or_default();
         let rbx = registers.values[native::RBX].unwrap_or_default();
         if sp == rbx.wrapping_add_signed(self.convention.scheduler_stack) {
             return self.on_scheduler_stack(memory, registers, ip, ip);
@@ -312,7 +307,7 @@ impl Erlang {
     }
 
     #[cfg(not(target_arch = "x86_64"))]
-    pub fn running(&mut self, _: &impl Memory, registers: &RegisterSet, _: u64, _: &[u8]) -> ErlangPart {
+    pub fn running(&mut self, _: &impl Memory, registers: &RegisterSet, _: &[u8]) -> ErlangPart {
         ErlangPart { leaf: Some(registers.ip), is_expected: true, ..ErlangPart::default() }
     }
 
