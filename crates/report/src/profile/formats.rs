@@ -6,6 +6,7 @@ use beamtune_model::{CallStack, Frame, FrameKind, Profile};
 use serde_json::json;
 
 use super::Page;
+use crate::json::pretty;
 use crate::text;
 
 /// Version of [`json`]; raised if the meaning of a key changes.
@@ -96,7 +97,7 @@ pub fn json(page: &Page<'_>) -> String {
         "samples": samples,
         "remarks": profile.remarks,
     });
-    format!("{document:#}\n")
+    pretty(&document)
 }
 
 /// JSON for https://www.speedscope.app: one profile for each thread that was sampled, by CPU time.
