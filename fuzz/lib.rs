@@ -14,6 +14,7 @@ pub mod memory;
 pub mod mqtt;
 pub mod profile;
 pub mod sample;
+pub mod stacks;
 pub mod wire;
 
 use beamtune_flags::source::{Format, Template};
@@ -57,6 +58,9 @@ pub const TARGETS: &[Target] = &[
     ("printed", import::printed),
     ("program", profile::program),
     ("perf_record", profile::perf_record),
+    ("vm_stacks", stacks::vm_stacks),
+    ("eh_frame", stacks::eh_frame),
+    ("maps", stacks::maps),
 ];
 
 /// Runs a target with an input.

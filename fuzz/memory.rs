@@ -69,12 +69,12 @@ fn entries(bytes: &[u8]) {
 
 /// The resident pages, by address.
 #[derive(Debug)]
-struct Memory {
+pub(super) struct Memory {
     pages: std::collections::BTreeMap<u64, Vec<u8>>,
 }
 
 impl Memory {
-    fn of(tree: &SyntheticHost) -> Memory {
+    pub(super) fn of(tree: &SyntheticHost) -> Memory {
         let mut pages = std::collections::BTreeMap::new();
         for (path, content) in tree.iter() {
             let Some(address) = path.strip_prefix("mem ") else { continue };
@@ -87,6 +87,23 @@ impl Memory {
             }
         }
         Memory { pages }
+    }
+}
+
+/// The same memory for the profiler.
+impl beamtune_profile::memory::Memory for Memory {
+    fn read(&self, address: u64, mut out: &mut [u8]) -> bool {
+        let mut at = Some(address);
+        while !out.is_empty() {
+            let page = at.and_then(|at| Some(&self.pages.get(&(at / PAGE * PAGE))?[(at % PAGE) as usize..]));
+            let Some(page) = page else { return false };
+            let length = page.len().min(out.len());
+            let (now, later) = std::mem::take(&mut out).split_at_mut(length);
+            now.copy_from_slice(&page[..now.len()]);
+            at = at.and_then(|at| at.checked_add(now.len() as u64));
+            out = later;
+        }
+        true
     }
 }
 

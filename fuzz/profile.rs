@@ -4,9 +4,10 @@ use std::ops::Range;
 
 use beamtune_host::HostError;
 use beamtune_host::tree::FileTree;
+use beamtune_profile::Image;
+use beamtune_profile::memory::word_at;
+use beamtune_profile::native::{self, NativeUnwinder, RegisterSet};
 use beamtune_profile::record::{REGISTERS, Record};
-use beamtune_profile::unwind::Unwinder;
-use beamtune_profile::{Image, Registers};
 
 /// Load address of the program.
 const START: u64 = 0x5555_5000_0000;
@@ -22,7 +23,7 @@ pub fn program(bytes: &[u8]) {
     let _ = image.offsets_of(&["main", "ethr_event_wait"]);
     let bias = program.bias;
     let text = program.elf.text.as_ref().map_or(0, |text| text.range.start);
-    let mut unwinder = Unwinder::new(&image);
+    let mut unwinder = NativeUnwinder::new(&image);
     for step in [0, 1, 16, 100, 4_000] {
         for address in [START.wrapping_add(step), text.wrapping_add(bias).wrapping_add(step)] {
             let frame = image.frame(address);
@@ -32,8 +33,10 @@ pub fn program(bytes: &[u8]) {
                 let _ = image.tail_callers(function);
             }
             let sp = 0x7fff_0000_0000;
-            let registers = Registers { ip: address, sp, fp: sp.wrapping_add(step), lr: address };
-            let stack = unwinder.unwind(&registers, bytes);
+            let mut registers = RegisterSet { ip: address, values: [Some(address); native::COUNT] };
+            registers.values[native::SP] = Some(sp);
+            registers.values[native::FP] = Some(sp.wrapping_add(step));
+            let stack = unwinder.unwind(registers, None, |address| word_at(bytes, address.checked_sub(sp)?));
             assert!(stack.frames.len() <= MAX_FRAMES);
             stack.frames.iter().for_each(|address| {
                 image.frame(*address);
