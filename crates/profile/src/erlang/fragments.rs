@@ -6,7 +6,7 @@
 
 use super::StaticData;
 use crate::fields::Fields;
-use crate::memory::{Memory, is_pointer};
+use crate::memory::{Memory, WORD_BYTES, is_pointer};
 
 /// Limit of entries: one for each module that was ever loaded.
 const MAX_ENTRIES: usize = 200_000;
@@ -20,6 +20,10 @@ const MAX_FRAGMENTS: usize = 10_000;
 const MAX_NAME_BYTES: usize = 1_024;
 /// Names of the entries that hold fragments: OTP 25 and 27 to 29.
 const FRAGMENT_ENTRIES: [&[u8]; 2] = [b"global", b"erts_beamasm"];
+
+/// Words of the descriptor, and which of them is the first entry.
+const DESCRIPTOR_WORDS: usize = 3;
+const FIRST_ENTRY: usize = 2;
 
 /// The kinds of entries.
 const KIND_INFO: u32 = 0;
@@ -45,13 +49,13 @@ pub struct Fragments {
 impl Fragments {
     /// Finds the fragments; `None` without a JIT.
     pub fn find(memory: &impl Memory, data: &[StaticData]) -> Option<Fragments> {
-        data.iter().flat_map(|data| data.words.windows(3)).find_map(|words| {
-            let [version_and_action, relevant, first] = words else { return None };
-            let is_descriptor = *version_and_action as u32 == 1
-                && version_and_action >> 32 <= 2
-                && (*relevant == 0 || is_pointer(*relevant))
-                && is_pointer(*first);
-            is_descriptor.then(|| read(memory, *first)).flatten()
+        data.iter().find_map(|data| {
+            let windows = data.words.windows(DESCRIPTOR_WORDS).enumerate();
+            windows.filter(|(_, words)| may_be_descriptor(words)).find_map(|(index, _)| {
+                // The VM may have loaded code since it was read, which is at the front of the list now.
+                let first = data.address + ((index + FIRST_ENTRY) * WORD_BYTES) as u64;
+                read(memory, memory.word(first)?)
+            })
         })
     }
 
@@ -63,9 +67,18 @@ impl Fragments {
     }
 }
 
+/// Whether the words have the form of the descriptor: version and action, an entry that is just added or removed, and the first entry.
+fn may_be_descriptor(words: &[u64]) -> bool {
+    let [version_and_action, relevant, first] = words else { return false };
+    *version_and_action as u32 == 1
+        && version_and_action >> 32 <= 2
+        && (*relevant == 0 || is_pointer(*relevant))
+        && is_pointer(*first)
+}
+
 /// Reads the list of entries; `None` for anything else, which lacks the entry with the end of processes.
 fn read(memory: &impl Memory, first: u64) -> Option<Fragments> {
-    let (mut found, mut next, mut before) = (Fragments::default(), first, 0);
+    let (mut found, mut next, mut before) = (Fragments::default(), first, None);
     let mut room = MAX_BYTES;
     for _ in 0..MAX_ENTRIES {
         if next == 0 {
@@ -74,7 +87,9 @@ fn read(memory: &impl Memory, first: u64) -> Option<Fragments> {
         let entry = memory.words(next, 4).filter(|_| is_pointer(next));
         let entry = entry.and_then(|words| <[u64; 4]>::try_from(words).ok());
         let Some([after, previous, content, length]) = entry else { break };
-        if previous != before || length > MAX_ENTRY_BYTES.min(room) {
+        // The VM does not initialise this field of the first entry (measured, OTP 25).
+        let is_linked = before.is_none_or(|before| previous == before);
+        if !is_linked || length > MAX_ENTRY_BYTES.min(room) {
             break;
         }
         room -= length;
@@ -99,7 +114,7 @@ fn read(memory: &impl Memory, first: u64) -> Option<Fragments> {
                 _ => break,
             }
         }
-        (before, next) = (next, after);
+        (before, next) = (Some(next), after);
     }
     found.all.sort_by_key(|fragment| fragment.start);
     found.normal_exit.is_some().then_some(found)
@@ -188,7 +203,8 @@ mod tests {
         memory.0.insert(0x4_0000, global);
         memory.0.insert(0x5_0000, module);
         let data = StaticData { address: 0x9000, words: vec![1, 0, 0x8_0000, 1, 0, 0x1_0000, 0] };
-        let found = Fragments::find(&memory, &[data]).unwrap();
+        memory.put(data.address, &data.words);
+        let found = Fragments::find(&memory, std::slice::from_ref(&data)).unwrap();
         assert_eq!(found.normal_exit, Some(0x7000_0100));
         let check =
             |address: u64, name: Option<&str>| assert_eq!(found.name_at(address), name, "{address:x}");
@@ -197,6 +213,11 @@ mod tests {
         check(0x7000_0010, Some("gc"));
         check(0x7000_0030, None);
         check(0x7100_0010, None);
+        // The VM has loaded code since the static data were read.
+        memory.put(0x1_3000, &[0x1_0000, 0x77, 0x5_0000, 16]);
+        memory.put(0x1_0000, &[0x1_1000, 0x1_3000, 0x3_0000, 32]);
+        memory.put(data.address, &[1, 0, 0x8_0000, 1, 0x1_3000, 0x1_3000, 0]);
+        assert_eq!(Fragments::find(&memory, &[data]), Some(found));
     }
 
     #[test]
