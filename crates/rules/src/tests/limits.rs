@@ -222,7 +222,7 @@ fn silent_connections_are_the_leak() {
         "{}",
         found.detail
     );
-    assert!(found.remedies[0].change.starts_with("heartbeat in rabbitmq.conf"), "{:?}", found.remedies);
+    assert!(found.remedies[0].change.starts_with("set heartbeat > 0 (rabbitmq.conf"), "{:?}", found.remedies);
     let own = finding(&silent(500, "shop 1.0"), "BT008");
     assert!(own.remedies[0].change.contains("keepalive"), "{:?}", own.remedies);
     // Most of them receive data.
