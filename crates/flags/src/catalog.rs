@@ -193,6 +193,10 @@ mod tests {
             let id = &entry.id;
             let is_sentence = |text: &str| text.ends_with('.') && text.trim() == text;
             assert!(is_sentence(&entry.description), "{id}: what it does");
+            // The linter appends it to a subject.
+            let verb = entry.description.split(' ').next().unwrap_or_default();
+            let is_verb = verb.ends_with('s') && verb.starts_with(|c: char| c.is_uppercase());
+            assert!(is_verb, "{id}: what it does must start with a verb, not with {verb}");
             assert!(is_sentence(&entry.risk), "{id}: its risk");
             assert!(!entry.evidence.is_empty(), "{id}: evidence");
             assert_eq!(entry.argument.is_some(), entry.kind == Kind::EmulatorFlag, "{id}: argument");

@@ -70,7 +70,7 @@ pub struct Entry {
     /// How to achieve the same while the VM runs. For a flag this is a different setting, which may do less and is
     /// lost on restart.
     pub run_time_change: Option<String>,
-    /// What the setting does.
+    /// What the setting does: a sentence that starts with a verb, and maybe more sentences.
     #[serde(rename = "does")]
     pub description: String,
     /// The costs and risks of changing the setting.
@@ -228,6 +228,12 @@ impl Entry {
     /// Returns the spelling: `+sbwt`, `spawn_opt {min_heap_size, Words}`.
     pub fn spelling(&self) -> &str {
         self.written.as_deref().unwrap_or(&self.id)
+    }
+
+    /// Returns the description as the end of a sentence whose subject is the setting: `sets the size of the process table.`
+    pub(crate) fn effect(&self) -> String {
+        let mut chars = self.description.chars();
+        chars.next().into_iter().flat_map(char::to_lowercase).chain(chars).collect()
     }
 
     /// Iterates over the spelling and its aliases.

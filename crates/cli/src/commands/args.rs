@@ -369,9 +369,9 @@ mod tests {
                 "{flag}: {summary}"
             );
         };
-        check("+MBas", "Strategy for finding a free block");
+        check("+MBas", "Sets the strategy for finding a free block");
         check("-heart", "Starts the program heart");
-        check("-kernel net_ticktime", "A node that is silent");
+        check("-kernel net_ticktime", "Sets after how much silence");
         // These begin with the same letters as +e, +c, +n and +V.
         check("-emu_flavor", "Selects the emulator");
         for flag in ["-connect_all", "-noshell", "-version"] {

@@ -45,7 +45,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             ),
             reason: "Words with a minus go to init, which keeps them for applications and reports nothing (seen on OTP 23, 25, 27 and 29)."
                 .to_owned(),
-            remedy: format!("Write `{plus}{between}{effective}`. {}", entry.description),
+            remedy: format!("Write `{plus}{between}{effective}`. It {}", entry.effect()),
         };
         let last = if glued { word } else { words.get(flag.at + 1).unwrap_or(word) };
         let span = word.span.start..last.span.end;

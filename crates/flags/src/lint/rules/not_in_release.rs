@@ -56,7 +56,7 @@ fn absent(case: &Case<'_, '_>, judged: &JudgedSetting<'_, '_>, found: &mut Vec<F
             case.quoted(judged.setting),
             releases_text(&releases)
         ),
-        reason: format!("An unknown flag stops the VM. {}", entry.description),
+        reason: format!("An unknown flag stops the VM. This flag {}", entry.effect()),
         remedy,
     };
     let everywhere = releases.len() == judged.outcomes.len();

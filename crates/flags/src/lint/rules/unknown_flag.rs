@@ -82,7 +82,7 @@ fn remedy(name: &str) -> String {
     }
     match nearest(name).as_slice() {
         [] => "Remove it.".to_owned(),
-        [flag] => format!("Remove it; or write `{flag}`, if that is meant: {}", what(flag)),
+        [flag] => format!("Remove it; or write `{flag}`, if that is meant. It {}", what(flag)),
         several => format!("Remove it; or write `{}`, if one of them is meant.", several.join("` or `")),
     }
 }
@@ -94,7 +94,7 @@ pub(in crate::lint) fn minus(name: &str) -> Option<String> {
 }
 
 fn what(flag: &str) -> String {
-    recognise(flag).map(|known| known.entry.description.clone()).unwrap_or_default()
+    recognise(flag).map(|known| known.entry.effect()).unwrap_or_default()
 }
 
 /// A candidate for a misspelled flag.

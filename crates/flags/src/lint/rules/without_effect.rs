@@ -22,15 +22,18 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         let releases = judged.releases(is_ignored);
         let Some(first) = judged.outcomes.iter().find(|outcome| is_ignored(outcome)) else { continue };
         let written = case.quoted(judged.setting);
-        // The description starts with a capitalised verb.
-        let does = uncapitalised(&entry.description);
+        let does = entry.effect();
         let all = releases_text(&releases);
         let (reason, whole) = match (&first.ignored_since, &first.presence) {
-            (Some(since), _) => (format!("Since OTP {since} it does nothing. Before, it {does}"), true),
+            (Some(since), _) => {
+                (format!("Since OTP {since} it does nothing. In earlier releases it {does}"), true)
+            }
             (None, Presence::NotYet(since)) => {
                 (format!("It was added in {since}; earlier releases ignore it. It {does}"), true)
             }
-            (None, Presence::Gone(gone)) => (format!("It was removed in {gone}. Before, it {does}"), true),
+            (None, Presence::Gone(gone)) => {
+                (format!("It was removed in {gone}. In earlier releases it {does}"), true)
+            }
             (None, _) => {
                 let takes =
                     entry.accepted_in(first.release).map(|takes| takes.in_words()).unwrap_or_default();
@@ -92,12 +95,6 @@ fn parameters(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             }
         }
     }
-}
-
-/// Converts the first letter to lower case.
-fn uncapitalised(text: &str) -> String {
-    let mut chars = text.chars();
-    chars.next().into_iter().flat_map(char::to_lowercase).chain(chars).collect()
 }
 
 /// Whether a release accepts the setting but ignores it.

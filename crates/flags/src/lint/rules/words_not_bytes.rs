@@ -75,7 +75,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         };
         let texts = FindingText {
             message: format!("{} is {}: the unit is words of 8 bytes", case.quoted(setting), size(number)),
-            reason: entry.description.clone(),
+            reason: format!("It {}", entry.effect()),
             remedy,
         };
         let mut finding = case.about(&RULE, Level::Note, setting, releases, texts);
