@@ -106,7 +106,7 @@ pub fn file(path: &Path, read_as: Option<FormatName>, option: &str) -> Result<Fl
         Some(text) => Ok(text),
         None => Err(Unread {
             at: None,
-            message: format!("unknown file type; name it with {option}, for example {option} vm.args"),
+            message: format!("unknown file format; set it with {option}, for example {option} vm.args"),
             name,
         }),
     }
@@ -132,7 +132,7 @@ pub fn standard_input(read_as: Option<FormatName>, option: &str) -> Result<FlagF
     let unread = |message: String| Unread { name: "stdin".to_owned(), at: None, message };
     let Some(format) = read_as.map(FormatName::format) else {
         return Err(unread(format!(
-            "unknown type of standard input; name it with {option}, for example {option} vm.args"
+            "unknown format of standard input; set it with {option}, for example {option} vm.args"
         )));
     };
     let mut bytes = Vec::new();
@@ -265,7 +265,7 @@ fn ensure_short_lines(name: &str, text: &str) -> Result<(), Unread> {
                 name: name.to_owned(),
                 at: Some(Position { offset, line: index + 1, column: 1 }),
                 message: format!(
-                    "a line of {} bytes; the limit is {MAX_LINE_BYTES}: is this the right file?",
+                    "the line has {} bytes, but the limit is {MAX_LINE_BYTES}; check that it is the right file",
                     line.len()
                 ),
             });
@@ -338,12 +338,12 @@ mod tests {
         };
         check("vm.args", b"+P 1\n-x 'a", "vm.args:2:4: this ' is never closed");
         check("vm.args", b"\x7fELF\0", "vm.args:1:5: a NUL byte");
-        check("vm.args", b"a\xff", "vm.args:1:2: bytes that are not UTF-8");
+        check("vm.args", b"a\xff", "vm.args:1:2: invalid UTF-8");
         check("vm.args.src", b"+P <%= x %>", "vm.args.src:1:4: `<%` belongs to another kind of template");
         check("vm.args.eex", b"+P <%= x", "vm.args.eex:1:4: `<%` is never closed");
-        check("notes.txt", b"+P 1", "notes.txt: unknown file type");
+        check("notes.txt", b"+P 1", "notes.txt: unknown file format");
         let long = [b"+P 1\n".as_slice(), &vec![b'x'; 10 << 20], b"\n"].concat();
-        check("vm.args", &long, "vm.args:2:1: a line of 10485760 bytes");
+        check("vm.args", &long, "vm.args:2:1: the line has 10485760 bytes");
         check("vm.args", &vec![b'\n'; MAX_BYTES + 1], "vm.args: the file has more than 33554432 bytes");
         let line = render(&file(&root.path().join("absent.args"), None, "--as").expect_err("absent"));
         assert!(line.contains("No such file"), "{line}");

@@ -133,11 +133,11 @@ fn invalid_requests_are_refused_with_the_reason() {
         args(folder.path(), &[&["vm.args"], more].concat()).assert_refused(words);
     };
     refused(&["--set", "+sbtw none"], &["+sbtw", "similar: +sbwt"]);
-    refused(&["--set", "sbwt none"], &["not one flag"]);
-    refused(&["--set", "-pa x"], &["edit the file by hand"]);
+    refused(&["--set", "sbwt none"], &["not exactly one flag"]);
+    refused(&["--set", "-pa x"], &["edit the file manually"]);
     refused(&["--unset", "+K"], &["is not in this file"]);
     refused(&["-o", "x.args"], &["--set"]);
-    refused(&["vm.args", "--set", "+sbwt none"], &["cannot write 2 files"]);
+    refused(&["vm.args", "--set", "+sbwt none"], &["cannot change 2 files at once"]);
     refused(&["--why", "x"], &["--set"]);
     args(folder.path(), &["absent.args"]).assert_refused(&["absent.args"]);
 }
@@ -151,7 +151,7 @@ fn malformed_input_is_reported_with_its_position_and_nothing_is_overwritten() {
         ("vm.args", b"\x7fELF\0", "vm.args:1:5: a NUL byte"),
         ("vm.args", b"+P 1\n-x \"a", "vm.args:2:4: this \" is never closed"),
         ("vm.args.eex", b"+P <%= x", "vm.args.eex:1:4: `<%` is never closed"),
-        ("vm.args", &long, "vm.args:1:1: a line of 10485760 bytes"),
+        ("vm.args", &long, "vm.args:1:1: the line has 10485760 bytes"),
     ];
     for (name, content, message) in bad {
         let path = write(folder.path(), name, content);
@@ -225,7 +225,7 @@ fn standard_input_is_read_if_its_type_is_given() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "# +sbwt: trial 7\nERL_FLAGS=+P 262144 +sbwt none\n");
     let folder = folder();
     args(folder.path(), &["-"])
-        .assert_refused(&["stdin: unknown type of standard input; name it with --from"]);
+        .assert_refused(&["stdin: unknown format of standard input; set it with --from"]);
 }
 
 #[test]

@@ -80,17 +80,17 @@ fn unreadable_files_do_not_stop_the_others_and_are_not_changed() {
     let long = [b"+P 5000\n".as_slice(), &vec![b'x'; 10 << 20]].concat();
     let bad: [(&str, &[u8], &str); 8] = [
         ("binary/vm.args", b"\x7fELF\0\x01", "binary/vm.args:1:5: a NUL byte"),
-        ("latin1/vm.args", b"# caf\xe9\n+K true\n", "latin1/vm.args:1:6: bytes that are not UTF-8"),
+        ("latin1/vm.args", b"# caf\xe9\n+K true\n", "latin1/vm.args:1:6: invalid UTF-8"),
         ("quotes/vm.args", b"+K true\n-x 'a\n", "quotes/vm.args:2:4: this ' is never closed"),
         ("quotes/.env", b"ERL_FLAGS='+K true\n", "quotes/.env:1:11: this ' is never closed"),
-        ("long/vm.args", &long, "long/vm.args:2:1: a line of 10485760 bytes"),
+        ("long/vm.args", &long, "long/vm.args:2:1: the line has 10485760 bytes"),
         (
             "tag/vm.args.src",
             b"+K true\n+P <%= x %>\n",
             "tag/vm.args.src:2:4: `<%` belongs to another kind of template",
         ),
         ("tag/vm.args.eex", b"+K true\n+P <%= x\n", "tag/vm.args.eex:2:4: `<%` is never closed"),
-        ("kind/notes.txt", b"+K true\n", "kind/notes.txt: unknown file type"),
+        ("kind/notes.txt", b"+K true\n", "kind/notes.txt: unknown file format"),
     ];
     for (name, content, message) in bad {
         let path = write(folder.path(), name, content);

@@ -122,7 +122,9 @@ pub enum ArgsError {
     #[error(transparent)]
     Source(#[from] SourceError),
     /// The request is not a single flag.
-    #[error("`{text}` is not one flag with its value; write it as in vm.args, for example \"+sbwt none\"")]
+    #[error(
+        "`{text}` is not exactly one flag with its value; write it as in vm.args, for example \"+sbwt none\""
+    )]
     NotOneFlag {
         /// The request.
         text: String,
@@ -142,13 +144,13 @@ pub enum ArgsError {
         flag: String,
     },
     /// The flag cannot be changed here, because every occurrence of the flag has an effect.
-    #[error("{flag} can be repeated, and every occurrence has an effect; edit the file by hand")]
+    #[error("{flag} can be repeated, and every occurrence has an effect; edit the file manually")]
     Accumulates {
         /// The flag.
         flag: String,
     },
     /// The flag is given several times, so that it is unclear which occurrence to change.
-    #[error("{flag} is given at {first} and again at {second}; remove one of them first")]
+    #[error("{flag} is given twice, at {first} and {second}; remove one of them first")]
     Twice {
         /// The flag.
         flag: String,
@@ -172,7 +174,7 @@ pub enum ArgsError {
         count: usize,
     },
     /// An environment variable of a product (such as RabbitMQ) sets the flag.
-    #[error("{flag} comes from {variable} at {at}; change that line by hand")]
+    #[error("{flag} comes from {variable} at {at}; change that line manually")]
     ByVariable {
         /// The flag.
         flag: String,

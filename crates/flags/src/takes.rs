@@ -163,10 +163,10 @@ pub struct FatalValues {
 impl AcceptedValues {
     /// Describes the accepted values for output: `1024..134217727 processes, rounded up to a power of two | legacy`.
     pub fn describe(&self) -> String {
-        let mut parts = Vec::new();
-        if let Some(form) = self.form {
-            parts.push(form.describe().to_owned());
+        if self.form == Some(Form::FirstLetter) {
+            return self.in_words();
         }
+        let mut parts: Vec<String> = self.form.iter().map(|form| form.describe().to_owned()).collect();
         if let Some(integer) = &self.integer {
             parts.push(self.describe_number(integer, ".."));
         }
@@ -179,15 +179,19 @@ impl AcceptedValues {
     /// Describes the accepted values within a sentence: `1024 to 134217727 processes, rounded up to a power of two; or
     /// legacy`.
     pub(crate) fn in_words(&self) -> String {
-        let mut parts: Vec<String> = self.form.iter().map(|form| form.describe().to_owned()).collect();
-        parts.extend(self.integer.as_ref().map(|integer| self.describe_number(integer, " to ")));
         let words: Vec<&str> =
             self.words.iter().map(|word| if word.is_empty() { "no value" } else { word }).collect();
-        parts.extend(match words.split_last() {
+        let words = match words.split_last() {
             Some((last, [])) => Some((*last).to_owned()),
             Some((last, before)) => Some(format!("{} or {last}", before.join(", "))),
             None => None,
-        });
+        };
+        if let (Some(form @ Form::FirstLetter), Some(words)) = (self.form, &words) {
+            return format!("{} {words}", form.describe());
+        }
+        let mut parts: Vec<String> = self.form.iter().map(|form| form.describe().to_owned()).collect();
+        parts.extend(self.integer.as_ref().map(|integer| self.describe_number(integer, " to ")));
+        parts.extend(words);
         parts.join("; or ")
     }
 
@@ -267,6 +271,7 @@ mod tests {
         check("+zdntgc", 25, "0..100000000 seconds | infinity");
         check("+MMmcs", 25, "0..9223372036854775807 segments, lowered to 30");
         check("+c", 25, "no value | true | false");
+        check("+W", 25, "a word that starts with w, e or i");
         check("+S", 25, "N, N:M or :M; 0 or less is added to the number of processors");
         check(
             "ERL_FULLSWEEP_AFTER",
@@ -283,6 +288,7 @@ mod tests {
         };
         check("+P", "1024 to 134217727 processes, rounded up to a power of two; or legacy");
         check("+c", "no value, true or false");
+        check("+W", "a word that starts with w, e or i");
         check("+MMmcs", "0 to 9223372036854775807 segments, lowered to 30");
         check("+S", "N, N:M or :M; 0 or less is added to the number of processors");
     }

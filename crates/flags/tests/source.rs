@@ -364,7 +364,7 @@ fn errors_contain_the_position_and_advice() {
         "+S <%= x %>",
         "1:4: `<%` belongs to another kind of template than a relx overlay; give the file",
     );
-    check(Format::Kubernetes, "a: [1\nERL_FLAGS: 2\n", "2:10: not judged: this is not YAML");
+    check(Format::Kubernetes, "a: [1\nERL_FLAGS: 2\n", "2:10: not checked: this is not YAML");
     check(Format::VmArgs, "+P 1\0", "1:5: a NUL byte");
     check(Format::VmArgs, &" ".repeat(MAX_BYTES + 1), "the file has 33554433 bytes");
 }
@@ -383,7 +383,7 @@ fn invalid_bytes_are_reported_with_their_position() {
         let message = text(bytes).map_err(|error| error.to_string()).expect_err("no text");
         assert!(message.starts_with(expect), "{message}");
     };
-    check(b"a\nb\xff", "2:2: bytes that are not UTF-8");
+    check(b"a\nb\xff", "2:2: invalid UTF-8");
     check(b"\x7fELF\0\xff", "1:5: a NUL byte");
     check("é\0".as_bytes(), "1:2: a NUL byte");
     assert_eq!(text("é".as_bytes()), Ok("é"));

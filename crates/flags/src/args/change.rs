@@ -123,7 +123,7 @@ fn append(input: &Input, winner: Option<&FlagUse>, words: &[String]) -> Result<I
         }
     };
     let Some(fragment) = input.fragments.get(index) else {
-        return Err(ArgsError::NoPlace { advice: "write the flag by hand" });
+        return Err(ArgsError::NoPlace { advice: "write the flag manually" });
     };
     let edits = fragment.change(&[Change::Append { words: words.to_vec(), comment: Vec::new() }])?;
     Ok(input.with_text(apply(&input.text, &edits))?)
@@ -140,7 +140,7 @@ fn no_room(input: &Input, winner: Option<&FlagUse>) -> ArgsError {
                 .unwrap_or_default(),
             at: input.at(winner.span.start),
         },
-        None => ArgsError::NoPlace { advice: "write the flag by hand" },
+        None => ArgsError::NoPlace { advice: "write the flag manually" },
     }
 }
 
@@ -202,7 +202,7 @@ fn new_place(input: &Input) -> Result<Input, ArgsError> {
         Format::Compose | Format::Kubernetes => {
             return no_place("add ERL_FLAGS with an empty value to the environment of the container");
         }
-        Format::VmArgs | Format::VmArgsTemplate(_) => return no_place("write the flag by hand"),
+        Format::VmArgs | Format::VmArgsTemplate(_) => return no_place("write the flag manually"),
     };
     Ok(input.with_text(new)?)
 }
@@ -281,7 +281,7 @@ fn ensure_only_changed(
     let differs = before.iter().find(|(name, list)| after.get(*name) != Some(list));
     let new = after.keys().find(|name| !before.contains_key(*name));
     match differs.map(|(name, _)| name).or(new) {
-        Some(other) => Err(not_held(format!("{other} would change as well; check the text around it"))),
+        Some(other) => Err(not_held(format!("{other} would change, too; check the text around it"))),
         None => Ok(()),
     }
 }
@@ -550,7 +550,7 @@ mod tests {
             "-name a@b\n-name c@d\n",
             FlagChange::set("-name x@y").expect("a change"),
         );
-        assert!(error.contains("1:1 and again at 2:1"), "{error}");
+        assert!(error.contains("twice, at 1:1 and 2:1"), "{error}");
     }
 
     proptest! {

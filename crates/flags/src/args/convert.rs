@@ -99,11 +99,11 @@ pub fn convert(input: &Input, target: Target) -> Result<Input, ArgsError> {
     })?;
     let read: Vec<&Word> = result.fragments.iter().flat_map(|fragment| &fragment.words).collect();
     if let Some(nth) = read.iter().position(|word| word.dynamic) {
-        return Err(conversion_error(nth, "it would be a template or a variable there"));
+        return Err(conversion_error(nth, "it would be parsed as a template or variable"));
     }
     let differs = |nth: &usize| read.get(*nth).map(|word| &word.text) != words.get(*nth).copied();
     match (0..read.len().max(words.len())).find(differs) {
-        Some(nth) => Err(conversion_error(nth, "it would be parsed differently there")),
+        Some(nth) => Err(conversion_error(nth, "it would be parsed differently")),
         None => Ok(result),
     }
 }
@@ -168,12 +168,12 @@ fn same_text(input: &Input, format: Format) -> Result<Input, ArgsError> {
         return if format == input.format {
             Ok(input.clone())
         } else {
-            Err(not_convertible(input, word, "each kind of file has its own templates"))
+            Err(not_convertible(input, word, "templates cannot be converted"))
         };
     }
     let result = Input::read(format, input.text.clone())?;
     if let Some(word) = dynamic(&result) {
-        return Err(not_convertible(&result, word, "it would be a template or a variable there"));
+        return Err(not_convertible(&result, word, "it would be parsed as a template or variable"));
     }
     Ok(result)
 }
@@ -296,7 +296,7 @@ fn comments(input: &Input, between: std::ops::Range<usize>) -> Result<Vec<String
                 return Err(ArgsError::NotConvertible {
                     at: input.at(at + (line.len() - line.trim_start().len())),
                     text: text.to_owned(),
-                    why: "each kind of file has its own templates",
+                    why: "templates cannot be converted",
                 });
             }
         }
@@ -324,7 +324,7 @@ fn append(input: Input, words: &[String], comments: &[String]) -> Result<Input, 
         return Ok(input);
     }
     let Some(fragment) = input.fragments.first() else {
-        return Err(ArgsError::NoPlace { advice: "write the flags by hand" });
+        return Err(ArgsError::NoPlace { advice: "write the flags manually" });
     };
     let change = Change::Append { words: words.to_vec(), comment: comments.to_vec() };
     let edits = fragment.change(&[change])?;

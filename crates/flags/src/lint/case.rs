@@ -200,6 +200,21 @@ pub(super) fn releases_text(releases: &[u32]) -> String {
     }
 }
 
+/// Formats releases and what they do: `OTP 25 rejects`, `OTP 23 to 25 reject`.
+pub(super) fn releases_and_verb(releases: &[u32], verb: &str) -> String {
+    let ending = if releases.len() == 1 { "s" } else { "" };
+    format!("{} {verb}{ending}", releases_text(releases))
+}
+
+/// Returns the word for a kind of setting.
+pub(super) fn noun(setting: &Setting<'_>) -> &'static str {
+    match setting.kind {
+        SettingKind::Flag => "flag",
+        SettingKind::Variable | SettingKind::Env => "variable",
+        SettingKind::Kernel => "parameter",
+    }
+}
+
 /// Whether one of the settings in `unless`, such as `+MMsco false`, takes or may take effect.
 pub(super) fn is_prevented(node: &Node<'_>, setting: &Setting<'_>, unless: &[String]) -> bool {
     let scope = node.part_of(setting).scope;

@@ -16,7 +16,7 @@ use crate::source::{Change, Changes, Edit, Fragment, WriteMode, reads_as};
 const MAX_BYTES: usize = 16 << 20;
 
 /// Appended to the remedy of a finding whose fix was not tried.
-const NOT_TRIED: &str = "(No edit is offered: the file has too many fixes to verify all of them in time.)";
+const NOT_TRIED: &str = "(no fix offered: verifying all fixes of this file would take too long)";
 
 /// A fix that is not verified yet.
 pub(super) struct DraftFix<'a> {

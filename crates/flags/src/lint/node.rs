@@ -513,7 +513,7 @@ impl<'a> Node<'a> {
         let kept = word.text.strip_suffix(old.as_str())?;
         let text = format!("{kept}{value}");
         let change = Change::Replace { word: at, text };
-        let what = format!("Replace `{}` by `{value}`", shown(old));
+        let what = format!("Replace `{}` with `{value}`", shown(old));
         self.fix(self.part_of(setting), what, safe && !setting.conditional, &[change])
     }
 }

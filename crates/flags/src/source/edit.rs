@@ -131,7 +131,7 @@ impl Fragment {
             }
         }
         let text = self.with(&[changes]).unwrap_or_default().join(" ");
-        let reason = "the quotes around it do not allow it; edit this place by hand";
+        let reason = "the surrounding quotes do not allow it; edit the file manually";
         Err(self.cannot_write(CannotWrite { text, reason }))
     }
 

@@ -43,7 +43,7 @@ pub enum SourceError {
         at: Position,
     },
     /// The file is not valid UTF-8.
-    #[error("{at}: bytes that are not UTF-8: save the file as UTF-8")]
+    #[error("{at}: invalid UTF-8: save the file as UTF-8")]
     NotUtf8 {
         /// The position of the first invalid byte.
         at: Position,
@@ -87,7 +87,7 @@ pub enum SourceError {
         advice: &'static str,
     },
     /// The file cannot be checked: it is not plain YAML, or uses syntax that is not supported.
-    #[error("{at}: not judged: {reason}")]
+    #[error("{at}: not checked: {reason}")]
     NotJudged {
         /// The position of the unsupported syntax.
         at: Position,

@@ -9,7 +9,7 @@
 //! shell. A command under `exec` is a probe and is ignored.
 //!
 //! Helm charts are templates and not YAML. Tags are hidden from the parser: a line that contains only tags is replaced by an empty line,
-//! any other tag by a neutral word. If the result is not valid YAML, the file is reported as "not judged" and not as an error.
+//! any other tag by a neutral word. If the result is not valid YAML, the file is reported as "not checked" and not as an error.
 
 mod scalar;
 

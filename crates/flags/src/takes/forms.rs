@@ -66,8 +66,8 @@ impl Form {
             }
             Form::SchedulerPercent | Form::DirtySchedulerPercent => "A, A:B or :B, in percent",
             Form::CpuTopology => "L<ids>[t<ids>][c<ids>][p<ids>][n<ids>][:...]",
-            Form::Release => "this release or one of the two before it",
-            Form::Installed => "an installed one",
+            Form::Release => "the VM's release or one of the two before",
+            Form::Installed => "an installed emulator",
             Form::Address => "host:port",
             Form::Path => "a path",
             Form::Flags => "flags",
@@ -102,7 +102,7 @@ impl Form {
             Form::Release => release(text, question.otp.release()),
             Form::Installed => Verdict::unknown("depends on the installed emulators"),
             Form::Address | Form::Path | Form::Flags | Form::Term | Form::AsOthers => {
-                Verdict::unknown("values of this form are not judged")
+                Verdict::unknown("values of this form cannot be checked")
             }
         })
     }
@@ -173,7 +173,7 @@ fn schedulers(text: &str, machine: Option<HostCpus>) -> Result<Sizes, String> {
         (None, _, _) => return Ok(Sizes::Depends),
     };
     if !(1..=i64::from(MAX_SCHEDULERS)).contains(&all) {
-        return Err(format!("{all} schedulers; 1 to {MAX_SCHEDULERS} are possible"));
+        return Err(format!("{all} schedulers; accepted: 1 to {MAX_SCHEDULERS}"));
     }
     if !(1..=all).contains(&online) {
         return Err(format!("{online} schedulers online, but only {all} in total"));
@@ -224,7 +224,7 @@ impl Percent {
         };
         let (all, online) = self.part(machine);
         if all > i64::from(MAX_SCHEDULERS) {
-            return Err(format!("{all} schedulers; 1 to {MAX_SCHEDULERS} are possible"));
+            return Err(format!("{all} schedulers; accepted: 1 to {MAX_SCHEDULERS}"));
         }
         if online > all {
             return Err(format!("{online} schedulers online, but only {all} in total"));

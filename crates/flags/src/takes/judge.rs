@@ -115,7 +115,7 @@ impl Entry {
             };
         }
         let Some(takes) = self.accepted_for(question.allocator, otp) else {
-            return Verdict::unknown("its values are not in the catalogue");
+            return Verdict::unknown("the catalogue does not list its values");
         };
         let mut verdict = self.judge_value(takes, question);
         if let Verdict::Accepted { effective, changes: altered } = &mut verdict {
@@ -182,8 +182,8 @@ impl AcceptedValues {
             Some(integer) if question.value.is_some() && !self.refuses.iter().any(|word| word == text) => {
                 self.judge_number(text, integer)
             }
-            _ if text.is_empty() => Verdict::refused(format!("missing value; it takes {}", self.describe())),
-            _ => Verdict::refused(format!("`{text}` is not valid; it takes {}", self.describe())),
+            _ if text.is_empty() => Verdict::refused(format!("missing value; accepted: {}", self.describe())),
+            _ => Verdict::refused(format!("`{text}` is not valid; accepted: {}", self.describe())),
         }
     }
 
@@ -201,7 +201,7 @@ impl AcceptedValues {
         if read.wrapped {
             altered.push(SilentChange::Wrapped);
         }
-        let refused = || Verdict::refused(format!("`{text}` is not valid; it takes {}", self.describe()));
+        let refused = || Verdict::refused(format!("`{text}` is not valid; accepted: {}", self.describe()));
         let mut number = read.value;
         if let Some(min) = integer.min.filter(|&min| number < min) {
             match self.below {

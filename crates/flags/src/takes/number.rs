@@ -42,7 +42,7 @@ pub(super) fn read(text: &str, reads: NumberParsing) -> Result<Number<'_>, Strin
     let exact = exact.unwrap_or_default();
     let long = i64::try_from(exact);
     if none && !matches!(reads, NumberParsing::Int | NumberParsing::Long) {
-        return Err("it is not a number".to_owned());
+        return Err("not a number".to_owned());
     }
     if matches!(reads, NumberParsing::Whole | NumberParsing::Low32) && !rest.is_empty() {
         return Err(format!("`{rest}` after the number is not allowed"));

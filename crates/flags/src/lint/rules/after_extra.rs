@@ -7,7 +7,7 @@ use crate::lint::{Code, Finding, Level, Rule};
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF032"),
     name: "after-extra",
-    description: "A flag of the emulator after -extra, where all words are for the program.",
+    description: "An emulator flag after -extra, where all words are arguments of the program.",
     level: Level::Warning,
 };
 
@@ -24,7 +24,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             let texts = FindingText {
                 message: format!("`{}` has no effect: it comes after -extra", short(&word.text)),
                 reason: "Words after -extra are plain arguments of the program (manual of init).".to_owned(),
-                remedy: "Move it before -extra.".to_owned(),
+                remedy: "Move the flag before -extra.".to_owned(),
             };
             found.push(part.finding(&RULE, Level::Warning, word.span.clone(), &word.text, texts));
         }

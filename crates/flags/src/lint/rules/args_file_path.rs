@@ -24,7 +24,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         }
         let texts = FindingText {
             message: format!("`-args_file {}` is relative to the working directory of the VM, not to this file", short(&path.text)),
-            reason: "If the file is not found, the VM does not start. If the path leads back to this file, the launcher never ends and takes memory without bound (about 75 MB/s, seen on OTP 23, 25, 27 and 29)."
+            reason: "If the file is not found, the VM does not start. If the path leads back to this file, the launcher never ends and allocates memory without limit (about 75 MB/s, tested on OTP 23, 25, 27 and 29)."
                 .to_owned(),
             remedy: "Use an absolute path.".to_owned(),
         };

@@ -9,7 +9,7 @@ use crate::lint::{Code, Finding, Level, Rule};
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF009"),
     name: "cancelled",
-    description: "A flag that cancels the effect of another one, or whose effect another one cancels.",
+    description: "A flag that cancels the effect of another flag, or vice versa.",
     level: Level::Warning,
 };
 
@@ -41,7 +41,7 @@ fn disabled(
         message: format!("{} has no effect: {off} disables the allocator", case.quoted(judged.setting)),
         reason: "A disabled allocator uses malloc, and its settings have no effect (manual of erts_alloc)."
             .to_owned(),
-        remedy: format!("Remove it; or remove {off} to use the allocator."),
+        remedy: format!("Remove the flag, or remove {off} to use the allocator."),
     };
     let mut finding = case.about(&RULE, Level::Warning, judged.setting, judged.releases(takes_effect), texts);
     finding.related.push(case.related(switch, "disables it"));

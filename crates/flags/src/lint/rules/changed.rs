@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::OtpVersion;
-use crate::lint::case::{Case, FindingText, JudgedSetting, releases_text};
+use crate::lint::case::{Case, FindingText, JudgedSetting, noun, releases_text};
 use crate::lint::hazards::ConflictKind;
 use crate::lint::node::SettingKind;
 use crate::lint::outcome::Outcome;
@@ -51,7 +51,7 @@ fn read_as_another(case: &Case<'_, '_>, judged: &JudgedSetting<'_, '_>, found: &
             releases_text(&releases)
         ),
         reason: entry.risk.clone(),
-        remedy: "Omit it for these releases.".to_owned(),
+        remedy: "Omit the flag for these releases.".to_owned(),
     };
     found.push(case.about(&RULE, Level::Warning, judged.setting, releases, texts));
 }
@@ -83,7 +83,7 @@ fn number(case: &Case<'_, '_>, judged: &JudgedSetting<'_, '_>, found: &mut Vec<F
     let Some(newest) = releases.last() else { return };
     let mut results: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
     for outcome in judged.outcomes.iter().filter(|outcome| releases.contains(&outcome.release)) {
-        results.entry(outcome.effective().unwrap_or("another value")).or_default().push(outcome.release);
+        results.entry(outcome.effective().unwrap_or("a different value")).or_default().push(outcome.release);
     }
     let gives = match results.iter().collect::<Vec<_>>().as_slice() {
         [(value, _)] => format!("becomes {value}"),
@@ -116,10 +116,10 @@ fn number(case: &Case<'_, '_>, judged: &JudgedSetting<'_, '_>, found: &mut Vec<F
     let single = single.filter(|value| !none && !wrapped && value.bytes().all(|byte| byte.is_ascii_digit()));
     let texts = FindingText {
         message: format!("{} {read}: {}", case.quoted(setting), what_happens(&altered, rounds)),
-        reason: format!("It takes {takes}. The VM does not report the change."),
+        reason: format!("Accepted: {takes}. The VM does not report the change."),
         remedy: match single {
             Some(value) => format!("If that is intended, write {value}."),
-            None => "Write a value that is accepted unchanged, or remove it.".to_owned(),
+            None => format!("Write a value that is accepted unchanged, or remove the {}.", noun(setting)),
         },
     };
     let everywhere = releases.len() == judged.outcomes.iter().filter(|outcome| outcome.starts()).count();
@@ -141,7 +141,7 @@ fn is_heap_size(judged: &JudgedSetting<'_, '_>, outcome: &Outcome) -> bool {
 fn what_happens(altered: &[&SilentChange], rounds: Option<Rounding>) -> &'static str {
     let has = |what: &SilentChange| altered.contains(&what);
     if has(&SilentChange::NotANumber) {
-        "it is not a number"
+        "the value is not a number"
     } else if has(&SilentChange::Wrapped) {
         "the number is too large and wraps around"
     } else if has(&SilentChange::Raised) {

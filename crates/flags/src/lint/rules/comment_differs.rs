@@ -9,7 +9,7 @@ use crate::lint::{Code, Finding, Level, Rule};
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF034"),
     name: "comment-differs",
-    description: "A flag below a comment that explains a similarly named flag with the same value.",
+    description: "A flag whose comment explains a similarly named flag with the same value.",
     level: Level::Warning,
 };
 
@@ -43,9 +43,9 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         let does =
             |flag: &str| recognise(flag).map(|known| known.entry.description.clone()).unwrap_or_default();
         let texts = FindingText {
-            message: format!("{} is below a comment about `{other} {value}`", case.quoted(setting)),
+            message: format!("The comment of {} is about `{other} {value}`", case.quoted(setting)),
             reason: format!("{}: {} {other}: {}", setting.flag, does(&setting.flag), does(&other)),
-            remedy: format!("Write `{other} {value}`, if that is meant; otherwise correct the comment."),
+            remedy: format!("Write `{other} {value}` if you mean that; otherwise correct the comment."),
         };
         let mut finding = case.about(&RULE, Level::Warning, setting, part.releases.clone(), texts);
         finding.related.push((part.file, line.clone(), "names the other flag".to_owned()));

@@ -7,7 +7,7 @@ use crate::lint::{Code, Finding, Level, Rule};
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF016"),
     name: "comment-in-word",
-    description: "A # inside a word of an args file: the rest of the line is a comment.",
+    description: "A # within a word of an args file: the rest of the line becomes a comment.",
     level: Level::Warning,
 };
 
@@ -28,11 +28,11 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             let secret = flag.text == "-setcookie";
             let texts = FindingText {
                 message: if secret {
-                    "The value of `-setcookie` is cut at its #, which starts a comment even inside a word".to_owned()
+                    "The value of `-setcookie` is cut at its #, which starts a comment even within a word".to_owned()
                 } else {
-                    format!("`{}` is parsed as `{}`: # starts a comment even inside a word", short(&whole), short(&word.text))
+                    format!("`{}` is parsed as `{}`: # starts a comment even within a word", short(&whole), short(&word.text))
                 },
-                reason: "Outside of quotes the launcher drops everything from # to the end of the line (seen on OTP 23, 25, 27 and 29)."
+                reason: "Outside quotes, the launcher drops everything from # to the end of the line (tested on OTP 23, 25, 27 and 29)."
                     .to_owned(),
                 remedy: if secret { "Quote the word.".to_owned() } else { format!("Quote the word: '{}'.", short(&whole)) },
             };

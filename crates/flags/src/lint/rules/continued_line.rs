@@ -10,7 +10,7 @@ use crate::source::Change;
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF017"),
     name: "continued-line",
-    description: "A backslash at the end of a line of an args file, which does not continue the line there.",
+    description: "A backslash at the end of a line of an args file, where it does not continue the line.",
     level: Level::Warning,
 };
 
@@ -25,7 +25,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             // Parameters of kernel and stdlib must be Erlang terms, but a line end is not a term.
             let stops = is_not_a_term(&word.text) && vital.contains(&(index, at));
             let effect = if stops {
-                "parameters and values of an application get out of step, and the VM does not start"
+                "the parameters and values of an application no longer form pairs, and the VM does not start"
                     .to_owned()
             } else if rest.is_empty() {
                 "the line end becomes a separate word".to_owned()
@@ -34,7 +34,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             };
             let texts = FindingText {
                 message: format!("A backslash does not continue a line in an args file: {effect}"),
-                reason: "Outside of quotes a backslash escapes the next character, even a line end (erlexec.c; seen on OTP 23, 25, 27 and 29)."
+                reason: "Outside quotes, a backslash escapes the next character, even a line end (erlexec.c; tested on OTP 23, 25, 27 and 29)."
                     .to_owned(),
                 remedy: "Remove the backslash: a line end separates words like a space.".to_owned(),
             };

@@ -106,9 +106,9 @@ fn limit_without_flag(case: &Case<'_, '_>, part: &Part<'_>, found: &mut Vec<Find
     {
         let texts = FindingText {
             message: format!("Idle schedulers busy-wait under the limit of {} CPUs: no +sbwt is given", cpus(*quota)),
-            reason: "By default they busy-wait before they sleep, which consumes the quota. Before OTP 26.1 the VM may not detect the quota and starts one scheduler per CPU of the host."
+            reason: "By default, schedulers busy-wait before they sleep, which consumes the quota. Before OTP 26.1, the VM may not detect the quota and starts one scheduler per CPU of the host."
                 .to_owned(),
-            remedy: format!("{NO_BUSY_WAIT} Limit the schedulers as well: +S {0}:{0}.", (quota / 1000).max(1)),
+            remedy: format!("{NO_BUSY_WAIT} Also limit the schedulers: +S {0}:{0}.", (quota / 1000).max(1)),
         };
         found.push(Finding {
             releases: releases.clone(),

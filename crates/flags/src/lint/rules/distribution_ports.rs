@@ -32,7 +32,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
                     message: format!("{} is below {}: no port to listen on", case.quoted(max), case.quoted(min)),
                     reason: "A named node tries the ports from the lower to the upper end, and does not start if none is free (inet_tcp_dist.erl)."
                         .to_owned(),
-                    remedy: "Swap the two.".to_owned(),
+                    remedy: "Swap the two values.".to_owned(),
                 }
             }
             None if case.node.is_given(part.scope, MIN) || case.node.is_opaque(part.scope) => continue,
@@ -40,7 +40,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
                 message: format!("{} has no effect without inet_dist_listen_min", case.quoted(max)),
                 reason: "The upper end is used only if the lower one is given; otherwise the system chooses a port (inet_tcp_dist.erl)."
                     .to_owned(),
-                remedy: "Set inet_dist_listen_min as well.".to_owned(),
+                remedy: "Also set inet_dist_listen_min.".to_owned(),
             },
         };
         found.push(case.about(&RULE, Level::Warning, max, part.releases.clone(), texts));
@@ -79,9 +79,9 @@ fn one_port(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         }
         let texts = FindingText {
             message: format!("{} is a single port for all nodes that read the variable", case.quoted(min)),
-            reason: "bin/NAME rpc, remote, stop and pid start another node next to the first, which fails with \"register/listen error: eaddrinuse\" (seen with releases of Elixir 1.10, 1.14, 1.18 and 1.20, on OTP 23, 25, 27 and 29)."
+            reason: "bin/NAME rpc, remote, stop and pid start a second node, which fails with \"register/listen error: eaddrinuse\" (tested with releases of Elixir 1.10, 1.14, 1.18 and 1.20, on OTP 23, 25, 27 and 29)."
                 .to_owned(),
-            remedy: "Move it to vm.args, which only the node reads, or give a range of several ports; two are enough for one command at a time."
+            remedy: "Move the parameter to vm.args, which only the node reads, or give a range of ports; two suffice for one command at a time."
                 .to_owned(),
         };
         let mut finding = case.about(&RULE, Level::Warning, min, part.releases.clone(), texts);

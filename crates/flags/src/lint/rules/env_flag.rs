@@ -9,7 +9,7 @@ use crate::takes::Form;
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF022"),
     name: "env-flag",
-    description: "-env that sets a variable which nothing reads, or no longer reads, or that is written with an equals sign.",
+    description: "-env for a variable that nothing reads, or that is read before -env is processed, or that is written with an equals sign.",
     level: Level::Warning,
 };
 
@@ -41,14 +41,18 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             if value.text.starts_with(['-', '+']) && !value.dynamic {
                 let texts = FindingText {
                     message: format!(
-                        "`{}` has no effect: the -env before it takes it as its value",
+                        "`{}` has no effect: the preceding -env takes it as the value",
                         short(&value.text)
                     ),
-                    reason: "-env takes the next two words, whatever they are.".to_owned(),
+                    reason: "-env takes the next two words, even if they are flags.".to_owned(),
                     remedy: format!("Write `-env {}` before it.", short(&format!("{variable} {its}"))),
                 };
                 let mut finding = part.finding(&RULE, Level::Warning, value.span.clone(), &value.text, texts);
-                finding.related.push((part.file, word.span.clone(), "takes it".to_owned()));
+                finding.related.push((
+                    part.file,
+                    word.span.clone(),
+                    "takes this word as its value".to_owned(),
+                ));
                 found.push(finding);
             }
             continue;
@@ -69,7 +73,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             let texts = FindingText {
                 message: format!("`-env {}` has no effect here", name.text),
                 reason: format!(
-                    "The launcher reads {} before it processes -env; only variables that the VM reads later can be set this way (seen on OTP 27).",
+                    "The launcher reads {} before it processes -env; only variables that the VM reads later can be set this way (tested on OTP 27).",
                     name.text
                 ),
                 remedy: "Write the flags directly.".to_owned(),

@@ -1,7 +1,7 @@
 //! BF004: a value with which the emulator crashes, hangs or exits while it starts.
 
 use crate::init_flags::exits;
-use crate::lint::case::{Case, FindingText, JudgedSetting, releases_text, why};
+use crate::lint::case::{Case, FindingText, JudgedSetting, noun, releases_text, why};
 use crate::lint::outcome::Outcome;
 use crate::lint::rules::unit::meant;
 use crate::lint::{Code, Finding, Level, Rule};
@@ -23,9 +23,11 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             continue;
         }
         let mut reason = why(judged, &releases);
-        let meant = meant(judged);
+        let (meant, noun) = (meant(judged), noun(judged.setting));
         if meant.is_some() {
-            reason.push_str(" The number ends at the first letter: units are not supported.");
+            reason.push_str(
+                " The VM parses only the digits before the first letter, because it does not support units.",
+            );
         }
         let texts = FindingText {
             message: format!(
@@ -35,8 +37,8 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             ),
             reason,
             remedy: match meant {
-                Some(meant) => format!("Write `{meant}`, if that is meant; otherwise remove it."),
-                None => "Remove it: the default works.".to_owned(),
+                Some(meant) => format!("If you mean `{meant}`, write that; otherwise remove the {noun}."),
+                None => format!("Remove the {noun}; the default works."),
             },
         };
         found.push(case.about(&RULE, Level::Error, judged.setting, releases, texts));
@@ -50,9 +52,9 @@ fn ending(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         let Some(word) = part.fragment.words.get(flag.at).filter(|word| exits(&word.text)) else { continue };
         let texts = FindingText {
             message: format!("`{}` makes erl exit: no node starts", word.text),
-            reason: "The launcher prints information or runs another program, and exits (seen on OTP 23, 25, 27 and 29)."
+            reason: "The launcher prints information or runs another program, and exits (tested on OTP 23, 25, 27 and 29)."
                 .to_owned(),
-            remedy: "Remove it.".to_owned(),
+            remedy: "Remove the flag.".to_owned(),
         };
         found.push(part.finding(&RULE, Level::Error, word.span.clone(), &word.text, texts));
     }

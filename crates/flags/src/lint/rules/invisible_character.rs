@@ -7,7 +7,7 @@ use crate::source::{Change, Place};
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF020"),
     name: "invisible-character",
-    description: "A byte order mark, a no-break space or a similar character in front of a flag, which then is not a flag.",
+    description: "A byte order mark, a no-break space or a similar character before a flag, which is then not recognised.",
     level: Level::Warning,
 };
 
@@ -25,7 +25,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             let Some(first) = word.text.chars().next() else { continue };
             let bare = word.text.trim_start_matches(INVISIBLE);
             let (meant, what) = if INVISIBLE.contains(&first) && bare.starts_with(['-', '+']) {
-                (bare.to_owned(), "an invisible character is in front of it")
+                (bare.to_owned(), "an invisible character precedes it")
             } else if DASHES.contains(&first)
                 && word.text.chars().nth(1).is_some_and(|c| c.is_ascii_lowercase())
             {

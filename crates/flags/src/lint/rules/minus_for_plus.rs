@@ -12,7 +12,7 @@ use crate::takes::{Form, Verdict};
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF014"),
     name: "minus-for-plus",
-    description: "A flag of the emulator that is written with a minus, and therefore does nothing.",
+    description: "An emulator flag written with a minus, which has no effect.",
     level: Level::Warning,
 };
 
@@ -40,10 +40,10 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         let (between, shown) = (if glued { "" } else { " " }, short(&effective));
         let texts = FindingText {
             message: format!(
-                "`{flag_text}{between}{}` does nothing: with a minus it is not an emulator flag",
+                "`{flag_text}{between}{}` has no effect: with a minus it is not an emulator flag",
                 short(value)
             ),
-            reason: "Words with a minus go to init, which keeps them for applications and reports nothing (seen on OTP 23, 25, 27 and 29)."
+            reason: "Words with a minus are passed to init, which silently keeps them for applications (tested on OTP 23, 25, 27 and 29)."
                 .to_owned(),
             remedy: format!("Write `{plus}{between}{effective}`. It {}", entry.effect()),
         };

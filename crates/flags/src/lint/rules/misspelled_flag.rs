@@ -11,7 +11,7 @@ use crate::source::{Change, Place, Word};
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF033"),
     name: "misspelled-flag",
-    description: "A misspelled flag of init or the launcher, which therefore does nothing.",
+    description: "A misspelled flag of init or the launcher, which therefore has no effect.",
     level: Level::Warning,
 };
 
@@ -30,10 +30,10 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         }
         let Some(meant) = meant(flag, words) else { continue };
         let texts = FindingText {
-            message: format!("`{}` does nothing; the flag is `{meant}`", short(&word.text)),
-            reason: "init keeps unknown words with a minus for applications and reports nothing (seen on OTP 23, 25, 27 and 29)."
+            message: format!("`{}` has no effect; the flag is `{meant}`", short(&word.text)),
+            reason: "init silently keeps unknown words with a minus for applications (tested on OTP 23, 25, 27 and 29)."
                 .to_owned(),
-            remedy: format!("Write `{meant}`, if that is meant."),
+            remedy: format!("Write `{meant}` if you mean that."),
         };
         let mut finding = part.finding(&RULE, Level::Warning, word.span.clone(), &word.text, texts);
         // The fix is not safe, because it enables a flag that had no effect.

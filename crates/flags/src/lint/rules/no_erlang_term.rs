@@ -35,9 +35,9 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             let texts = FindingText {
                 message: match values.as_slice() {
                     [only] => format!("`{} {}` has no value and is dropped", name.text, short(&only.text)),
-                    _ => format!("`{}` has {} words, which do not form pairs: the last one is dropped", name.text, values.len()),
+                    _ => format!("`{}` has {} words, an odd number: the last one is dropped", name.text, values.len()),
                 },
-                reason: "The words after it are pairs of a parameter and its value; an unpaired last word is silently dropped (seen on OTP 23, 25, 27 and 29)."
+                reason: "The words after the flag are pairs of a parameter and its value; an unpaired last word is silently dropped (tested on OTP 23, 25, 27 and 29)."
                     .to_owned(),
                 remedy: "Write a value for each parameter; quote values that contain spaces.".to_owned(),
             };
@@ -67,7 +67,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
                 remedy: if wrong.text.starts_with(['{', '[']) {
                     "Put the whole value in single quotes, so that its double quotes reach Erlang.".to_owned()
                 } else {
-                    format!("For a string write '\"{}\"', with both kinds of quotes.", short(&wrong.text))
+                    format!("For a string, write '\"{}\"', with both kinds of quotes.", short(&wrong.text))
                 },
             };
             let level = if stops { Level::Error } else { Level::Warning };

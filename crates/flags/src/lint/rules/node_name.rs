@@ -12,7 +12,7 @@ use crate::source::{Place, Word};
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF024"),
     name: "node-name",
-    description: "-name and -sname given twice, together, or with more than one word; -setcookie given twice; any of them in a mix release; a long name without a host.",
+    description: "Node names given twice, as both -name and -sname, or with more than one word; cookies given twice; names or cookies in a mix release; a long name without a host.",
     level: Level::Warning,
 };
 
@@ -107,7 +107,7 @@ fn name(one: &NodeFlag<'_>, all: &[NodeFlag<'_>], found: &mut Vec<Finding>) {
     let texts = match (one.value(1), used_name) {
         (Some(second), used_name) if is_first => FindingText {
             message: format!(
-                "`{given}` is followed by further words, `{}` first: it is not valid, and {}",
+                "`{given}` is not valid, because another word follows (`{}`); {}",
                 short(&second.text),
                 match used_name {
                     Some(other) => format!("{other} is used"),
@@ -115,7 +115,7 @@ fn name(one: &NodeFlag<'_>, all: &[NodeFlag<'_>], found: &mut Vec<Finding>) {
                 }
             ),
             reason: format!(
-                "All words up to the next flag belong to it, and a name is a single word: \"Invalid {} given to erl\", and the start continues (seen on OTP 25, 27 and 29; OTP 23 prints nothing).",
+                "All words up to the next flag are its values, but a name must be a single word: \"Invalid {} given to erl\", and the start continues (tested on OTP 25, 27 and 29; OTP 23 prints nothing).",
                 one.word.text
             ),
             remedy: "Remove the words after the name; a comment starts with #.".to_owned(),
@@ -123,9 +123,9 @@ fn name(one: &NodeFlag<'_>, all: &[NodeFlag<'_>], found: &mut Vec<Finding>) {
         (_, Some(other)) => FindingText {
             message: format!("`{given}` has no effect: {other} is used"),
             reason: match is_first {
-                true => "-sname overrides -name in any order (erl_distribution.erl; seen on OTP 23, 25, 27 and 29); nodes with long and short names cannot connect to each other.".to_owned(),
+                true => "-sname overrides -name in any order (erl_distribution.erl; tested on OTP 23, 25, 27 and 29); nodes with long and short names cannot connect to each other.".to_owned(),
                 false => format!(
-                    "Only the first of several is used: \"Multiple {} given to erl, using the first\" (seen on OTP 23, 25, 27 and 29).",
+                    "Only the first of several is used: \"Multiple {} given to erl, using the first\" (tested on OTP 23, 25, 27 and 29).",
                     one.word.text
                 ),
             },
@@ -136,7 +136,7 @@ fn name(one: &NodeFlag<'_>, all: &[NodeFlag<'_>], found: &mut Vec<Finding>) {
     let span = one.word.span.start..name.span.end;
     let mut finding = one.part.finding(&RULE, Level::Warning, span, &one.word.text, texts);
     if let Some(used) = used {
-        finding.related.push((used.part.file, used.word.span.clone(), "is used".to_owned()));
+        finding.related.push((used.part.file, used.word.span.clone(), "the name that is used".to_owned()));
     }
     found.push(finding);
 }
@@ -152,7 +152,7 @@ fn without_host(one: &NodeFlag<'_>, found: &mut Vec<Finding>) {
             "`-name {}` has no host: the node does not start if the name of its host has no domain",
             short(&name.text)
         ),
-        reason: "The node uses the full name of its host, which usually has no domain in a container: \"Can't set long node name!\", exit status 1 (seen on OTP 23, 25, 27 and 29)."
+        reason: "The node uses the full name of its host, which usually has no domain in a container: \"Can't set long node name!\", exit status 1 (tested on OTP 23, 25, 27 and 29)."
             .to_owned(),
         remedy: format!("Write `-name {0}@HOST`, or `-sname {0}` for a short name.", short(&name.text)),
     };
@@ -169,15 +169,15 @@ fn in_mix_release(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             continue;
         };
         let Some(word) = part.fragment.words.get(flag.at) else { continue };
-        let seen = "seen with Elixir 1.10, 1.14, 1.18 and 1.20, on OTP 23, 25, 27 and 29";
+        let tested = "tested with Elixir 1.10, 1.14, 1.18 and 1.20, on OTP 23, 25, 27 and 29";
         let is_cookie = word.text == "-setcookie";
         let texts = if is_cookie {
             FindingText {
-                message: "`-setcookie` is a second cookie next to that of the mix release's start script, so neither is used".to_owned(),
+                message: "`-setcookie` conflicts with the cookie of the mix release's start script, so neither is used".to_owned(),
                 reason: format!(
-                    "With two the node uses the cookie in ~/.erlang.cookie, or creates one, and bin/NAME rpc, remote, stop and pid cannot reach it: \"RPC failed with reason :nodedown\", or :noconnection ({seen})."
+                    "If two cookies are given, the node uses the one in ~/.erlang.cookie, or creates one, and bin/NAME rpc, remote, stop and pid cannot reach it: \"RPC failed with reason :nodedown\", or :noconnection ({tested})."
                 ),
-                remedy: "Remove it, and set RELEASE_COOKIE in the environment or in rel/env.sh.eex, or `cookie:` of the release in mix.exs.".to_owned(),
+                remedy: "Remove the flag, and set RELEASE_COOKIE in the environment or in rel/env.sh.eex, or `cookie:` of the release in mix.exs.".to_owned(),
             }
         } else if NAMES.contains(&word.text.as_str()) {
             let name = flag.values.first().and_then(|at| part.fragment.words.get(*at));
@@ -185,10 +185,10 @@ fn in_mix_release(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             FindingText {
                 message: format!("`{}` has no effect: the start script of a mix release names the node", given.trim_end()),
                 reason: match word.text.as_str() {
-                    "-name" => format!("bin/NAME passes --sname, or --name, with RELEASE_NODE, unless RELEASE_DISTRIBUTION=none; it comes first and is used ({seen})."),
-                    _ => format!("bin/NAME passes --sname with RELEASE_NODE, which comes first and is used. If RELEASE_DISTRIBUTION is name, the -sname overrides it, and bin/NAME rpc, remote, stop and pid cannot reach the node ({seen})."),
+                    "-name" => format!("bin/NAME passes --sname, or --name, with RELEASE_NODE, unless RELEASE_DISTRIBUTION=none; it comes first and is used ({tested})."),
+                    _ => format!("bin/NAME passes --sname with RELEASE_NODE, which comes first and is used. If RELEASE_DISTRIBUTION is name, the -sname overrides it, and bin/NAME rpc, remote, stop and pid cannot reach the node ({tested})."),
                 },
-                remedy: "Remove it, and set RELEASE_NODE in rel/env.sh.eex; for a long name also RELEASE_DISTRIBUTION=name.".to_owned(),
+                remedy: "Remove the flag, and set RELEASE_NODE in rel/env.sh.eex; for a long name also RELEASE_DISTRIBUTION=name.".to_owned(),
             }
         } else {
             continue;
@@ -204,15 +204,15 @@ fn cookies(all: &[NodeFlag<'_>], found: &mut Vec<Finding>) {
     let Some((first, others)) = all.split_first() else { return };
     for one in others.iter().filter(|one| one.coexists_with(first)) {
         let texts = FindingText {
-            message: "`-setcookie` is given twice, so neither is used: the node uses the cookie of its file"
+            message: "`-setcookie` is given twice, so neither is used: the node uses its cookie file"
                 .to_owned(),
-            reason: "With more than one the node silently reads ~/.erlang.cookie, or creates one (seen on OTP 23, 25, 27 and 29)."
+            reason: "If several cookies are given, the node silently reads ~/.erlang.cookie, or creates one (tested on OTP 23, 25, 27 and 29)."
                 .to_owned(),
             remedy: "Keep one of them.".to_owned(),
         };
         let mut finding =
             one.part.finding(&RULE, Level::Warning, one.word.span.clone(), &one.word.text, texts);
-        finding.related.push((first.part.file, first.word.span.clone(), "the other one".to_owned()));
+        finding.related.push((first.part.file, first.word.span.clone(), "the other cookie".to_owned()));
         found.push(finding);
     }
 }

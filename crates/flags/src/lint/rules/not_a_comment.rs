@@ -40,7 +40,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
                 };
                 let texts = FindingText {
                     message,
-                    reason: "Only # starts a comment in an args file; all other words go to the VM."
+                    reason: "Only # starts a comment in an args file; all other words are passed to the VM."
                         .to_owned(),
                     remedy: "Start the comment with #.".to_owned(),
                 };

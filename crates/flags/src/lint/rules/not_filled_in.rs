@@ -36,12 +36,12 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             }
             let owner = owners.get(&(index, at)).and_then(|owner| words.get(*owner)).unwrap_or(word);
             let texts = FindingText {
-                message: format!("`{}` stays as it is: mix release expands no shell variables in this file", short(variable)),
+                message: format!("`{}` is not expanded: mix release does not expand shell variables in this file", short(variable)),
                 reason: "Only text between <% and %> is expanded, when the release is built; the launcher expands no variables. (Distillery does, with REPLACE_OS_VARS.)"
                     .to_owned(),
                 remedy: match owner.text.as_str() {
-                    "-setcookie" => "Remove it, and set RELEASE_COOKIE in the environment or in rel/env.sh.eex.",
-                    "-name" | "-sname" => "Remove it, and set RELEASE_NODE in rel/env.sh.eex; for a long name also RELEASE_DISTRIBUTION=name.",
+                    "-setcookie" => "Remove the flag, and set RELEASE_COOKIE in the environment or in rel/env.sh.eex.",
+                    "-name" | "-sname" => "Remove the flag, and set RELEASE_NODE in rel/env.sh.eex; for a long name also RELEASE_DISTRIBUTION=name.",
                     _ => "Set it in rel/env.sh.eex: flags in ERL_FLAGS, variables of the VM directly.",
                 }
                 .to_owned(),

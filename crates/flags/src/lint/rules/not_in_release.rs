@@ -1,7 +1,7 @@
 //! BF002: a flag that a release does not yet have or no longer has.
 
 use crate::OtpVersion;
-use crate::lint::case::{Case, FindingText, JudgedSetting, releases_text};
+use crate::lint::case::{Case, FindingText, JudgedSetting, releases_and_verb, releases_text};
 use crate::lint::node::SettingKind;
 use crate::lint::outcome::{Outcome, Presence};
 use crate::lint::{Code, Finding, Level, Rule};
@@ -37,7 +37,7 @@ fn absent(case: &Case<'_, '_>, judged: &JudgedSetting<'_, '_>, found: &mut Vec<F
     let releases = judged.releases(refused);
     let Some(first) = judged.outcomes.iter().find(|outcome| refused(outcome)) else { return };
     let (when, remedy) = match &first.presence {
-        Presence::Gone(version) => (format!("it was removed in {version}"), "Remove it.".to_owned()),
+        Presence::Gone(version) => (format!("it was removed in {version}"), "Remove the flag.".to_owned()),
         _ => {
             let since: Vec<_> = entry.since.iter().map(OtpVersion::to_string).collect();
             let (first, others) =
@@ -46,17 +46,17 @@ fn absent(case: &Case<'_, '_>, judged: &JudgedSetting<'_, '_>, found: &mut Vec<F
                 if others.is_empty() { String::new() } else { format!(" (and in {})", others.join(", ")) };
             (
                 format!("it was added in {first}{others}"),
-                format!("Omit it before {first}, or build for a newer release."),
+                format!("Omit the flag for releases before {first}, or require a newer one."),
             )
         }
     };
     let texts = FindingText {
         message: format!(
-            "{} is refused by {}: {when}",
-            case.quoted(judged.setting),
-            releases_text(&releases)
+            "{} {}: {when}",
+            releases_and_verb(&releases, "reject"),
+            case.quoted(judged.setting)
         ),
-        reason: format!("An unknown flag stops the VM. This flag {}", entry.effect()),
+        reason: format!("The VM does not start with an unknown flag. This flag {}", entry.effect()),
         remedy,
     };
     let everywhere = releases.len() == judged.outcomes.len();
@@ -80,14 +80,12 @@ fn patched(case: &Case<'_, '_>, judged: &JudgedSetting<'_, '_>, found: &mut Vec<
         }
         let texts = FindingText {
             message: format!(
-                "{} is refused by versions of OTP {} before {from}",
-                case.quoted(judged.setting),
-                outcome.release
+                "Versions of OTP {} before {from} reject {}",
+                outcome.release,
+                case.quoted(judged.setting)
             ),
-            reason: format!(
-                "It was added in {from}; older patch levels of the release do not start with it."
-            ),
-            remedy: format!("Make sure that the VM is {from} or later, or omit it."),
+            reason: format!("It was added in {from}; older patch levels of the release reject it."),
+            remedy: format!("Make sure that the VM is {from} or later, or omit the flag."),
         };
         found.push(case.about(&RULE, Level::Warning, judged.setting, vec![outcome.release], texts));
     }

@@ -9,7 +9,7 @@ use crate::lint::{Code, Finding, Level, Rule};
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF007"),
     name: "outdated",
-    description: "A setting that is given for a purpose that it no longer has.",
+    description: "A setting whose usual purpose no longer exists.",
     level: Level::Warning,
 };
 

@@ -14,7 +14,7 @@ use crate::takes::Verdict;
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF008"),
     name: "overridden",
-    description: "A value that is overridden by a later one, or by one in a source that takes effect later.",
+    description: "A value that a later one overrides, or one in a source that takes effect later.",
     level: Level::Warning,
 };
 
@@ -54,9 +54,9 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         let reason = if of_variable {
             format!("{} is used only if {} is not given, in any order.", setting.id(), other.id())
         } else if setting.flag != other.flag {
-            "The letter u stands for all allocators, and the last of two values wins.".to_owned()
+            "The letter u means all allocators, and the last value takes effect.".to_owned()
         } else if same_words {
-            "The last of several values of a flag wins, silently.".to_owned()
+            "If a flag is given several times, the VM silently uses the last value.".to_owned()
         } else if [mine, its].iter().all(|part| is_command_line(part)) {
             format!(
                 "{} comes after {}; the last value on the command line wins.",
@@ -73,7 +73,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         let texts = FindingText {
             message: format!("{message}, in {}", releases_text(&releases)),
             reason,
-            remedy: "Keep the intended one and remove the other.".to_owned(),
+            remedy: "Keep the intended value and remove the other one.".to_owned(),
         };
         let level = if again { Level::Note } else { Level::Warning };
         let mut finding = case.about(&RULE, level, setting, releases, texts);

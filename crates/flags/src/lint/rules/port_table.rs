@@ -60,10 +60,10 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         let releases = case.node.target.releases.clone();
         let texts = FindingText {
             message: format!(
-                "No +Q is given, so the port table follows the limit of open files: {slots} slots"
+                "No +Q is given, so the limit of open files sets the size of the port table: {slots} slots"
             ),
             reason: format!(
-                "+Q defaults to that limit if it is above {DEFAULT_SLOTS}; {slots} slots take about {}, used or not.",
+                "+Q defaults to that limit if it is above {DEFAULT_SLOTS}; {slots} slots take about {}, even if unused.",
                 memory(slots, &releases)
             ),
             remedy: "Set +Q to the number of ports needed, or lower the limit of open files.".to_owned(),

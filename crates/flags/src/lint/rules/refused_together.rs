@@ -8,7 +8,7 @@ use crate::lint::{Code, Finding, Level, Rule};
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF010"),
     name: "refused-together",
-    description: "Two flags that are valid separately, but together stop the VM.",
+    description: "Two flags that are valid separately, but together prevent the start of the VM.",
     level: Level::Error,
 };
 

@@ -2,7 +2,9 @@
 
 use crate::OtpVersion;
 use crate::entry::Entry;
-use crate::lint::case::{Case, FindingText, JudgedSetting, releases_text, short, why};
+use crate::lint::case::{
+    Case, FindingText, JudgedSetting, noun, releases_and_verb, releases_text, short, why,
+};
 use crate::lint::hazards::hazards;
 use crate::lint::node::{SettingKind, Value};
 use crate::lint::outcome::{Outcome, Presence};
@@ -34,10 +36,10 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         ] {
             let Some(newest) = releases.last() else { continue };
             let takes = entry.accepted_for(judged.setting.letter, &OtpVersion::from(*newest));
-            let (written, all) = (case.quoted(judged.setting), releases_text(&releases));
+            let written = case.quoted(judged.setting);
             let message = match level {
-                Level::Error => format!("{written} is refused by {all}"),
-                _ => format!("{written} is not a value that {all} uses"),
+                Level::Error => format!("{} {written}", releases_and_verb(&releases, "reject")),
+                _ => format!("{written} is not valid in {}", releases_text(&releases)),
             };
             let reason = format!("{}.", capital(&why(judged, &releases)));
             let texts = FindingText { message, reason, remedy: remedy(entry, judged, takes) };
@@ -65,19 +67,19 @@ fn greedy(case: &Case<'_, '_>, judged: &JudgedSetting<'_, '_>) -> Option<Finding
         judged.releases(|outcome| outcome.starts() && OtpVersion::from(outcome.release) < greedy.until);
     let texts = FindingText {
         message: format!(
-            "{} followed by `{}` is refused by {}",
+            "{} {} followed by `{}`",
+            releases_and_verb(&releases, "reject"),
             case.quoted(setting),
-            short(&word.text),
-            releases_text(&releases)
+            short(&word.text)
         ),
         reason: format!(
-            "Their launcher parses a word that is not a flag as its value; from OTP {} on it does not.",
+            "Before OTP {}, the launcher parses a word that is not a flag as the value.",
             greedy.until
         ),
         remedy: "Remove the word, or put a flag between the two.".to_owned(),
     };
     let mut finding = case.about(&RULE, Level::Error, setting, releases, texts);
-    finding.related.push((part.file, word.span.clone(), "is parsed as its value".to_owned()));
+    finding.related.push((part.file, word.span.clone(), "parsed as the value".to_owned()));
     Some(finding)
 }
 
@@ -93,12 +95,11 @@ fn removable(id: &str) -> bool {
 
 fn remedy(entry: &Entry, judged: &JudgedSetting<'_, '_>, takes: Option<&AcceptedValues>) -> String {
     if let Some(minus) = minus(judged.setting.name) {
-        return format!("If `{minus}` is meant, write it with a minus.");
+        return format!("If you mean `{minus}`, write it with a minus.");
     }
-    if removable(&entry.id) {
-        return "Remove it.".to_owned();
-    }
-    let Some(takes) = takes else { return "Remove it.".to_owned() };
+    let Some(takes) = takes.filter(|_| !removable(&entry.id)) else {
+        return format!("Remove the {}.", noun(judged.setting));
+    };
     let text = judged.setting.known_value().unwrap_or_default();
     let near = takes
         .words
@@ -107,10 +108,8 @@ fn remedy(entry: &Entry, judged: &JudgedSetting<'_, '_>, takes: Option<&Accepted
         .filter(|(distance, word)| *distance <= 2 && word.len() > 3)
         .min();
     match near {
-        Some((_, word)) => {
-            format!("The closest valid value is `{word}`.")
-        }
-        None => "Use one of these values.".to_owned(),
+        Some((_, word)) => format!("Write a valid value; the closest one is `{word}`."),
+        None => "Use one of the accepted values.".to_owned(),
     }
 }
 

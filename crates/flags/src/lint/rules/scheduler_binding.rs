@@ -20,7 +20,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         }
         let texts = FindingText {
             message: format!("{} binds schedulers to CPUs that the container shares with others", case.quoted(setting)),
-            reason: "All bound VMs of a host take the same CPUs first and stay there while others are idle; a quota reserves no CPU (manual of erl)."
+            reason: "VMs with bound schedulers all use the same CPUs of the host first, even while others are idle; a quota reserves no CPU (manual of erl)."
                 .to_owned(),
             remedy: "Leave schedulers unbound, unless the container has dedicated CPUs.".to_owned(),
         };

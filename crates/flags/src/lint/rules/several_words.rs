@@ -16,7 +16,7 @@ pub(in crate::lint) const RULE: Rule = Rule {
 };
 
 pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
-    let reason = "Quotes keep spaces inside a word, for the launcher as for a shell; in a partly quoted list item or variable they belong to its value.";
+    let reason = "For the launcher and for shells, quotes keep spaces within a word. In a partly quoted list item or variable, the quotes are part of the value.";
     for judged in &case.judged {
         let setting = judged.setting;
         let part = case.node.part_of(setting);
@@ -33,12 +33,12 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         let (level, effect) = if is_whole {
             (Level::Note, "skips the space")
         } else {
-            (Level::Warning, "takes what it can parse, and the rest is lost")
+            (Level::Warning, "uses the part that it can parse and drops the rest")
         };
         let texts = FindingText {
             message: format!("`{}` is one word: {} {effect}", short(setting.name), setting.flag),
             reason: reason.to_owned(),
-            remedy: "Quote the whole variable or item, or nothing.".to_owned(),
+            remedy: "Quote either the whole variable or list item, or nothing.".to_owned(),
         };
         let span = case.node.span_of(setting);
         found.push(part.finding(&RULE, level, span, setting.name, texts));
@@ -51,11 +51,11 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         }
         let texts = FindingText {
             message: format!(
-                "`{}` is one word, and thus the name of an argument that nothing reads",
+                "`{}` is one word, so it is the name of an argument that nothing reads",
                 short(&word.text)
             ),
             reason: reason.to_owned(),
-            remedy: "Quote the whole variable or item, or nothing.".to_owned(),
+            remedy: "Quote either the whole variable or list item, or nothing.".to_owned(),
         };
         found.push(part.finding(&RULE, Level::Warning, word.span.clone(), &word.text, texts));
     }
@@ -76,7 +76,7 @@ fn quoted_flags(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             }
             let texts = FindingText {
                 message: format!("`{}` starts with a literal quote: unless something removes it, it is not a flag", short(&word.text)),
-                reason: "The value is split at spaces regardless of quotes; to the VM a word that starts with a quote is a plain argument (seen on OTP 23, 25, 27 and 29)."
+                reason: "The value is split at spaces regardless of quotes; to the VM a word that starts with a quote is a plain argument (tested on OTP 23, 25, 27 and 29)."
                     .to_owned(),
                 remedy: "Remove the inner quotes, unless the program that expands the value does so.".to_owned(),
             };

@@ -15,7 +15,7 @@ use crate::lint::{Code, Finding, Level, Rule};
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF015"),
     name: "trap",
-    description: "A value, or two together, with which the VM starts but which has an effect that few expect.",
+    description: "A value, or a pair of values, that the VM accepts but that has an unexpected effect.",
     level: Level::Warning,
 };
 
@@ -76,7 +76,7 @@ fn alone(case: &Case<'_, '_>, judged: &JudgedSetting<'_, '_>, trap: &Trap) -> Op
     let mut finding = case.about(&RULE, level, setting, releases, texts);
     if let Some(comment) = comment_against(case, setting, trap) {
         finding.level = Level::Warning;
-        finding.related.push((finding.file, comment, "contradicts it".to_owned()));
+        finding.related.push((finding.file, comment, "contradicts the value".to_owned()));
     }
     if trap.removable {
         finding.fix = case.node.removal(setting, true);

@@ -7,7 +7,7 @@ use crate::lint::{Code, Finding, Level, Rule};
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF012"),
     name: "unit-not-understood",
-    description: "A number followed by a unit or other text, which is ignored.",
+    description: "A number followed by a unit or other text, which the VM ignores.",
     level: Level::Warning,
 };
 
@@ -18,7 +18,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         let Some(rest) = judged.outcomes.iter().find_map(|outcome| cut(outcome.altered())) else { continue };
         let text = judged.setting.known_value().unwrap_or_default();
         let number = text.strip_suffix(rest).unwrap_or_default();
-        let counts = unit_of(judged).map(|unit| format!(" and is in {unit}")).unwrap_or_default();
+        let unit = unit_of(judged);
         let effective = judged.outcomes.iter().rev().find_map(|outcome| outcome.effective());
         let gives = effective
             .filter(|effective| *effective != number.trim())
@@ -32,13 +32,14 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
                 number.trim()
             ),
             reason: format!(
-                "Units are not supported: the number ends at the first other character{counts}, silently (seen on OTP 23, 25, 27 and 29)."
+                "The VM does not support units, and silently ignores everything after the digits (tested on OTP 23, 25, 27 and 29).{}",
+                unit.map(|unit| format!(" The number is in {unit}.")).unwrap_or_default()
             ),
             remedy: match &meant {
-                Some(meant) => format!("Write `{meant}`, if that is meant."),
+                Some(meant) => format!("Write `{meant}` if you mean that."),
                 None => format!(
-                    "Write the plain number that is meant{}.",
-                    counts.replacen(" and is in", ", in", 1)
+                    "Write a plain number{}.",
+                    unit.map(|unit| format!(", in {unit}")).unwrap_or_default()
                 ),
             },
         };

@@ -47,7 +47,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
                 format!("{} is not an emulator flag: it is parsed as {like} by {all}", case.quoted(setting)),
             ),
             None if undocumented => {
-                (Level::Warning, format!("{} is an undocumented flag, but accepted", case.quoted(setting)))
+                (Level::Warning, format!("{} is undocumented, but accepted", case.quoted(setting)))
             }
             None => (
                 Level::Error,
@@ -75,15 +75,17 @@ fn remedy(name: &str) -> String {
         let flag = &known.flag;
         if known.entry.argument != Some(Argument::None) && !known.entry.glued {
             return format!(
-                "If {flag} is meant, write its value as a separate word: `{flag} {}`.",
+                "If you mean {flag}, write its value as a separate word: `{flag} {}`.",
                 known.glued
             );
         }
     }
     match nearest(name).as_slice() {
-        [] => "Remove it.".to_owned(),
-        [flag] => format!("Remove it; or write `{flag}`, if that is meant. It {}", what(flag)),
-        several => format!("Remove it; or write `{}`, if one of them is meant.", several.join("` or `")),
+        [] => "Remove the flag.".to_owned(),
+        [flag] => format!("Remove the flag, or write `{flag}` if you mean that: it {}", what(flag)),
+        several => {
+            format!("Remove the flag, or write `{}` if you mean one of them.", several.join("` or `"))
+        }
     }
 }
 

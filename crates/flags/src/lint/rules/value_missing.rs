@@ -12,7 +12,7 @@ use crate::takes::{ValueQuery, Verdict};
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF005"),
     name: "value-missing",
-    description: "A flag without its value, which takes the next flag as its value.",
+    description: "A flag without a value, which takes the next flag as its value.",
     level: Level::Error,
 };
 
@@ -55,13 +55,13 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             let all = releases_text(&releases);
             let (message, reason) = if level == Level::Error {
                 (
-                    format!("`{spelling}` prevents the start of {all}: {what}"),
-                    "The launcher takes the next word, whatever it is, and stops if no word follows.",
+                    format!("{all} will not start with `{spelling}`: {what}"),
+                    "The launcher takes the next word as the value, even if it is a flag, and stops if no word follows.",
                 )
             } else {
                 (
                     format!("`{spelling}` gets an unintended value in {all}: {what}"),
-                    "The launcher takes the next word, whatever it is, and the flag accepts any value.",
+                    "The launcher takes the next word as the value, even if it is a flag, and any value is accepted.",
                 )
             };
             let texts = FindingText { message, reason: reason.to_owned(), remedy: remedy.clone() };

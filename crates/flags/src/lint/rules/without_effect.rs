@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::lint::case::{Case, FindingText, releases_text, short};
+use crate::lint::case::{Case, FindingText, noun, releases_text, short};
 use crate::lint::hazards::hazards;
 use crate::lint::node::InitFlag;
 use crate::lint::outcome::{Outcome, Presence};
@@ -21,32 +21,32 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         let Some(entry) = judged.setting.entry else { continue };
         let releases = judged.releases(is_ignored);
         let Some(first) = judged.outcomes.iter().find(|outcome| is_ignored(outcome)) else { continue };
-        let written = case.quoted(judged.setting);
+        let (written, noun) = (case.quoted(judged.setting), noun(judged.setting));
         let does = entry.effect();
         let all = releases_text(&releases);
         let (reason, whole) = match (&first.ignored_since, &first.presence) {
             (Some(since), _) => {
-                (format!("Since OTP {since} it does nothing. In earlier releases it {does}"), true)
+                (format!("Since OTP {since}, the {noun} has no effect. In earlier releases, it {does}"), true)
             }
             (None, Presence::NotYet(since)) => {
                 (format!("It was added in {since}; earlier releases ignore it. It {does}"), true)
             }
             (None, Presence::Gone(gone)) => {
-                (format!("It was removed in {gone}. In earlier releases it {does}"), true)
+                (format!("It was removed in {gone}. In earlier releases, it {does}"), true)
             }
             (None, _) => {
                 let takes =
                     entry.accepted_in(first.release).map(|takes| takes.in_words()).unwrap_or_default();
-                (format!("It takes {takes}; any other value is replaced by the default."), false)
+                (format!("Accepted: {takes}. Any other value is replaced by the default."), false)
             }
         };
         let texts = FindingText {
             message: format!("{written} has no effect in {all}"),
             reason,
             remedy: if whole {
-                "Remove it.".to_owned()
+                format!("Remove the {noun}.")
             } else {
-                "Write a valid value, or remove it.".to_owned()
+                format!("Write a valid value, or remove the {noun}.")
             },
         };
         // The flag must stay if any release uses it.

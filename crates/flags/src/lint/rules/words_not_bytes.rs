@@ -10,7 +10,7 @@ use crate::lint::{Code, Finding, Level, Rule};
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF013"),
     name: "words-not-bytes",
-    description: "A size in words that looks like one in bytes.",
+    description: "A size in words that looks like a size in bytes.",
     level: Level::Note,
 };
 
@@ -60,12 +60,12 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             // If the comment names several sizes, some are those of other flags or the default. A very different size is unrelated.
             [(line, size)] if (is / WORD_BYTES..=is.saturating_mul(WORD_BYTES)).contains(size) => {
                 let remedy =
-                    format!("If the {} of the comment are meant, write {}.", bytes(*size), size / WORD_BYTES);
+                    format!("If you mean the {} of the comment, write {}.", bytes(*size), size / WORD_BYTES);
                 (remedy, Some((*line).clone()))
             }
             _ if looks_like_bytes(number) => {
                 let remedy = format!(
-                    "If {} are meant, write {}; otherwise there is nothing to do.",
+                    "If you mean {}, write {}; otherwise nothing needs to be changed.",
                     bytes(number),
                     number / WORD_BYTES
                 );
@@ -79,7 +79,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             remedy,
         };
         let mut finding = case.about(&RULE, Level::Note, setting, releases, texts);
-        finding.related.extend(comment.map(|line| (finding.file, line, "contradicts it".to_owned())));
+        finding.related.extend(comment.map(|line| (finding.file, line, "contradicts the value".to_owned())));
         found.push(finding);
     }
 }

@@ -165,7 +165,7 @@ fn bf011_changed_values() {
     // The accepted values are described in a sentence.
     let reason = &linted(&[(Format::VmArgs, "+P 1500000")])[0].reason;
     assert!(
-        reason.starts_with("It takes 1024 to 134217727 processes, rounded up to a power of two; or legacy.")
+        reason.starts_with("Accepted: 1024 to 134217727 processes, rounded up to a power of two; or legacy.")
     );
 }
 

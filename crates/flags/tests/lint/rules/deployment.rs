@@ -56,7 +56,7 @@ fn bf029_port_tables() {
     let rabbit = "[Service]\nLimitNOFILE=1048576\nEnvironment=RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-heart\n";
     check(Format::SystemdUnit, rabbit, &["BF026 warning -heart"]);
     let reason = &linted(&[(Format::SystemdUnit, &unit("1048576", "+sbwt none"))])[0].reason;
-    assert!(reason.contains("about 12 MB up to OTP 25, 16 MB from OTP 26 on, used or not"), "{reason}");
+    assert!(reason.contains("about 12 MB up to OTP 25, 16 MB from OTP 26 on, even if unused"), "{reason}");
 }
 
 #[test]

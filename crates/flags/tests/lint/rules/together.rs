@@ -120,10 +120,12 @@ fn bf024_node_names() {
         "`-name a@b.c` has no effect: the `-sname` after it is used"
     );
     assert!(
-        message("-sname a b\n-name c@d", 0).ends_with("it is not valid, and the `-name` after it is used")
+        message("-sname a b\n-name c@d", 0)
+            .ends_with("another word follows (`b`); the `-name` after it is used")
     );
     assert!(
-        message("-sname a b\n-sname c", 0).ends_with("it is not valid, and the node starts without a name")
+        message("-sname a b\n-sname c", 0)
+            .ends_with("another word follows (`b`); the node starts without a name")
     );
     let places = [(Format::EnvFile, "ERL_FLAGS=-sname b\n"), (Format::VmArgs, "-sname a\n")];
     check_files(&places, &["BF024 warning -sname"]);
