@@ -201,11 +201,13 @@ impl Collector {
             let which =
                 if is_ever_awake { "the seconds in which all its threads ran" } else { "all seconds" };
             remarks.push(format!(
-                "The generator was the limit in every second with an answer: the times are from {which}."
+                "The generator was the bottleneck in every second with an answer, so the times are from {which}."
             ));
         } else if bound_seconds > 0 {
-            remarks
-                .push("The times are from the seconds in which the generator was not the limit.".to_owned());
+            remarks.push(
+                "Only seconds in which the generator was not the bottleneck are included in the times."
+                    .to_owned(),
+            );
         }
         let steps = plan.steps.iter().zip(&self.kinds).enumerate();
         let steps = steps.map(|(index, (name, kind))| step(name, *kind, index, &self.all, times));
@@ -263,7 +265,7 @@ pub struct Run {
     pub threads: u32,
 }
 
-/// Returns why the generator was the limit in a second; `None` if it was not.
+/// Returns why the generator was the bottleneck in a second; `None` if it was not.
 fn bound(merged: &MergedSecond, service: &Times) -> Option<String> {
     let milliseconds = |nanoseconds: u64| nanoseconds as f64 / 1e6;
     if merged.stall_ns() > STALL_NS {
@@ -411,7 +413,7 @@ mod tests {
         assert!(service.percentile_ns("p99").is_some());
         assert_eq!(
             result.remarks,
-            ["The times are from the seconds in which the generator was not the limit."]
+            ["Only seconds in which the generator was not the bottleneck are included in the times."]
         );
     }
 
@@ -420,7 +422,7 @@ mod tests {
         let result = judged(vec![second(0, SECOND_NS, SECOND_NS, 0)]);
         assert_eq!(result.steps[1].service.as_ref().unwrap().count, 100);
         assert!(
-            result.remarks[0].starts_with("The generator was the limit in every second"),
+            result.remarks[0].starts_with("The generator was the bottleneck in every second"),
             "{:?}",
             result.remarks
         );
@@ -438,7 +440,7 @@ mod tests {
         assert!(result.remarks[0].ends_with("in which all its threads ran."), "{:?}", result.remarks);
         let result = judged(vec![stalled]);
         assert_eq!(result.steps[1].service.as_ref().unwrap().count, 101);
-        assert!(result.remarks[0].ends_with("the times are from all seconds."), "{:?}", result.remarks);
+        assert!(result.remarks[0].ends_with("so the times are from all seconds."), "{:?}", result.remarks);
     }
 
     /// Returns the kinds of the steps of a device that connects (step 0) and has these operations in each turn.

@@ -145,7 +145,7 @@ pub enum ImportError {
         name: String,
     },
     /// The file was written by a tool other than the one that the caller named.
-    #[error("{name}: a result of {found}, not of {tool}; supported files of {tool}: {}", tool.files())]
+    #[error("{name} was written by {found}, not by {tool}; supported files of {tool}: {}", tool.files())]
     OfAnother {
         /// File name.
         name: String,
@@ -278,7 +278,7 @@ pub fn read_from(name: &str, mut input: impl Read, tool: Option<Tool>) -> Result
         return Err(ImportError::Empty { name: name.to_owned(), tool: found });
     }
     result.remarks.push(format!(
-        "Imported from a result of {}, which does not contain the generator's own lag: a late generator looks like a slow target, or does not show.",
+        "Imported from {}, which does not record the generator's own lag: a late generator looks like a slow target, or goes unnoticed.",
         result.tool
     ));
     Ok(result)

@@ -294,14 +294,14 @@ fn read_load(keys: &Keys<'_>) -> Option<(Load, Option<u64>)> {
     let spacings = [("poisson", Spacing::Poisson), ("fixed", Spacing::Fixed)];
     let spacing = keys.get("spacing").map_or(Some(Spacing::default()), |value| value.choice(&spacings));
     let model = if let Some(rate) = keys.get("rate") {
-        keys.refuse("turns", "is for loads without a rate: each arrival is one turn");
+        keys.refuse("turns", "cannot be combined with `rate`: each arrival is one turn");
         let per_second = rate.positive(MAX_RATE_PER_S);
         keys.require("for", "the duration after the ramp, as in `for = \"30s\"`");
         let profile = Profile { per_second: per_second?, ramp_ns: ramp_ns?, sustain_ns: length_ns?? };
         Model::Open { profile, spacing: spacing? }
     } else {
         for key in ["spacing", "connect_within"] {
-            keys.refuse(key, "is for loads with a `rate`");
+            keys.refuse(key, "requires `rate`");
         }
         if length.is_none() && turns.is_none() {
             keys.require(

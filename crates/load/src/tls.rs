@@ -26,7 +26,7 @@ pub fn check_handshake(address: SocketAddr, tls: &Tls, timeout: Duration) -> Res
     };
     handshake().map_err(|error| match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
         Some(error) => describe(error),
-        None if error.kind() == io::ErrorKind::WouldBlock => "it does not answer in time".to_owned(),
+        None if error.kind() == io::ErrorKind::WouldBlock => "no answer within the timeout".to_owned(),
         None => error.to_string(),
     })
 }
@@ -51,7 +51,9 @@ pub fn describe(error: &Error) -> String {
                 expected.to_str()
             )
         }
-        Error::InvalidMessage(InvalidMessage::InvalidContentType) => "it does not speak TLS there".to_owned(),
+        Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
+            "it does not use TLS on this port".to_owned()
+        }
         error => error.to_string(),
     }
 }

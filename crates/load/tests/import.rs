@@ -91,7 +91,7 @@ fn corrected_times_of_wrk_are_response_times() {
     let expected = [("p50", 48_000), ("p75", 52_000), ("p90", 82_000), ("p99", 3_610_000)];
     assert_eq!(percentiles(&step.response), expected);
     assert_eq!(extremes(&step.response), (387_915, None, Some(11_200_000)));
-    assert!(has_remark(&result, "Only max is measured"));
+    assert!(has_remark(&result, "Only the maximum is measured"));
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn wrk_without_latency_has_error_kinds_but_no_percentiles() {
     let result = imported("wrk/errors.txt");
     let request = step(&result, "request");
     assert_eq!((request.done, errors(request)), (174, vec![("connection", 3)]));
-    assert!(has_remark(&result, "p99 left out: 174 values"));
+    assert!(has_remark(&result, "p99 omitted: 174 values"));
 }
 
 #[test]
@@ -132,7 +132,8 @@ fn wrk2_without_latency_must_be_named() {
     assert_eq!((named.tool.as_str(), named.model), ("wrk2", LoadModel::Unknown));
     let refused = read_from("x", text.as_slice(), Some(Tool::K6)).unwrap_err().to_string();
     assert!(
-        refused.starts_with("x: a result of wrk, not of k6; supported files of k6: JSON of --summary-export"),
+        refused
+            .starts_with("x was written by wrk, not by k6; supported files of k6: JSON of --summary-export"),
         "{refused}"
     );
 }
@@ -175,7 +176,7 @@ fn both_k6_summary_formats_are_imported() {
     assert_eq!(percentiles(&request.service), expected);
     assert_eq!(extremes(&request.service), (81, Some(89_512), Some(14_595_759)));
     assert_eq!((&request.response, &request.lag, &request.first_byte), (&None, &None, &None));
-    assert!(has_remark(&result, "p99, p99.9 left out: 81 values"));
+    assert!(has_remark(&result, "p99, p99.9 omitted: 81 values"));
 
     let result = imported("k6/handle-summary.json");
     assert_eq!(result.length_s, 4.001_753_459);
@@ -402,7 +403,7 @@ fn only_results_with_histograms_are_merged() {
         assert!(refused.contains("percentiles cannot be merged"), "{refused}");
     }
     let mixed = vec![pair("k6/out.json").remove(0), pair("h2load/log.tsv").remove(0)];
-    assert!(merge(mixed).unwrap_err().to_string().contains("measure differently"));
+    assert!(merge(mixed).unwrap_err().to_string().contains("measure different times"));
     assert!(merge(Vec::new()).is_err());
 }
 

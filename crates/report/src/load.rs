@@ -41,7 +41,7 @@ fn trust(result: &LoadResult, style: Style) -> String {
     if generator.bound_seconds > 0 {
         let (bound, judged) = (generator.bound_seconds, generator.judged_seconds);
         let head = format!(
-            "Generator-bound in {bound} of {judged} seconds: beamtune or this machine was the limit, not the target."
+            "Generator-bound in {bound} of {judged} seconds: beamtune or this host was the bottleneck, not the target."
         );
         let _ = writeln!(out, "{}", style.bold(&head));
         let seconds =
@@ -52,7 +52,7 @@ fn trust(result: &LoadResult, style: Style) -> String {
         if bound as usize > REASONS {
             let _ = writeln!(out, "  and {} more", bound as usize - REASONS);
         }
-        let advice = "Lower --rate, raise --threads, or run beamtune on another machine than the target.";
+        let advice = "Lower --rate, raise --threads, or run beamtune on a different host than the target.";
         let _ = writeln!(out, "  {advice}");
     }
     if result.is_interrupted {

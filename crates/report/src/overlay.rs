@@ -56,7 +56,7 @@ pub fn render(rows: &[Row<'_>], style: Style) -> String {
     let mut out = String::new();
     if bound > 0 {
         let head = format!(
-            "Generator-bound in {bound} of {} seconds: the bottleneck was the generator or its machine, not the node.",
+            "Generator-bound in {bound} of {} seconds: the generator or its host was the bottleneck, not the node.",
             rows.len()
         );
         out.push_str(&format!("{}\n", style.bold(&head)));

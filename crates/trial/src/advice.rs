@@ -51,7 +51,7 @@ pub fn advice(
             knob,
             level,
             effect: -MIN_EFFECT,
-            why: "matters for most loads".to_owned(),
+            why: "effective on most loads".to_owned(),
         });
     }
     advice

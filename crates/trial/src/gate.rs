@@ -34,7 +34,7 @@ pub struct TrialConditions<'a> {
     pub period: &'a Period,
     /// CPU use of the trial outside the VM, in cores: of the load generator, beamtune and other processes of the target.
     pub own_cores: f64,
-    /// The reasons why the load generator was the limit, one for each such second of the window.
+    /// The reasons why the load generator was the bottleneck, one for each such second of the window.
     pub bound_seconds: &'a [String],
     /// Number of seconds of the window in which the load generator did not run.
     pub stalled_seconds: u64,
@@ -56,17 +56,14 @@ pub fn gate(seen: &TrialConditions<'_>) -> Vec<Invalid> {
         && seen.bound_seconds.len() as f64 > MAX_BOUND_SHARE * judged as f64
     {
         let why = format!(
-            "the load generator was the limit in {} of {judged} s: {first}",
+            "the load generator was the bottleneck in {} of {judged} s: {first}",
             seen.bound_seconds.len()
         );
         invalid(InvalidKind::GeneratorBound, why);
     }
     if seen.stalled_seconds > 0 {
         let seconds = seen.stalled_seconds;
-        invalid(
-            InvalidKind::GeneratorBound,
-            format!("the load generator did not run for {seconds} s: it was stopped"),
-        );
+        invalid(InvalidKind::GeneratorBound, format!("the load generator was stopped for {seconds} s"));
     }
     if !seen.seconds.is_empty()
         && let Some(why) = change(seen.seconds)
@@ -80,7 +77,7 @@ pub fn gate(seen: &TrialConditions<'_>) -> Vec<Invalid> {
 pub fn clock(moved_s: f64) -> Option<Invalid> {
     (moved_s.abs() > MAX_CLOCK_JUMP_S).then(|| Invalid {
         kind: InvalidKind::Clock,
-        why: format!("the clock jumped by {moved_s:+.1} s: the machine was suspended, or its time was set"),
+        why: format!("the clock jumped by {moved_s:+.1} s: the host was suspended, or its clock was set"),
     })
 }
 
@@ -199,10 +196,10 @@ mod tests {
             judged(&[], 9),
             [(
                 InvalidKind::GeneratorBound,
-                "the load generator was the limit in 9 of 10 s: late by 3 ms".to_owned()
+                "the load generator was the bottleneck in 9 of 10 s: late by 3 ms".to_owned()
             )]
         );
-        let why = "the load generator did not run for 3 s: it was stopped";
+        let why = "the load generator was stopped for 3 s";
         assert_eq!(judged_with_stop(&[], 0, 3), [(InvalidKind::GeneratorBound, why.to_owned())]);
     }
 

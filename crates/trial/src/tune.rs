@@ -328,7 +328,7 @@ impl<'t> Study<'t> {
 
     fn order(&self, phase: Phase, block: u32, label: u32, point: Point) -> TrialOrder {
         let flags = knobs::flags(&self.tuning.knobs, &point);
-        let name = if flags.is_empty() { "as it is".to_owned() } else { flags.join(" ") };
+        let name = if flags.is_empty() { "unchanged".to_owned() } else { flags.join(" ") };
         TrialOrder { phase, block, label, arm: Arm { name, flags, ..Arm::default() }, point }
     }
 

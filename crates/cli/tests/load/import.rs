@@ -52,9 +52,9 @@ fn tool_can_be_set_if_the_text_is_ambiguous() {
     let file = fixture("wrk/no-latency.txt");
     let result = result_of(&import(&[&file], &["--tool", "wrk2", "--json"]));
     assert_eq!(result.tool, "wrk2");
-    import(&[&file], &["--tool", "oha"]).assert_refused(&["no-latency.txt: a result of wrk, not of oha"]);
+    import(&[&file], &["--tool", "oha"]).assert_refused(&["no-latency.txt was written by wrk, not by oha"]);
     let unknown = import(&[&file], &["--tool", "ab"]);
-    assert!(unknown.stderr.contains("unknown tool \"ab\"; known are beamtune, k6, "), "{}", unknown.stderr);
+    assert!(unknown.stderr.contains("unknown tool \"ab\"; use one of: beamtune, k6, "), "{}", unknown.stderr);
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn unreadable_or_unmergeable_results_are_refused() {
     std::fs::write(&file, "dear diary").expect("written");
     import(&[&file], &[]).assert_refused(&["notes.txt: not recognised", "k6 ("]);
     let (one, other) = (fixture("wrk/latency.txt"), fixture("oha/requests.json"));
-    import(&[&one, &other], &[]).assert_refused(&["cannot be merged", "which measure differently"]);
+    import(&[&one, &other], &[]).assert_refused(&["cannot be merged", "these tools measure different times"]);
     import(&[&one, &one], &[]).assert_refused(&["percentiles cannot be merged"]);
 }
 
@@ -100,7 +100,9 @@ fn stored_results_are_shown_and_are_merged_by_their_histograms() {
     assert!(service.count > of_first.count && service.max_ns >= of_first.max_ns);
     assert_eq!(both.generator.processes, 2);
     assert!(
-        both.remarks.iter().any(|remark| remark == "Merged from 2 results, times from their histograms.")
+        both.remarks
+            .iter()
+            .any(|remark| remark == "Merged from 2 results; the times are from their histograms.")
     );
 }
 

@@ -126,7 +126,7 @@ impl ReportedTimes {
             self.percentiles.iter().copied().partition(|(percent, _)| is_enough(*percent));
         if !few.is_empty() {
             let names: Vec<_> = few.iter().map(|(percent, _)| percentile_name(*percent)).collect();
-            let remark = format!("{} left out: {} values are too few.", names.join(", "), self.count);
+            let remark = format!("{} omitted: {} values are too few.", names.join(", "), self.count);
             if !remarks.contains(&remark) {
                 remarks.push(remark);
             }
@@ -201,7 +201,7 @@ mod tests {
         let mut remarks = Vec::new();
         let latency = times.latency(&mut remarks).unwrap();
         assert_eq!(latency.percentiles_ns.keys().collect::<Vec<_>>(), ["p50", "p90", "p98"]);
-        assert_eq!(remarks, ["p99 left out: 100 values are too few."]);
+        assert_eq!(remarks, ["p99 omitted: 100 values are too few."]);
         assert_eq!(ReportedTimes { count: 5, ..ReportedTimes::default() }.latency(&mut remarks), None);
     }
 

@@ -11,8 +11,8 @@ use super::lines::Lines;
 use super::{ImportError, Tool};
 
 const COUNTS: &str = "emqtt-bench measures no times, only counts, and the mean delay of messages that contain their sending time (--payload-hdrs ts).";
-const DELAY: &str = "The service time of \"receive\" is that delay, from publishing to receiving, in whole milliseconds rounded down. If publisher and receiver ran on two hosts, it is a difference of two clocks.";
-const NO_ANSWER: &str = "\"publish\" counts messages that were passed to the connection (QoS 0) or acknowledged (QoS 1 and 2), with or without a subscriber.";
+const DELAY: &str = "The service time of \"receive\" is that delay, from publishing to receiving, in whole milliseconds rounded down. If publisher and receiver ran on two hosts, it is the difference of two clocks.";
+const NO_ANSWER: &str = "\"publish\" is the number of messages that were passed to the connection (QoS 0) or acknowledged (QoS 1 and 2), whether or not they had a subscriber.";
 /// Maximum length of a run: two days.
 const MAX_SECONDS: u64 = 200_000;
 
@@ -160,7 +160,7 @@ pub(super) fn read(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> {
             let count = totals.get("pub_overrun").copied().unwrap_or_default();
             if count > 0 {
                 result.remarks.push(format!(
-                    "pub_overrun={count}: number of times that a publisher missed its interval (-I), because of itself or of the broker."
+                    "pub_overrun={count}: number of times that a publisher missed its interval (-I), because it or the broker was too slow."
                 ));
             }
         }

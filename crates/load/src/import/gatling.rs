@@ -64,7 +64,7 @@ fn add_step(json: &Json, stats: &Value, name: &str, result: &mut LoadResult) -> 
     let (right, wrong) =
         counts.ok_or_else(|| json.malformed("/stats/numberOfRequests", "counts of requests, ok and ko"))?;
     step.done = right;
-    add_errors(&mut step.errors, kind::OTHER, wrong, "Gatling counts it as KO");
+    add_errors(&mut step.errors, kind::OTHER, wrong, "counted as KO by Gatling");
     // Without correct answers, the times are zero or a dash.
     let time = |key: &str| number(stats, &[key, "ok"]);
     let nanoseconds = |key: &str| time(key).and_then(|time| convert::nanoseconds(time, MILLISECOND_NS));

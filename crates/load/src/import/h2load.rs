@@ -12,7 +12,7 @@ const SERVICE: &str = "h2load measures service times, from sending to the end of
 const STATUSES: &str = "Times are those of all answers, including statuses of 400 and above.";
 const NO_PERCENTILES: &str = "This h2load prints no percentiles: use --log-file=FILE, and import FILE.";
 const FIRST_BYTE: &str =
-    "The time to the first byte is left out: h2load measures it once per connection, not per answer.";
+    "The time to the first byte is omitted: h2load measures it once per connection, not per answer.";
 
 /// Imports the output.
 pub(super) fn read(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> {

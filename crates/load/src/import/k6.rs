@@ -20,9 +20,9 @@ const SERVICE: &str = "k6 measures service times, from sending to the end of the
 const FAILED: &str =
     "A summary does not list failed requests by kind: import the file of --out json or --out csv.";
 const WITH_FAILED: &str =
-    "Times are those of all requests, and requests without an answer count as 0: the times are too short.";
+    "Times include all requests, and requests without an answer have a time of 0: the times are too short.";
 const NO_FIRST_BYTE: &str =
-    "The time to the first byte is left out: failed requests count as 0 in http_req_waiting.";
+    "The time to the first byte is omitted: failed requests count as 0 in http_req_waiting.";
 const DROPPED: &str = "dropped_iterations: no user (VU) was free";
 const STEP: &str = "http_req";
 const EXPECTED: &str = "http_req_duration{expected_response:true}";
@@ -215,7 +215,7 @@ pub(super) fn points_csv(lines: &mut Lines<'_>) -> Result<LoadResult, ImportErro
     let mut result = counts.finish(cut);
     // The last second is counted as a complete one.
     result.length_s += 1.0;
-    result.remarks.push("--out csv has whole seconds, so the length is exact to a second.".to_owned());
+    result.remarks.push("--out csv only has whole seconds, so the duration is exact to a second.".to_owned());
     Ok(result)
 }
 

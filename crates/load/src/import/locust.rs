@@ -21,7 +21,7 @@ const ROUNDED: &str = "Locust rounds percentiles, to 1 ms below 100 ms and to tw
 const FAILED: &str = "Times are those of all requests, including failed ones.";
 const KINDS: &str = "Only NAME_failures.csv lists failures by kind, and it is not supported.";
 const HISTORY: &str = "Percentiles of the history are those of sliding windows of ten seconds or more, so only the total median is imported.";
-const FAILURE: &str = "Locust counts it as a failure";
+const FAILURE: &str = "counted as a failure by Locust";
 /// Maximum length of a run in seconds: more than two days.
 const MAX_LENGTH_S: f64 = 200_000.0;
 

@@ -33,7 +33,7 @@ pub fn merge(results: Vec<(String, LoadResult)>) -> Result<LoadResult, ImportErr
         if tool(result) != tool(&first) {
             let (one, other) = (tool(&first), tool(result));
             return Err(refuse(format!(
-                "{first_name} is of {one} and {name} of {other}, which measure differently"
+                "{first_name} was written by {one}, {name} by {other}; these tools measure different times"
             )));
         }
     }
@@ -113,7 +113,7 @@ fn merged(results: Vec<LoadResult>) -> LoadResult {
     match begin_s {
         Some(begin_s) => out.seconds = seconds(&results, begin_s),
         None => out.remarks.push(
-            "The start times of the parts are unknown: their seconds are left out, and they are assumed to have started together."
+            "The start times of the results are unknown: values per second are omitted, and the results are assumed to have started together."
                 .to_owned(),
         ),
     }
@@ -140,7 +140,7 @@ fn merged(results: Vec<LoadResult>) -> LoadResult {
         }
     }
     out.steps = steps.into_iter().map(|(first, others)| merged_step(first, &others)).collect();
-    out.remarks.push(format!("Merged from {parts} results, times from their histograms."));
+    out.remarks.push(format!("Merged from {parts} results; the times are from their histograms."));
     out
 }
 

@@ -11,7 +11,7 @@ use crate::tally::ErrorKind;
 const SERVICE: &str = "Times are assumed to be service times, from sending to the end of the answer. With --latency-correction they are response times, from the due time of a request; the file does not say which.";
 const STATUSES: &str = "Times are those of all answers, including statuses of 400 and above.";
 const HISTOGRAM: &str =
-    "oha's histogram has eleven equal steps, which is too coarse for merging or for other percentiles.";
+    "oha's histogram has eleven buckets of equal width, too few for merging or for other percentiles.";
 
 /// Imports a result.
 pub(super) fn read(json: &Json) -> Result<LoadResult, ImportError> {

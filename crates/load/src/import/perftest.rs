@@ -9,7 +9,7 @@ use super::convert::{self, MICROSECOND_NS, MILLISECOND_NS, ReportedTimes, add_er
 use super::lines::Lines;
 use super::{ImportError, Tool};
 
-const DELAY: &str = "The response time of \"receive\" is the consumer latency, from publishing to consuming; on two hosts it is a difference of two clocks. The percentiles of the whole run are from a sample of 1,028 messages that favours the last minutes, those of a second from a sample of that second.";
+const DELAY: &str = "The response time of \"receive\" is the consumer latency, from publishing to consuming; if publisher and consumer run on two hosts, it is the difference of two clocks. The percentiles of the whole run are from a sample of 1,028 messages that favours the last minutes, those of a second from a sample of that second.";
 const CONFIRMS: &str =
     "The response time of \"publish\" is the confirm latency, from publishing to the broker's confirm.";
 const RATES: &str = "Counts are calculated from rates, which are printed in whole messages per second.";

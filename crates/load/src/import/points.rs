@@ -135,12 +135,12 @@ impl Points {
         result.steps.extend(self.steps.into_iter().map(Step::finish));
         if self.has_others {
             result.remarks.push(format!(
-                "Steps beyond the first {MAX_NAMES} are combined as \"{OTHERS}\": use fewer names of requests."
+                "Steps beyond the first {MAX_NAMES} are combined as \"{OTHERS}\": use fewer request names."
             ));
         }
         if self.has_late {
             result.remarks.push(format!(
-                "Some lines are more than {OPEN_SECONDS} s out of order: their seconds have no percentiles."
+                "Some lines are more than {OPEN_SECONDS} s out of order: the seconds they belong to have no percentiles."
             ));
         }
     }

@@ -15,11 +15,11 @@ use super::points::{self, Points, Request};
 use super::{ImportError, Tool};
 use crate::tally::ErrorKind;
 
-const SERVICE: &str = "Tsung measures service times, from sending to the end of the answer: a user that waits for an answer sends nothing else, so with an arrival rate only the first requests of users are on time.";
+const SERVICE: &str = "Tsung measures service times, from sending to the end of the answer: a user that waits for an answer sends nothing else. With an arrival rate, only each user's first request is on schedule.";
 const STATUSES: &str = "Times are those of all answers, including statuses of 400 and above.";
-const NO_PERCENTILES: &str = "tsung.log has no percentiles and no seconds: dumptraffic=\"protocol\" writes tsung.dump, which has each request.";
-const BEGIN: &str = "The length is counted from ten seconds before the first entry, Tsung's default interval between entries.";
-const OVERLAP: &str = "Transactions, pages and sessions are left out: they consist of the same requests.";
+const NO_PERCENTILES: &str = "tsung.log has no percentiles and no values per second. To get them, set dumptraffic=\"protocol\" and import tsung.dump, which contains each request.";
+const BEGIN: &str = "The run is assumed to start ten seconds before the first entry (Tsung's default interval between entries).";
+const OVERLAP: &str = "Transactions, pages and sessions are omitted: they consist of the same requests.";
 /// Tsung's default interval between entries, in seconds (dumpstats_interval).
 const INTERVAL_S: f64 = 10.0;
 

@@ -12,10 +12,10 @@ use super::lines::Lines;
 use super::{ImportError, Tool};
 use crate::tally::ErrorKind;
 
-const WRK: &str = "wrk estimates response times: it adds answers that would have been due while a connection waited, at the mean interval of its requests. Only max is measured.";
-const WRK2: &str = "wrk2 measures response times from the due time of a request by its rate, which it does not print; in a run of more than ten seconds it drops the times of the first ten.";
+const WRK: &str = "wrk estimates response times: it adds answers that would have been due while a connection waited, at the mean request interval of the connection. Only the maximum is measured.";
+const WRK2: &str = "wrk2 measures response times from the time at which a request is due at the requested rate, which it does not print. In runs of more than ten seconds, it discards the times of the first ten.";
 const UNCORRECTED: &str = "Service times are wrk2's uncorrected latency.";
-const CLOSED: &str = "For a result of wrk2 use --tool wrk2: without --latency its output is that of wrk, but its times are measured.";
+const CLOSED: &str = "For a result of wrk2, use --tool wrk2: without --latency its output is the same as wrk's, but its times are measured, not estimated.";
 const STATUSES: &str =
     "Times are those of all answers, including statuses of 400 and above. Body bytes are not reported.";
 

@@ -110,7 +110,7 @@ impl fmt::Display for HttpFault {
         f.write_str(match self {
             Self::Head => "not an HTTP/1 reply",
             Self::LongHead => "head longer than 64 kB or 128 fields",
-            Self::Length => "Content-Length is not one number",
+            Self::Length => "invalid Content-Length",
             Self::Coding => "unknown Transfer-Encoding",
             Self::Chunk => "malformed chunk",
             Self::Unasked => "bytes after the reply",

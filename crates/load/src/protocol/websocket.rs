@@ -87,9 +87,7 @@ impl fmt::Display for WebSocketFault {
             Self::Head => "not an HTTP/1 reply to the upgrade",
             Self::LongHead => "head of the upgrade's reply longer than 64 kB or 128 fields",
             Self::Status(status) => return write!(f, "the upgrade was answered with status {status}"),
-            Self::Upgrade => {
-                "the upgrade's reply does not say `Upgrade: websocket` and `Connection: Upgrade`"
-            }
+            Self::Upgrade => "the reply to the upgrade lacks `Upgrade: websocket` or `Connection: Upgrade`",
             Self::Accept => "wrong Sec-WebSocket-Accept",
             Self::Extension => "the server selected an extension that was not offered",
             Self::Subprotocol => "the server selected a subprotocol that was not offered",

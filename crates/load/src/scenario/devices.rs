@@ -55,7 +55,7 @@ pub fn read(at: &Range<usize>, value: &Value<'_>, turns: Option<Option<u64>>) ->
     let tls = if target.scheme.is_secure() {
         read_tls(&keys, &target).map(Some)
     } else {
-        let why = format!("is for https, wss, mqtts and tls; the target is {}", target.scheme.name());
+        let why = format!("requires https, wss, mqtts or tls; the target is {}", target.scheme.name());
         keys.refuse("tls", &why);
         Some(None)
     };
@@ -119,7 +119,7 @@ fn read_protocol(
     ] {
         if !meant.contains(&family) {
             let meant: Vec<&str> = meant.iter().map(|family| family.schemes()).collect();
-            keys.refuse(key, &format!("is for {}; the target is {scheme}", meant.join(" and ")));
+            keys.refuse(key, &format!("requires {}; the target is {scheme}", meant.join(" or ")));
         }
     }
     if family != Family::WebSocket && !matches!(target.path.as_str(), "" | "/") {
@@ -218,7 +218,10 @@ fn read_mqtt(devices: &Keys<'_>, table: Option<&Arc<Table>>) -> Option<MqttConne
     let will = get("will").map_or(Some(None), |value| read_will(&value, table).map(Some));
 
     if let (Some(keys), Some(Version::V311)) = (&keys, version) {
-        keys.refuse("session_expiry", "is for `version = \"5\"`; in 3.1.1 `clean = false` keeps a session");
+        keys.refuse(
+            "session_expiry",
+            "requires `version = \"5\"`; in 3.1.1, `clean = false` keeps a session",
+        );
         // A password needs a user name (MQTT 3.1.1, 3.1.2.9).
         if user == Some(None) {
             keys.refuse("password", "needs `user` in MQTT 3.1.1");
@@ -292,7 +295,7 @@ fn read_framing(value: &Value<'_>) -> Option<Framing> {
             Some(Framing::Prefix { bytes: bytes as u8, is_little_endian: order.unwrap_or(Some(false))? })
         }
         (None, Some(fixed)) => {
-            keys.refuse("byte_order", "is for `prefix_bytes`");
+            keys.refuse("byte_order", "requires `prefix_bytes`");
             Some(Framing::Fixed { bytes: fixed.integer(1..=MAX_FIXED_BYTES)? as u32 })
         }
         _ => {

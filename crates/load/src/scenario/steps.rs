@@ -142,7 +142,7 @@ fn misplaced(action: &str, scheme: Scheme) -> Option<String> {
     };
     let is_meant = meant.contains(&scheme.family());
     let meant: Vec<&str> = meant.iter().map(|family| family.schemes()).collect();
-    (!is_meant).then(|| format!("is for {}; the target is {}", meant.join(", "), scheme.name()))
+    (!is_meant).then(|| format!("requires {}; the target is {}", meant.join(" or "), scheme.name()))
 }
 
 fn read_action(name: &'static str, keys: &Keys<'_>, context: &Context, flow: &mut Flow) -> Option<Step> {

@@ -99,7 +99,7 @@ impl Family {
             Self::Http => "http(s)",
             Self::WebSocket => "ws(s)",
             Self::Mqtt => "mqtt(s)",
-            Self::Raw => "tcp and tls",
+            Self::Raw => "tcp or tls",
         }
     }
 }

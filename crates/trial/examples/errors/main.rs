@@ -30,7 +30,7 @@ fn main() -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(
         out,
-        "| noise | effect | comparisons | found a difference | refused | covered by the interval | pairs, mean |"
+        "| noise | effect | comparisons | found a difference | no conclusion | covered by the interval | pairs, mean |"
     )?;
     writeln!(out, "|---|---|---|---|---|---|---|")?;
     for (name, noise) in noises()? {

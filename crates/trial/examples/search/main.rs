@@ -58,7 +58,9 @@ fn main() -> Result<()> {
     }
     let mut methods = vec![Method::Ours, Method::OursOfFour, Method::Rules, Method::Random];
     methods.extend(python.is_some().then_some(Method::Optuna));
-    println!("| noise | method | trials | of the best safe gain | worse than the default | breaks a limit |");
+    println!(
+        "| noise | method | trials | share of the best gain within limits | worse than the default | breaks a limit |"
+    );
     println!("|---|---|---|---|---|---|");
     for noise_sd in NOISE {
         for method in &methods {

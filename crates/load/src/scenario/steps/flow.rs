@@ -80,7 +80,7 @@ impl Flow {
                 self.waits |= self.connection == ConnectionState::Closed;
                 self.connection = ConnectionState::Connected;
                 if was_connected {
-                    Some("comes while the device is connected: put `close` before it".to_owned())
+                    Some("is not possible here, because the device is already connected: add `close` before it".to_owned())
                 } else if self.repeats.len() + self.setup_depth > MAX_NESTED_REPEATS {
                     Some(format!(
                         "runs `on_connect`, which nests repetitions deeper than {MAX_NESTED_REPEATS}"
@@ -93,12 +93,13 @@ impl Flow {
             Action::Close => {
                 let was_closed = self.connection == ConnectionState::Closed;
                 self.connection = ConnectionState::Closed;
-                was_closed.then(|| "comes while the connection is closed".to_owned())
+                was_closed
+                    .then(|| "is not possible here, because the connection is already closed".to_owned())
             }
             // A sleep needs no connection; the steps of a loop have been checked already.
             Action::Sleep(_) | Action::Repeat { .. } => None,
             _ if self.connection == ConnectionState::Closed => {
-                Some("comes while the connection is closed: put `connect` before it".to_owned())
+                Some("needs a connection: add `connect` before it".to_owned())
             }
             _ => {
                 self.connection = ConnectionState::Connected;
