@@ -112,7 +112,7 @@ fn standard_input_is_read_and_json_follows_the_schema_of_locks() {
 fn text_without_a_table_is_refused_with_the_command_to_copy() {
     let folder = folder();
     import("hello", folder.path(), &[])
-        .assert_refused(&["it contains no output of a known tool", "lcnt:conflicts()"]);
+        .assert_refused(&["no output of a known tool found", "lcnt:conflicts()"]);
     let heading = CONTENDED.lines().skip(3).take(2).collect::<Vec<_>>().join("\n");
     import(&heading, folder.path(), &[]).assert_refused(&["none of its rows could be read"]);
     run(beamtune().args(["import", "/nowhere/at/all"])).assert_refused(&["cannot read /nowhere/at/all"]);

@@ -57,7 +57,7 @@ pub enum HostError {
         actual: String,
     },
     /// The process is not an Erlang VM.
-    #[error("process {pid} is not an Erlang VM, it runs {runs:?}: `beamtune nodes` lists the VMs")]
+    #[error("process {pid} ({runs:?}) is not an Erlang VM: list the VMs with `beamtune nodes`")]
     NotAVm {
         /// The process.
         pid: u32,

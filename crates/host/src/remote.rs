@@ -424,7 +424,7 @@ impl RemoteHost {
         let pid = self.tree.find_pid().map_err(|error| match error {
             HostError::Missing { .. } => SourceTrouble::new(
                 TroubleKind::Unsupported,
-                "the node has no /proc/self/stat: no /proc is mounted where it runs",
+                "the node cannot read /proc/self/stat: /proc is not mounted on its host",
             ),
             error => trouble(error),
         })?;

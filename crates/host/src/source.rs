@@ -484,7 +484,7 @@ impl<T: FileTree> Source for HostSource<T> {
 
 /// Returns the reason of gaps for items that can be read only on this host.
 fn remote_host_trouble() -> SourceTrouble {
-    SourceTrouble::new(TroubleKind::Unsupported, "not judged: the node runs on another host")
+    SourceTrouble::new(TroubleKind::Unsupported, "not available: the node runs on another host")
 }
 
 /// Estimates the time for reading `smaps_rollup`.

@@ -30,18 +30,18 @@ const NO_SCHEDULER_KINDS: &str = "the kinds of the schedulers are missing: print
 const NO_BYTES: &str = "an element is not a number of bytes";
 const MALFORMED_UTILIZATION: &str = "it is not a result of scheduler:utilization: a utilization is not between 0 and 1, or schedulers are missing";
 const WHICH_SIZES: &str =
-    "these sizes may be current or maximum ones: copy the call too (recon_alloc:fragmentation(current))";
+    "these sizes may be current or maximum ones: also copy the call (recon_alloc:fragmentation(current))";
 const MALFORMED_INSTANCE: &str = "it is not a result of recon_alloc:fragmentation: blocks are larger than their carriers, or a size is missing";
 const MALFORMED_CACHE: &str =
     "it is not a result of recon_alloc:cache_hit_rates: more hits than calls, or a number is missing";
-const WHICH_MEANS: &str = "these averages may be of current or maximum sizes: copy the call too (recon_alloc:average_block_sizes(current))";
+const WHICH_MEANS: &str = "these averages may be of current or maximum sizes: also copy the call (recon_alloc:average_block_sizes(current))";
 const MAX_MEANS: &str =
     "these are averages of the maximum sizes: print recon_alloc:average_block_sizes(current)";
 const MALFORMED_MEANS: &str =
     "it is not a result of recon_alloc:average_block_sizes: an average is missing or invalid";
 const RATIOS: &str = "these ratios contain no sizes: print recon_alloc:fragmentation(current) and average_block_sizes(current)";
 const WHICH_SUMS: &str =
-    "these sums may be current or maximum ones: copy the call too (recon_alloc:memory(allocated_types))";
+    "these sums may be current or maximum ones: also copy the call (recon_alloc:memory(allocated_types))";
 const MAX_SUMS: &str = "instances reach their maximum sizes at different times, so the sum is meaningless: print the current ones";
 const MALFORMED_SUM: &str =
     "it is neither a number of bytes (recon_alloc:set_unit(byte)) nor a ratio between 0 and 1";

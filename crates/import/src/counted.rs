@@ -53,11 +53,10 @@ enum Grain {
 
 const NO_ID: &str = "the column id is missing, so this may be a class or a single lock: print it with id";
 const NO_NAME: &str = "the column name is missing, so the lock is unknown";
-const NO_LOCK: &str = "which lock these places belong to is unknown: copy the lines lock, id and type above the table too, or the call";
+const NO_LOCK: &str = "it is unknown which lock these locations belong to: also copy the lines lock, id and type above the table, or the call";
 const CLASS_OR_LOCK: &str =
-    "the number after id may be a lock or the number of locks: copy the call too (lcnt:inspect …)";
-const WHICH_LOCKS: &str =
-    "it is a sum over some locks of the class, and which ones is unknown: inspect one of them by name";
+    "the number after id may be a lock or the number of locks: also copy the call (lcnt:inspect …)";
+const WHICH_LOCKS: &str = "it is a sum over some locks of the class, and it is unknown over which ones: inspect one of them by name";
 const NO_TRIES: &str = "the column tries is missing";
 const NO_COLLISIONS: &str = "the columns colls and ratio are missing: print it with either";
 const SEVERAL: &str =

@@ -44,7 +44,7 @@ const TOO_MANY: &str =
     "too many parts before this one; the text from here on was not read: import it separately";
 const EXHAUSTED: &str = "too many nested brackets before it: import it separately";
 const CUT: &str = "the text ends within this term";
-const BROKEN: &str = "this term contains something that no term can: a line break in a number, or other text";
+const BROKEN: &str = "this is not a valid term: it contains a line break in a number, or other text";
 
 /// Beginnings of the tools' terms, in Erlang and Elixir, without spaces. A broken term is reported if it begins like this.
 const BEGINNINGS: [&str; 12] = [

@@ -29,7 +29,7 @@ const UNKNOWN: &str = "no known tool prints this";
 const TOO_MANY: &str = "too many rows before this one";
 const OVERFLOWED: &str = "a count has more digits than lcnt prints, so the histogram is unknown";
 const NO_ROW: &str = "the row that this histogram belongs to was not read";
-const NO_PLACES: &str = "the table of places below these lines is missing: copy it too";
+const NO_PLACES: &str = "the table of locations below these lines is missing: copy it, too";
 const UNTERMINATED: &str =
     "too many unterminated calls before this one, so no further call was read: import it separately";
 

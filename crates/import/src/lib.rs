@@ -63,8 +63,8 @@ pub enum ImportError {
     },
     /// The text contains no output of a known tool.
     #[error(
-        "it contains no output of a known tool: copy what lcnt:conflicts(), msacc:print(), erlang:memory(), \
-         recon_alloc:fragmentation(current), scheduler:utilization(1) or rabbitmq-diagnostics status print, with headings and calls"
+        "no output of a known tool found: copy the output of lcnt:conflicts(), msacc:print(), erlang:memory(), \
+         recon_alloc:fragmentation(current), scheduler:utilization(1) or rabbitmq-diagnostics status, with headings and calls"
     )]
     NothingFound,
     /// A crash dump within other text.
@@ -74,7 +74,7 @@ pub enum ImportError {
     #[error("it is compressed: gunzip -c FILE | beamtune import -")]
     Compressed,
     /// The file does not begin like a crash dump.
-    #[error("it is no crash dump: the first line of a crash dump begins with =erl_crash_dump:")]
+    #[error("not a crash dump: the first line must begin with =erl_crash_dump:")]
     NotACrashDump,
     /// Reading the file or the pipe failed.
     #[error("it cannot be read: {0}")]
@@ -87,7 +87,7 @@ const MAX_UNREAD: usize = 1_000;
 /// Maximum number of characters of an unread part that are quoted.
 const MAX_QUOTED_CHARS: usize = 120;
 
-const DUMP: &str = "a crash dump must be a file of its own: beamtune import erl_crash.dump";
+const DUMP: &str = "a crash dump must be in a separate file: beamtune import erl_crash.dump";
 
 /// Reads the output of all known tools in a text. Invalid UTF-8 is replaced by U+FFFD.
 ///

@@ -96,7 +96,7 @@ const MAX_VERSION_BYTES: usize = 40;
 
 /// The remark for rounded sizes.
 pub const ROUNDED: &str = "RabbitMQ's sizes are rounded to four decimals";
-const NO_SIZE: &str = "it is no size with a unit";
+const NO_SIZE: &str = "it is not a size with a unit";
 const AMBIGUOUS_UNIT: &str = "the size of this unit depends on the RabbitMQ release (3.13 to 4.3 print gigabytes): print it with --unit bytes";
 const NO_STRATEGY: &str = "the source of this total is unknown: copy the line \"Calculation strategy\" too";
 const NO_WATERMARK: &str = "the computed watermark is missing: copy the whole line";

@@ -53,11 +53,11 @@ fn results_of_several_calls_in_one_expression_are_refused() {
         ),
     ] {
         for prompt in ["", "1> "] {
-            check_refused(&format!("{prompt}{calls}\n{answers}"), 2, "copy the call too");
+            check_refused(&format!("{prompt}{calls}\n{answers}"), 2, "also copy the call");
         }
     }
     let elixirs = "iex(1)> {:recon_alloc.fragmentation(:max), :recon_alloc.fragmentation(:current)}";
-    check_refused(&format!("{elixirs}\n{{{max},\n {current}}}"), 2, "copy the call too");
+    check_refused(&format!("{elixirs}\n{{{max},\n {current}}}"), 2, "also copy the call");
 }
 
 #[test]

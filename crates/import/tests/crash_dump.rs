@@ -180,9 +180,9 @@ fn other_files_are_not_dumps() {
         let error = Dump::of(bytes).err().map(|error| error.to_string()).unwrap_or_default();
         assert!(error.contains(expect), "{error}");
     };
-    check(b"", "no crash dump");
-    check(b"lcnt:conflicts().\n", "no crash dump");
-    check(b" =erl_crash_dump:0.5\n", "no crash dump");
+    check(b"", "not a crash dump");
+    check(b"lcnt:conflicts().\n", "not a crash dump");
+    check(b" =erl_crash_dump:0.5\n", "not a crash dump");
     check(&[0x1f, 0x8b, 8, 0, b'\n'], "gunzip -c");
     struct Broken;
     impl Read for Broken {

@@ -187,7 +187,7 @@ fn the_rest_of_a_class_besides_its_locations_is_another_row() {
         read(&cut).unread
     );
     let bare = table(PLACES, &of_eheap(), LENGTH_US);
-    assert!(reasons(&read(&bare))[0].2.contains("which lock these places belong to"));
+    assert!(reasons(&read(&bare))[0].2.contains("which lock these locations belong to"));
     let called = format!(
         "> lcnt:inspect(x)\n:lcnt.inspect({{:alcu_allocator, :eheap_alloc}}, locations: true, combine: true)\n{bare}"
     );
@@ -406,7 +406,7 @@ fn output_without_rows_is_reported() {
     check(&format!("2> lcnt:conflicts().\n{}", table(CONFLICTS, &[], LENGTH_US)), 4, "headings but no row");
     let places = "2> lcnt:inspect({alcu_allocator,eheap_alloc}, [{locations,true}]).\n\
                   lock: alcu_allocator\nid:   eheap_alloc\ntype: mutex\n";
-    check(places, 4, "the table of places");
+    check(places, 4, "the table of locations");
     // If there are rows, the information belongs to them, and a table without rows does not contradict them.
     let both = format!("{printed_information}{}", table(CONFLICTS, &classes(), LENGTH_US));
     let imported = read_all(&format!("{}{both}", table(CONFLICTS, &[], LENGTH_US)));

@@ -56,7 +56,7 @@ fn watermark_and_alarms_become_facts() {
     ] {
         check(&import(&format!("{setting} {size}\n")), &[(facts::MEMORY_WATERMARK_BYTES, bytes)]);
     }
-    assert!(reasons(&format!("{setting} 1.5 parsecs\n"))[0].2.contains("no size with a unit"));
+    assert!(reasons(&format!("{setting} 1.5 parsecs\n"))[0].2.contains("not a size with a unit"));
     assert!(
         reasons("Memory high watermark setting: 0.6 of available\n")[0].2.contains("copy the whole line")
     );

@@ -193,7 +193,7 @@ fn other_programs_are_not_mistaken_for_vms() {
         let error = inspect(&host.tree(), pid).unwrap_err().to_string();
         assert_eq!(
             error,
-            format!("process {pid} is not an Erlang VM, it runs {runs:?}: `beamtune nodes` lists the VMs")
+            format!("process {pid} ({runs:?}) is not an Erlang VM: list the VMs with `beamtune nodes`")
         );
     };
     process(&host, 10, "erl_child_setup", &["erl_child_setup", "20000"], 0);

@@ -200,7 +200,7 @@ fn a_remote_host_has_the_same_readings_as_a_local_one() {
     assert_eq!(far.readings(&sample), readings);
     assert!(readings.len() > 40, "{readings:?}");
     let gaps: Vec<_> = sample.gaps.iter().map(|gap| (gap.source.as_str(), gap.reason.as_str())).collect();
-    let elsewhere = "not judged: the node runs on another host";
+    let elsewhere = "not available: the node runs on another host";
     let here_only = [
         "host.listen",
         "host.open_files",
@@ -481,14 +481,14 @@ fn an_unreadable_file_is_a_gap_with_its_reason() {
         gaps,
         [
             "host.cgroup_limits Denied: the node is not allowed to read /sys/fs/cgroup/pod/app/cpu.max on its host",
-            "host.listen Unsupported: not judged: the node runs on another host",
+            "host.listen Unsupported: not available: the node runs on another host",
             "host.open_fds Unsupported: this kernel does not provide /proc/7/fd",
             "host.pressure TimedOut: reading /proc/pressure/cpu hangs on the node's host",
-            "host.programs Unsupported: not judged: the node runs on another host",
-            "host.smaps Unsupported: not judged: the node runs on another host",
-            "host.tcp Unsupported: not judged: the node runs on another host",
-            "host.tcp_closed Unsupported: not judged: the node runs on another host",
-            "host.udp Unsupported: not judged: the node runs on another host",
+            "host.programs Unsupported: not available: the node runs on another host",
+            "host.smaps Unsupported: not available: the node runs on another host",
+            "host.tcp Unsupported: not available: the node runs on another host",
+            "host.tcp_closed Unsupported: not available: the node runs on another host",
+            "host.udp Unsupported: not available: the node runs on another host",
         ]
     );
 }
@@ -498,7 +498,7 @@ fn the_reason_is_reported_if_no_file_is_readable() {
     let mut far = Far::new();
     let trouble = far.sample(true, |_| FileReply::Failed(FileError::Missing)).unwrap_err();
     assert_eq!(trouble.kind, TroubleKind::Unsupported);
-    assert!(trouble.reason.contains("no /proc is mounted"), "{trouble}");
+    assert!(trouble.reason.contains("/proc is not mounted"), "{trouble}");
     let trouble = far.sample(true, |_| FileReply::Failed(FileError::Denied)).unwrap_err();
     assert_eq!(trouble.kind, TroubleKind::Denied);
     // The agent does not answer.
