@@ -88,7 +88,7 @@ fn check(folders: &[PathBuf]) -> Result<bool> {
         collect(folder, &mut files, &mut unread)?;
     }
     if files.is_empty() {
-        bail!("the folders hold no file with flags");
+        bail!("the folders contain no file with flags");
     }
     let vms = vm::installed()?;
     println!("{} files with flags, {unread} not read, {} releases", files.len(), vms.len());

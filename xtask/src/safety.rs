@@ -66,7 +66,7 @@ fn measure(binary: PathBuf, only: Option<String>) -> Result<()> {
     } else {
         let date = process::output(Command::new("date").args(["-u", "+%Y-%m-%d %H:%M UTC"]))?;
         let head = format!(
-            "Measured by `make safety`, finished {}, on {}. Other processes used {:.2} cores meanwhile; more would lengthen all times.\n\n",
+            "Measured by `make safety`, finished {}, on {}. Other processes used {:.2} cores during the measurement; more would lengthen all times.\n\n",
             date.trim(),
             machine::describe(),
             interference.others + interference.stolen

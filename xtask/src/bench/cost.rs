@@ -23,8 +23,8 @@ pub fn method() -> String {
     format!(
         "A node with {PROCESSES} idle processes and {TABLES} ETS tables measures with `scheduler_wall_time_all` how long all \
          its schedulers were active, dirty ones included, in windows of {} s: alone, with `beamtune record` at its default \
-         interval of 1 s, and with etop. A window covers every kind of sample, including the expensive ones every 10 s. It \
-         begins {} s after the observer started, and {} s pass after the observer ended. A block has one window of each kind. \
+         interval of 1 s, and with etop. A window covers every kind of sample, including the expensive ones every 10 s. A \
+         window begins {} s after the observer started, and {} s pass after the observer ended. A block has one window of each kind. \
          `scheduler_wall_time` is on in all windows. The nodes of all releases are measured at the same time, each in its own \
          windows; that reduces precision, and does not favour beamtune. The VM counts a scheduler as active even while it \
          is off-CPU; the operating system counts only CPU time, but of all threads, busy waiting included. Windows with \

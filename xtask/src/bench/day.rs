@@ -51,10 +51,18 @@ pub fn measure(bench: &Bench) -> Result<Vec<Figure>> {
             OPEN_LIMIT_MS,
             |ms| format!("{ms:.0} ms"),
         ),
-        Figure::below("`beamtune diagnose` of it", diagnosed.time.as_secs_f64(), DIAGNOSE_LIMIT_S, |s| {
-            format!("{s:.1} s")
-        }),
-        Figure::below("its peak RSS", megabytes(diagnosed.peak_rss_bytes), DIAGNOSE_MEMORY_LIMIT_MB, mb),
+        Figure::below(
+            "duration of `beamtune diagnose` for this recording",
+            diagnosed.time.as_secs_f64(),
+            DIAGNOSE_LIMIT_S,
+            |s| format!("{s:.1} s"),
+        ),
+        Figure::below(
+            "peak RSS of `beamtune diagnose`",
+            megabytes(diagnosed.peak_rss_bytes),
+            DIAGNOSE_MEMORY_LIMIT_MB,
+            mb,
+        ),
     ])
 }
 

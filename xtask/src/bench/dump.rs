@@ -41,6 +41,9 @@ pub fn measure(bench: &Bench) -> Result<Vec<Figure>> {
             MEMORY_LIMIT_MB,
             |mb| format!("{mb:.0} MB"),
         ),
-        Figure::compared("its duration", format!("{seconds:.1} s, {:.0} MB/s", megabytes / seconds)),
+        Figure::compared(
+            "duration of this import",
+            format!("{seconds:.1} s, {:.0} MB/s", megabytes / seconds),
+        ),
     ])
 }

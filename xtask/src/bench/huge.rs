@@ -137,7 +137,7 @@ fn of_size(bench: &Bench, processes: u32) -> Result<Vec<Figure>> {
         },
         delay("increase of the p99 of its requests while it is recorded".into(), recorded)?,
         delay("… while a recorder attaches and takes its first samples".into(), attaching)?,
-        delay("… while a recorder leaves and the agent is unloaded".into(), leaving)?,
+        delay("… while a recorder detaches and the agent is unloaded".into(), leaving)?,
         Figure::below("slowest item of any sample, without `procs`", slowest_ms, ITEM_LIMIT_MS, |ms| {
             format!("{ms:.1} ms")
         })

@@ -30,9 +30,9 @@ const SAMPLED: Duration = Duration::from_secs(1);
 /// Returns the description of the method for the page.
 pub fn method() -> String {
     format!(
-        "An idle node with `+S {SCHEDULERS}` holds {} GB of binaries of 1 to 16 kB, created on all schedulers. The bound on how \
-         long a scheduler is held is the CPU time of its thread during `beamtune memory --for 1s`, which takes two samples with \
-         all allocators. The figure is the maximum over all schedulers and {ROUNDS} rounds.",
+        "An idle node with `+S {SCHEDULERS}` holds {} GB of binaries of 1 to 16 kB, created on all schedulers. The upper \
+         bound of the time for which a scheduler is occupied is the CPU time of its thread during `beamtune memory --for 1s`, \
+         which takes two samples with all allocators. The figure is the maximum over all schedulers and {ROUNDS} rounds.",
         MEGABYTES / 1_000
     )
 }
@@ -49,9 +49,12 @@ pub fn measure(bench: &Bench) -> Result<Vec<Figure>> {
     let values = |of: fn(&Round) -> f64| median(&rounds.iter().map(of).collect::<Vec<_>>());
     let what = format!("{} with `+S {SCHEDULERS}` and {} GB in carriers", node.version, MEGABYTES / 1_000);
     Ok(vec![
-        Figure::below(format!("{what}: longest hold of a scheduler"), held_ms, HELD_LIMIT_MS, |ms| {
-            format!("{ms:.1} ms")
-        }),
+        Figure::below(
+            format!("{what}: longest time for which a scheduler is occupied"),
+            held_ms,
+            HELD_LIMIT_MS,
+            |ms| format!("{ms:.1} ms"),
+        ),
         Figure::below(
             "unexplained share of RSS, page by page",
             values(|round| round.unexplained),
@@ -64,7 +67,7 @@ pub fn measure(bench: &Bench) -> Result<Vec<Figure>> {
             format!("{:.0} ms", values(|round| round.scan_ms)),
         ),
         Figure::compared(
-            "`beamtune memory --for 1s`, besides that second",
+            "duration of `beamtune memory --for 1s`, without that second",
             format!("{:.2} s", values(|round| round.took_s)),
         ),
     ])

@@ -63,7 +63,7 @@ pub fn render(
          <!-- Written by `make bench`. `make bench ONLY=4` writes only the fourth section, `make bench ONLY=none` only marks \
          sections that are older than their code. -->\n\n\
          The overhead of beamtune on the node that it samples, its speed, and comparisons with other tools. Each section gives \
-         its date, its host, and the CPU that other processes used meanwhile. Above {QUIET_CORES} cores the host was not quiet, \
+         its date, its host, and the CPU time that other processes used during the measurement. Above {QUIET_CORES} cores the host was not quiet, \
          and the figures are rough.\n\n\
          Comparisons alternate between the variants in windows of one run, in blocks of random order. A figure with brackets is \
          the Hodges-Lehmann estimate of the differences within blocks, with the exact interval of Wilcoxon's signed-rank test \

@@ -21,7 +21,7 @@ const LINT_LIMIT_MS: f64 = 1000.0;
 
 /// Returns the description of how the first sample is measured, for the page.
 pub fn first_sample_method() -> String {
-    "From before `beamtune record` starts until the end of the VM's first read, as the recording has it. This includes \
+    "From the start of `beamtune record` to the end of the VM's first read, as recorded. This includes \
      starting the program, finding the node and its cookie, connecting, and injecting the agent. The node had been \
      attached to once before."
         .to_owned()
@@ -29,7 +29,7 @@ pub fn first_sample_method() -> String {
 
 /// Returns the description of how linting is measured, for the page.
 pub fn lint_method() -> String {
-    "The files of `fixtures/args` that hold flags, several copies of each.".to_owned()
+    "The files of `fixtures/args` that contain flags, several copies of each.".to_owned()
 }
 
 /// Measures `beamtune nodes` with five VMs on the host.

@@ -131,7 +131,7 @@ pub fn write(tallies: &[Tally]) -> String {
 
     page.push_str(
         "\n## Values that kill the VM\n\nThese look valid, but the VM crashes, hangs or exits while it starts. Each was \
-         tried with limits on time and memory.\n\n| given | OTP | what happens |\n|---|---|---|\n",
+         tried with limits on time and memory.\n\n| flags or variable | OTP | effect |\n|---|---|---|\n",
     );
     let mut fatal: BTreeMap<(&str, &str), Vec<String>> = BTreeMap::new();
     for tally in tallies {
@@ -171,7 +171,7 @@ pub fn write(tallies: &[Tally]) -> String {
     );
     let _ = writeln!(
         page,
-        "- {untested}: they end the VM, are for other builds, or matter only when it dumps or restarts."
+        "- {untested}: they stop the VM, apply to other builds, or only take effect when the VM writes a crash dump or restarts."
     );
     let _ =
         writeln!(page, "- {unasked}: not tested; the data follows the sources that their `evidence` names.");
