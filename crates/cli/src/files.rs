@@ -50,7 +50,7 @@ impl Snapshot {
     pub fn read(path: &Path, limit: usize) -> Result<Snapshot> {
         // Opening a pipe would wait for its writer.
         if !fs::metadata(path)?.is_file() {
-            bail!("not a regular file; - reads standard input");
+            bail!("not a regular file; use - to read standard input");
         }
         let file = File::open(path)?;
         let stamp = Stamp::of(&file.metadata()?);
@@ -129,7 +129,7 @@ fn keep_owner(file: &File, old: &Metadata) -> Result<()> {
         return Ok(());
     }
     fchown(file, Some(old.uid()), Some(old.gid()))
-        .context("cannot keep its owner and group: run this as its owner, or as root")
+        .context("cannot keep its owner and group: run beamtune as its owner, or as root")
 }
 
 /// Syncs the folder, so that the new name survives a crash.

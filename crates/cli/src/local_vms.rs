@@ -111,7 +111,7 @@ fn query(epmds: &mut [Epmd]) -> usize {
 impl LocalVms {
     /// Finds the VMs, and queries their EPMDs.
     pub fn discover(access: &AccessArgs) -> Result<LocalVms> {
-        let discovery = discovery::discover(&LocalTree::default()).context("cannot look for VMs in /proc")?;
+        let discovery = discovery::discover(&LocalTree::default()).context("cannot search /proc for VMs")?;
         let ours = Epmd { network: Network::Own, port: own_epmd_port()?, nodes: Vec::new() };
         let mut epmds = vec![ours];
         for epmd in discovery.vms.iter().map(Epmd::of) {

@@ -22,7 +22,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 const SHORT_HELP: &str = "\
 beamtune finds out why an Erlang VM is slow, busy or large
 
-  beamtune nodes                 List the BEAM VMs on this host
+  beamtune nodes                 List the Erlang VMs on this host
   beamtune doctor NODE           Record a node for 10 s and report what is wrong
   beamtune record NODE -o FILE   Record a node for later, until Ctrl-C
 

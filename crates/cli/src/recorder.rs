@@ -367,7 +367,7 @@ fn attach(live: &LiveTarget, options: &RecordOptions<'_>) -> Result<Option<NodeS
         if live.vm.is_none() {
             let label = &live.label;
             return Err(anyhow!(
-                "{label} runs on another host, where --host-only cannot read its process: leave the option out"
+                "{label} runs on another host, so its process cannot be read: omit --host-only"
             )
             .into());
         }

@@ -45,7 +45,7 @@ impl AccessError {
     pub fn reason(&self) -> String {
         match self {
             AccessError::NoDistribution => {
-                "it has no distribution: start it with -sname or -name to look inside".to_owned()
+                "it has no distribution: start it with -sname or -name to attach".to_owned()
             }
             AccessError::CannotAttach(error) => format!("{error:#}"),
         }
@@ -92,7 +92,7 @@ impl LiveTarget {
                 Ok(live)
             }
             several => bail!(
-                "{text} matches {} BEAM VMs on this host; name one by its process id:\n{}",
+                "{text} matches {} Erlang VMs on this host; name one by its process id:\n{}",
                 several.len(),
                 list(&local, several)
             ),
@@ -115,13 +115,13 @@ fn by_process_id(local: &LocalVms, pid: u32) -> Result<LiveTarget> {
     let inside: Vec<_> = vms.iter().filter(|vm| vm.pid_inside == Some(pid)).collect();
     if !inside.is_empty() {
         bail!(
-            "process {pid} of this host is not a BEAM VM. Inside a container, it is the process id of:\n{}",
+            "process {pid} of this host is not an Erlang VM. In a container, {pid} is the process id of:\n{}",
             list(local, &inside)
         );
     }
     match discovery::inspect(&LocalTree::default(), pid) {
         Err(error) => Err(error.into()),
-        Ok(_) => bail!("process {pid} is not an Erlang VM: list the VMs with: beamtune nodes"),
+        Ok(_) => bail!("process {pid} is not an Erlang VM: list the VMs with `beamtune nodes`"),
     }
 }
 
@@ -130,13 +130,13 @@ fn only(local: &LocalVms) -> Result<LiveTarget> {
     match local.discovery.vms.as_slice() {
         [] if local.discovery.may_be_incomplete => {
             bail!(
-                "no BEAM VM of this user runs on this host; run beamtune as root to see those of other users"
+                "no Erlang VM of this user runs on this host; run beamtune as root to see those of other users"
             )
         }
-        [] => bail!("no BEAM VM runs on this host; name one on another host: beamtune doctor NAME@HOST"),
+        [] => bail!("no Erlang VM runs on this host; name one on another host: beamtune doctor NAME@HOST"),
         [vm] => Ok(LiveTarget::of(local, vm)),
         vms => bail!(
-            "{} BEAM VMs run on this host; name one, by name or process id:\n{}",
+            "{} Erlang VMs run on this host; name one, by name or process id:\n{}",
             vms.len(),
             list(local, &vms.iter().collect::<Vec<_>>())
         ),

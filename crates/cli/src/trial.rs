@@ -337,7 +337,7 @@ fn await_ready(setup: &Setup, target: &mut GuardedCommand, stop: &Stop) -> Resul
             Ok(()) => match choose(setup, &candidates)? {
                 Some(vm) => return Ok(Readiness::Ready(Box::new(vm))),
                 None if !vms.is_empty() => "none of its VMs is a node that accepts connections".to_owned(),
-                None => "none of its processes is a BEAM VM".to_owned(),
+                None => "none of its processes is an Erlang VM".to_owned(),
             },
             Err(error) => format!("{error:#}"),
         };
@@ -390,7 +390,7 @@ fn choose(setup: &Setup, vms: &[Vm]) -> Result<Option<Vm>> {
         [vm] => Ok(Some(vm.clone())),
         several => match several.iter().filter(listens).collect::<Vec<_>>().as_slice() {
             [vm] => Ok(Some((*vm).clone())),
-            _ => bail!("the target has {} BEAM VMs: choose one with --node NAME", several.len()),
+            _ => bail!("the target has {} Erlang VMs: choose one with --node NAME", several.len()),
         },
     }
 }

@@ -143,7 +143,12 @@ fn nodes_in_containers_can_be_diagnosed_from_the_host() {
         // If both nodes have the name, it is ambiguous.
         for target in [&*name, name.split('@').next().expect("a name")] {
             let pids = [one.pid_text(), other.pid_text()];
-            run(&mut doctor(target)).assert_refused(&["2 BEAM VMs", "by its process id", &pids[0], &pids[1]]);
+            run(&mut doctor(target)).assert_refused(&[
+                "2 Erlang VMs",
+                "by its process id",
+                &pids[0],
+                &pids[1],
+            ]);
         }
         // The process id inside the container is also ambiguous.
         run(&mut doctor("1")).assert_refused(&["Inside a container", &one.pid_text(), &other.pid_text()]);
@@ -163,7 +168,7 @@ fn two_nodes_with_the_same_name_need_separate_recordings() {
     command.args(["record", "--keep", "1h", "--max-size", "20MB", "--for", "2s"]);
     let output = run(command.args([two[0].pid_text(), two[1].pid_text()]).arg("-o").arg(folder.path()));
     let file = format!("{name}.btr");
-    output.assert_refused(&["another target is recorded into", &file, "own file"]);
+    output.assert_refused(&["another target is already recorded into", &file, "own file"]);
     assert!(Reader::open(&folder.path().join(file)).is_ok_and(|reader| reader.samples().count() > 0));
 }
 

@@ -387,7 +387,7 @@ fn install_into_release(cache: &Path, erlang: &Path) {
     assert_eq!(with.stdout.trim(), "lcnt");
     assert_eq!(succeed(Command::new(&shop).args(["-eval", PRINT_BUILD_TYPE])).stdout.trim(), "opt");
     let second = succeed(emulator(cache).args(["install", "--into", &into]));
-    assert!(second.stdout.contains("is installed already"), "{}", second.stdout);
+    assert!(second.stdout.contains("is already installed"), "{}", second.stdout);
 }
 
 #[test]

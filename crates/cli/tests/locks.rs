@@ -288,7 +288,7 @@ fn recording_without_lock_samples_says_how_to_get_them() {
     assert!(words.contains("beamtune locks TARGET"), "{words}");
     run(&mut locks(&node.name, &["--from", "-1m"]))
         .assert_refused(&["--from and --to select a part of a recording", "--for"]);
-    run(&mut locks(&file, &["-o", "/tmp/other"])).assert_refused(&["is a recording", "leave out -o"]);
+    run(&mut locks(&file, &["-o", "/tmp/other"])).assert_refused(&["is a recording", "omit -o"]);
 }
 
 /// Runs `beamtune locks` in a PID namespace that hides the processes of this host, as if the node were on another host.

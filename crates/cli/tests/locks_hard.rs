@@ -27,7 +27,7 @@ fn if_the_vm_ends_the_result_so_far_is_printed() {
     let page: Value = serde_json::from_str(&lines.join("\n")).expect("a page");
     assert!(page["look"]["seconds"].as_f64().is_some_and(|seconds| seconds < 60.0), "{page:#}");
     let means = page["look"]["means"].to_string();
-    assert!(means.contains("the VM ended after ") && means.contains("run this again"), "{means}");
+    assert!(means.contains("the VM ended after ") && means.contains("repeat the command"), "{means}");
     // Time after the end of the VM does not count as sampled.
     let shares =
         page["waits"].as_array().into_iter().flatten().filter_map(|row| row["duration_pct"].as_f64());

@@ -77,7 +77,7 @@ fn headline(period: &Period, bridge: &MemoryBreakdown, style: Style) -> String {
     let Some(resident) = bridge.resident else {
         let missing = period.missing_group(Group::HostProcess, "resident memory");
         let words = format!(
-            "Resident memory is not known: {}. {}.\n",
+            "Resident memory is unknown: {}. {}.\n",
             text::sentence(&missing.why),
             next(&missing.next_step)
         );

@@ -54,7 +54,7 @@ fn answer(tuning: &Tuning, verdict: &TuningVerdict, style: Style) -> String {
     match &verdict.ending {
         None => none("Not finished: continue with beamtune study resume FILE."),
         Some(TuningOutcome::Found) if verdict.flags.is_empty() => {
-            none("No flag: no part of the best setting helps alone.")
+            none("No improvement: no part of the best setting helps alone.")
         }
         Some(TuningOutcome::Found) => {
             let flags =
@@ -87,7 +87,7 @@ fn answer(tuning: &Tuning, verdict: &TuningVerdict, style: Style) -> String {
         }
         Some(TuningOutcome::NothingBetter) => none("No tried setting is better than the unchanged target."),
         Some(TuningOutcome::NotConfirmed) => {
-            none("No flag: no candidate was better in new trials without violating a guard.")
+            none("No improvement: no candidate was better in new trials without violating a guard.")
         }
         Some(TuningOutcome::MethodFindsWhatIsNot) => none(
             "No verdict: the target differs from itself; the machine or the target changed during the study.",
@@ -109,7 +109,7 @@ fn parts(tuning: &Tuning, verdict: &TuningVerdict, style: Style) -> String {
         let Some(of) = tuning.knobs.get(*knob) else { continue };
         let words = match pays {
             PartVerdict::Yes => "better",
-            PartVerdict::No => "no difference, left out",
+            PartVerdict::No => "no difference, removed",
             PartVerdict::Unknown => "no difference shown, kept",
         };
         let proof = ratio.map_or_else(|| "not tried alone".to_owned(), change);
@@ -401,9 +401,9 @@ the target fails  +S 4:4
             assert!(text.contains(expect), "{expect:?} is not in\n{text}");
         };
         check(None, "Not finished");
-        check(Some(TuningOutcome::Found), "No flag: no part");
+        check(Some(TuningOutcome::Found), "No improvement: no part");
         check(Some(TuningOutcome::NothingBetter), "No tried setting is better");
-        check(Some(TuningOutcome::NotConfirmed), "No flag: no candidate");
+        check(Some(TuningOutcome::NotConfirmed), "No improvement: no candidate");
         check(Some(TuningOutcome::MethodFindsWhatIsNot), "differs from itself");
         check(Some(TuningOutcome::TooManyInvalid), "too many invalid trials");
         check(Some(TuningOutcome::Fails { why: "no port".to_owned() }), "The target does not work: no port");

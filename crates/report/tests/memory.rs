@@ -317,7 +317,7 @@ fn missing_measurements_are_reported() {
     assert!(!page.contains("not explained"), "{page}");
     assert!(
         memory::render(&Period::default(), &[], None, &Diagnosis::default(), &View::PLAIN)
-            .contains("not known")
+            .contains("is unknown")
     );
 }
 
@@ -452,7 +452,7 @@ fn holders_have_the_size_of_binaries_that_only_they_refer_to() {
     let page = memory::render(&asked().finish(), &[], None, &Diagnosis::default(), &View::PLAIN);
     assert_eq!(words(&page, "cache"), "cache <0.7.0> 12 11 70.0 MB 60.0 MB 3.00 kB");
     assert_eq!(words(&page, "<0.8.0>"), "<0.8.0> no answer 0 B");
-    assert!(page.contains("11 binaries of 70.0 MB together, each counted once"), "{page}");
+    assert!(page.contains("11 binaries, 70.0 MB in total; each is counted once"), "{page}");
 }
 
 #[test]
@@ -465,7 +465,7 @@ fn estimate_for_a_gc_has_its_interval_and_the_cost_of_the_sample() {
         "GC of 640 of 30,000 processes, the largest and a random sample: heaps from 90.0 MB to 20.0 MB",
         "memory of all processes went from 900 MB to 830 MB",
         "the longest batch 3 ms; other processes waited for a scheduler for up to 52 ms.",
-        "2 left out: heap too large",
+        "2 skipped: heap too large",
         "Stopped: other processes waited too long.",
     ] {
         assert!(text.contains(sentence), "{sentence}: {page}");
@@ -484,7 +484,7 @@ fn process_that_does_not_exist_is_reported() {
     let none = RequestedGcRow { selection: "named".to_owned(), processes: 1, ..RequestedGcRow::default() };
     made.0.collection(none);
     let page = memory::render(&made.finish(), &[], None, &Diagnosis::default(), &View::PLAIN);
-    assert!(page.contains("Nothing collected: the node has no such process."), "{page}");
+    assert!(page.contains("No GC: the node has no such process."), "{page}");
 }
 
 #[test]

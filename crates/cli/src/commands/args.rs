@@ -121,7 +121,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let writes = !args.set.is_empty() || !args.unset.is_empty() || args.write_as.is_some();
     match (writes, &args.output) {
         (true, _) => write(args, source),
-        (false, Some(_)) => bail!("-o needs --set, --unset or --as: otherwise nothing is written"),
+        (false, Some(_)) => bail!("-o requires --set, --unset or --as"),
         (false, None) => show(args, source),
     }
 }
@@ -246,7 +246,7 @@ fn write(args: &Args, source: FlagSource) -> Result<ExitCode> {
         }
         FlagSource::Files(texts) => {
             let [mut text] = <[FlagFile; 1]>::try_from(texts)
-                .map_err(|texts| anyhow!("cannot write {} files: name one", texts.len()))?;
+                .map_err(|texts| anyhow!("cannot change {} files at once: name one", texts.len()))?;
             let (name, snapshot) = (text.name.clone(), text.snapshot.take());
             (input(text, args), name, snapshot)
         }
@@ -265,7 +265,7 @@ fn write(args: &Args, source: FlagSource) -> Result<ExitCode> {
     }
     if !is_sound(&result, args.output.as_deref(), &name, releases) && !args.force {
         bail!(
-            "nothing written: a VM would not start with these flags; --otp names other releases, --force writes anyway"
+            "nothing written: a VM would not start with these flags; select other releases with --otp, or write anyway with --force"
         );
     }
     deliver(args, result.text.as_bytes(), old)
@@ -323,7 +323,7 @@ fn deliver(args: &Args, bytes: &[u8], old: Option<Snapshot>) -> Result<ExitCode>
         let to_replace = old.filter(|old| old.is_same_file(&there)).unwrap_or(there);
         to_replace.replace(bytes).with_context(not_written)?;
     } else {
-        bail!("{shown} exists; --force overwrites it");
+        bail!("{shown} already exists; overwrite it with --force");
     }
     terminal::complain(&format!("wrote {shown}\n"));
     Ok(ExitCode::SUCCESS)

@@ -31,7 +31,7 @@ pub struct Args {
     /// Print JSON (docs/schema/diagnosis.schema.json)
     #[arg(long)]
     json: bool,
-    /// Keep the recording
+    /// Keep the recording in this file
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     #[command(flatten)]
@@ -82,7 +82,7 @@ impl RecordedArgs {
     pub fn record(&self, output: Option<&Path>) -> Result<Recorded> {
         let live = match ResolvedTarget::find(self.target.as_deref(), &self.access)? {
             ResolvedTarget::Recording(path) if output.is_some() => {
-                bail!("{} is a recording already: leave out -o", path.display())
+                bail!("{} is a recording: omit -o", path.display())
             }
             ResolvedTarget::Recording(path) => {
                 let Read { period, recorded_at, .. } = read_part(&path, &PartArgs::default())?;

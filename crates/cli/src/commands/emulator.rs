@@ -219,7 +219,7 @@ fn build(args: &BuildArgs) -> Result<ExitCode> {
     }
     if let Some(kept) = find_built(args, target.as_ref(), &host, &cache)?.filter(|_| !args.again) {
         terminal::print(&format!(
-            "{} exists, built from {}; --again rebuilds it\n{}\n",
+            "{} exists, built from {}; rebuild it with --again\n{}\n",
             kept.manifest.identity,
             kept.manifest.source,
             kept.file.display()
@@ -385,7 +385,7 @@ fn start(args: &RunArgs) -> Result<ExitCode> {
         && wanted != found
     {
         bail!(
-            "the command uses OTP {found} in {}, but --otp is {wanted}: leave --otp out, or name the other installation with --installation",
+            "the command uses OTP {found} in {}, but --otp is {wanted}: omit --otp, or name the other installation with --installation",
             installation.root.display()
         );
     }
@@ -450,7 +450,7 @@ fn install(args: &InstallArgs) -> Result<ExitCode> {
     let kept = args.variant.built(&cache()?, &own, &folder.display().to_string())?;
     let installed = install::install(&kept, &installation)?;
     let file = installed.file.display();
-    let done = if installed.was_installed { "is installed already" } else { "is installed" };
+    let done = if installed.was_installed { "is already installed" } else { "is installed" };
     let kind = kept.manifest.identity.variant.kind.name();
     let root = installation.root.display();
     let start = match installation.is_release {
@@ -491,7 +491,7 @@ fn dockerfile(args: &InstallArgs) -> Result<ExitCode> {
         let is_musl = target.program.elf.libc == Libc::Musl;
         if is_musl != (package_manager(&base) == PackageManager::Apk) {
             bail!(
-                "{} uses the C library {}, and {base} another one: choose an image with the same with --base",
+                "{base} does not use the C library of {} ({}): choose another image with --base",
                 target.label,
                 target.program.elf.libc.name()
             );

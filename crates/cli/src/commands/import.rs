@@ -35,7 +35,7 @@ const STANDARD_INPUT: &str = "-";
 /// Exit status: 0 = nothing above "notice", 1 = findings, 2 = nothing could be read.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Text of at most 64 MB, or crash dump; - is standard input
+    /// Text of at most 64 MB, or crash dump; - for standard input
     #[arg(default_value = STANDARD_INPUT)]
     file: PathBuf,
     /// Write a recording; the file must not exist

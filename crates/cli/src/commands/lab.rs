@@ -47,21 +47,22 @@ pub struct RunArgs {
     #[arg(long)]
     cured: bool,
     /// Seed for names, sizes and the faulty element [default: random]
-    #[arg(long)]
+    #[arg(long, value_name = "N")]
     seed: Option<u32>,
     /// Number of CPUs for which the lab's schedulers and work are sized
-    #[arg(long, value_parser = clap::value_parser!(u32).range(2..=64), default_value_t = CORES)]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=64), default_value_t = CORES)]
     cores: u32,
     /// Time after which the lab ends
-    #[arg(long = "for", value_parser = terminal::parse_duration, default_value = "10m")]
+    #[arg(long = "for", value_name = "TIME", value_parser = terminal::parse_duration, default_value = "10m")]
     length: Duration,
     /// Path of erl [default: the one on the PATH]
-    #[arg(long)]
+    #[arg(long, value_name = "FILE")]
     erl: Option<PathBuf>,
     /// Root file system with an Erlang (from make otp); needs root
-    #[arg(long, conflicts_with = "erl")]
+    #[arg(long, value_name = "FOLDER", conflicts_with = "erl")]
     otp_root: Option<PathBuf>,
     /// Parameters instead of random ones, such as rate=2000
+    #[arg(value_name = "KEY=NUMBER")]
     params: Vec<String>,
 }
 

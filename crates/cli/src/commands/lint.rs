@@ -86,7 +86,7 @@ enum Origin {
 pub fn run(args: &Args) -> Result<ExitCode> {
     let (mut inputs, mut unread) = read_all(args);
     if args.together && inputs.iter().any(|input| matches!(input.origin, Origin::Node)) {
-        bail!("--together is for files; a running node has all its flags: lint it alone");
+        bail!("--together requires files; lint a running node alone");
     }
     if args.fix
         && inputs.iter().any(|input| matches!(&input.origin, Origin::Text(text) if text.snapshot.is_none()))

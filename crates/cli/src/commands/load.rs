@@ -108,7 +108,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if args.worker {
         return worker::run();
     }
-    let Some(target) = &args.target else { bail!("name a URL or a scenario file") };
+    let Some(target) = &args.target else { bail!("no target: name a URL or a scenario file") };
     let source = ScenarioText::of(target, args)?;
     if args.print_scenario {
         terminal::print(&source.text);
@@ -172,7 +172,7 @@ impl ScenarioText {
             ("--idle", args.idle),
         ];
         if let Some((option, _)) = in_file.iter().find(|(_, given)| *given) {
-            bail!("{option} applies only to a URL; in a scenario, set it in the file");
+            bail!("{option} applies only to a URL; set it in the scenario file");
         }
         Self::of_file(target)
     }

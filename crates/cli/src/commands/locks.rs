@@ -57,7 +57,7 @@ pub struct Args {
     /// Time to sample or to count
     #[arg(long = "for", value_name = "TIME", value_parser = terminal::parse_duration, default_value = "10s")]
     length: Duration,
-    /// Count the locks of processes as well
+    /// Also count the locks of processes
     ///
     /// This takes memory of the node; the amount is printed first.
     #[arg(long)]
@@ -125,7 +125,7 @@ fn parse_sort(text: &str) -> Result<Sort, String> {
 pub fn run(args: &Args) -> Result<ExitCode> {
     let live = match ResolvedTarget::find(args.target.as_deref(), &args.access)? {
         ResolvedTarget::Recording(path) if args.output.is_some() => {
-            bail!("{} is a recording: leave out -o", path.display())
+            bail!("{} is a recording: omit -o", path.display())
         }
         ResolvedTarget::Recording(path) => {
             let read = read_part(&path, &args.part)?;

@@ -124,7 +124,7 @@ impl Args {
 pub fn run(args: &Args) -> Result<ExitCode> {
     let live = match ResolvedTarget::find(args.target.as_deref(), &args.access)? {
         ResolvedTarget::Recording(path) if args.output.is_some() => {
-            bail!("{} is a recording: leave out -o", path.display())
+            bail!("{} is a recording: omit -o", path.display())
         }
         ResolvedTarget::Recording(path)
             if args.holders || args.collect.is_some() || args.what_if.is_some() =>

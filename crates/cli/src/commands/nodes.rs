@@ -1,4 +1,4 @@
-//! `beamtune nodes`: lists the BEAM VMs on this host.
+//! `beamtune nodes`: lists the Erlang VMs on this host.
 
 use std::process::ExitCode;
 
@@ -14,7 +14,7 @@ use crate::local_vms::{LocalVms, network, place};
 use crate::target::AccessError;
 use crate::terminal;
 
-/// List the BEAM VMs on this host, and whether they can be attached to
+/// List the Erlang VMs on this host, and whether they can be attached to
 #[derive(clap::Args)]
 pub struct Args {
     /// Print JSON
@@ -61,7 +61,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     terminal::print(&render(&rows, terminal::style()));
     if local.discovery.may_be_incomplete {
-        terminal::complain("Processes of other users are hidden; run this as root to see all VMs.\n");
+        terminal::complain("Processes of other users are hidden; run beamtune as root to see all VMs.\n");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -98,7 +98,7 @@ fn row(local: &LocalVms, vm: &Vm) -> Row {
 
 fn render(rows: &[Row], style: Style) -> String {
     if rows.is_empty() {
-        return "No BEAM VM runs on this host.\n".to_owned();
+        return "No Erlang VM runs on this host.\n".to_owned();
     }
     use Align::{Left, Right};
     // The column appears only if it distinguishes VMs.

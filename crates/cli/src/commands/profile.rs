@@ -20,7 +20,8 @@ use crate::terminal;
 /// Samples the threads of a VM on this host from outside. The VM needs no flag and no restart, and is neither stopped nor written to. A sample costs
 /// 5 µs of a thread's time.
 ///
-/// Needs the right to read the VM's memory and to sample its threads: the same user, or root; for the kernel's part CAP_PERFMON.
+/// Requires permission to read the VM's memory and to sample its threads: run it as the VM's user or as root. Kernel functions
+/// require root or CAP_PERFMON.
 #[derive(clap::Args)]
 pub struct Args {
     /// Node name or process id [default: the only VM]

@@ -70,7 +70,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     match (args.keep, args.targets.as_slice(), &args.output) {
         (Some(keep), _, _) => ring::run(args, Ring { keep: nanos(keep), max_bytes: args.max_size }),
         (None, [target], Some(output)) => once(args, target, output),
-        (None, _, _) => bail!("several targets need --keep"),
+        (None, _, _) => bail!("recording several targets requires --keep"),
     }
 }
 
@@ -126,7 +126,7 @@ fn parse_size(text: &str) -> Result<u64, String> {
     let bytes = parse().map_err(|_| format!("{text:?} is not a size; write 500MB, 2GB or 512MiB"))?;
     match bytes {
         Ring::MIN_BYTES.. => Ok(bytes),
-        _ => Err(format!("{text:?} is too small: five minutes of a node need 10MB")),
+        _ => Err(format!("{text:?} is too small: the minimum is 10MB, for about five minutes of a node")),
     }
 }
 

@@ -241,7 +241,7 @@ impl TargetArgs {
             };
             ScenarioText::of_url(&url, &quick)?
         } else if self.rate.is_some() || self.connections.is_some() {
-            bail!("--rate and --connections apply only to a URL; in a scenario, set them in the file");
+            bail!("--rate and --connections apply only to a URL; set them in the scenario file");
         } else {
             let mut load = ScenarioText::of_file(load)?;
             // A study can be resumed from any directory.
@@ -332,7 +332,7 @@ fn quantity(text: &str) -> Result<String, String> {
         Some(_) => Ok(text.to_owned()),
         None => {
             let names: Vec<&str> = QUANTITIES.iter().map(|quantity| quantity.name).collect();
-            Err(format!("{text:?} is not a quantity; known are: {}", names.join(", ")))
+            Err(format!("{text:?} is not a quantity; use one of: {}", names.join(", ")))
         }
     }
 }

@@ -115,7 +115,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let file = args.study.study.clone().unwrap_or_else(|| study::default_file("tune"));
     let output = args.output.clone().unwrap_or_else(|| file.with_extension("vm.args"));
     if output.exists() {
-        bail!("{} exists; choose another name with -o", output.display());
+        bail!("{} already exists; choose another name with -o", output.display());
     }
     let vm_args = match &args.vm_args {
         Some(file) => {
@@ -198,7 +198,9 @@ pub fn target_knobs(goal: &TuneGoal, study: &Study, trials: &[Trial]) -> Result<
         order.point.is_empty() || knobs::flags(&knobs, &order.point) == order.arm.flags
     };
     if !trials.iter().all(is_same) {
-        bail!("the study was begun by a version of beamtune with other knobs: resume it with that version");
+        bail!(
+            "the study was begun by a version of beamtune that tries other flags: resume it with that version"
+        );
     }
     Ok(Some(TargetKnobs { otp, knobs, advice, fatal }))
 }

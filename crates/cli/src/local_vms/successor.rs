@@ -63,7 +63,7 @@ impl SuccessorFinder {
                  by its process id"
             ),
             (HostError::Ended { .. }, true, None) => format!(
-                "{error}; another VM had the same name, so its successor is not known: name the VM by its process id"
+                "{error}; another VM had the same name, so its successor is unknown: name the VM by its process id"
             ),
             _ => error.to_string(),
         }

@@ -93,7 +93,7 @@ impl LoadCommand {
             CountedPart::Whole => run.measure_requests(&results.result),
             CountedPart::TooFew(seconds) => {
                 return Ok(LoadEnd::LoadFailed(format!(
-                    "its results hold {seconds} full seconds, but {window_s} are measured (--for): let it run longer, by the target's warm-up"
+                    "its results cover {seconds} full seconds, but {window_s} are measured (--for): let it run longer, so that they also cover the warm-up"
                 )));
             }
         })))

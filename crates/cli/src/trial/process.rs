@@ -132,7 +132,7 @@ fn flags_variable(before: Option<&str>, flags: &[String]) -> Result<String> {
             (_, false, _) => format!("\"{word}\""),
             (_, true, false) => format!("'{word}'"),
             (_, true, true) => {
-                bail!("{word:?} contains both kinds of quotes, which {FLAGS_VARIABLE} cannot hold")
+                bail!("{word:?} contains both kinds of quotes, which {FLAGS_VARIABLE} cannot contain")
             }
         });
     }

@@ -30,7 +30,7 @@ fn disabled_allocator_is_reported_and_the_others_are_shown() {
             "erlang:memory() fails without this allocator"
         );
         let output = memory(&node, &[]);
-        assert!(output.stdout.contains("erlang:memory() is not known"), "{}", output.stdout);
+        assert!(output.stdout.contains("erlang:memory() is unknown"), "{}", output.stdout);
     }
 }
 

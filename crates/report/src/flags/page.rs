@@ -304,12 +304,12 @@ fn where_absent(entry: &Entry) -> String {
     }
     match (&entry.absent_behavior, entry.kind) {
         (AbsentBehavior::Refused, Kind::EmulatorFlag) => {
-            "a VM that does not know this flag does not start".to_owned()
+            "prevents the start of releases that do not have it".to_owned()
         }
-        (AbsentBehavior::Refused, _) => "refused by releases that do not know it".to_owned(),
-        (AbsentBehavior::Ignored, _) => "ignored by releases that do not know it".to_owned(),
+        (AbsentBehavior::Refused, _) => "rejected by releases that do not have it".to_owned(),
+        (AbsentBehavior::Ignored, _) => "ignored by releases that do not have it".to_owned(),
         (AbsentBehavior::ReadAs { flag, value }, _) => {
-            format!("a VM that does not know this flag reads it as {flag} {value}")
+            format!("releases that do not have it parse it as {flag} {value}")
         }
     }
 }

@@ -52,7 +52,7 @@ fn holders(period: &Period, max_rows: usize, style: Style) -> String {
     let last = |metric| period.stat(metric, "").ok().map(|stat| stat.last.value as f64);
     if let Some((count, bytes)) = last(&metrics::HELD_BINARIES).zip(last(&metrics::HELD_BINARIES_SIZE)) {
         out.push_str(&format!(
-            "{} binaries of {} together, each counted once\n",
+            "{} binaries, {} in total; each is counted once\n",
             text::decimal(count),
             text::bytes(bytes)
         ));
@@ -79,7 +79,7 @@ fn estimate(period: &Period, returns: Option<Reclaimable>, style: Style) -> Stri
         table.row([what.to_owned(), text::bytes(bytes), text::bytes(low), text::bytes(high)]);
     }
     let mut out = table.render(style);
-    let said = "The memory is returned to the VM's allocators, and from there only empty carriers to the operating system.\n";
+    let said = "The memory is returned to the VM's allocators, which return only empty carriers to the operating system.\n";
     out.push_str(&text::wrap(said, style.width, ""));
     out
 }
@@ -136,7 +136,7 @@ fn sentences(row: &RequestedGcRow) -> Vec<String> {
     let number = |count: i64| text::decimal(count as f64);
     let size = |bytes: i64| text::bytes(bytes as f64);
     if row.selection == "named" && row.chosen == 0 {
-        return vec!["Nothing collected: the node has no such process.".to_owned()];
+        return vec!["No GC: the node has no such process.".to_owned()];
     }
     let whose = match row.selection.as_str() {
         "named" => {
@@ -181,7 +181,7 @@ fn sentences(row: &RequestedGcRow) -> Vec<String> {
         time(row.late)
     ));
     for (count, why) in [
-        (row.large, "left out: heap too large"),
+        (row.large, "skipped: heap too large"),
         (row.no_answer, "did not answer in time"),
         (row.gone, "had exited"),
     ] {

@@ -111,6 +111,6 @@ pub fn missing(period: &Period, style: Style) -> String {
         return String::new();
     }
     let missing = period.missing_group(Group::Memory, "erlang:memory()");
-    let words = format!("{} is not known: {}", missing.what, text::sentence(&missing.why));
+    let words = format!("{} is unknown: {}", missing.what, text::sentence(&missing.why));
     format!("{}\n", text::wrap(&words, style.width, ""))
 }

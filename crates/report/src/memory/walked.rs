@@ -78,7 +78,7 @@ fn carriers(period: &Period, max_rows: usize, style: Style) -> String {
             other => other,
         };
         out.push_str(&format!(
-            "{} carriers of {} ({}) left out: {}\n",
+            "{} carriers of {} ({}) skipped: {}\n",
             text::decimal(row.carriers as f64),
             text::clean(&row.allocator),
             text::bytes(row.bytes as f64),

@@ -164,7 +164,7 @@ fn missing(profile: &Profile) -> Vec<String> {
     let mut remarks = profile.remarks.clone();
     if profile.without_frames > 0 {
         remarks.push(format!(
-            "{:.1} % of samples lack their Erlang functions: the process had gone on before they were read",
+            "{:.1} % of samples have no Erlang functions: the process continued before they were read",
             100.0 * profile.without_frames as f64 / f64::from(profile.sample_count().max(1))
         ));
     }
@@ -230,7 +230,7 @@ CPU  0.50 cores: 90 % processes, 10 % sleep and wake-up
 60.0 %  60.0 %  jsx:encode/2  (do_syscall)
 30.0 %  30.0 %  lists:map/2
 
-  total  call tree, from 2 %
+  total  call tree, 2 % or more
  90.0 %  ██████████████████░░  shop:loop/1
  60.0 %  ████████████░░░░░░░░    jsx:encode/2
  40.0 %  ████████░░░░░░░░░░░░      do_syscall (kernel)

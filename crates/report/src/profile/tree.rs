@@ -43,7 +43,8 @@ pub(super) fn render(profile: &Profile, style: Style) -> String {
     let mut rows = Vec::new();
     collect(&root, root.time.max(1) as f64, 0, &mut rows);
     let left_out = rows.len().saturating_sub(MAX_ROWS);
-    let mut out = format!("{}\n", style.dim(&format!("  total  call tree, from {:.0} %", 100.0 * MIN_SHARE)));
+    let mut out =
+        format!("{}\n", style.dim(&format!("  total  call tree, {:.0} % or more", 100.0 * MIN_SHARE)));
     for (depth, share, name) in rows.iter().take(MAX_ROWS) {
         let indent = "  ".repeat(*depth);
         let line = format!("{:>5.1} %  {}  {indent}{name}", 100.0 * share, text::bar(*share));

@@ -76,7 +76,7 @@ impl PartArgs {
             bail!("{path} contains no sample");
         };
         let (Some(begin), Some(end)) = (reader.wall_at(first.begin), reader.wall_at(last.end)) else {
-            bail!("{path} contains no wall-clock times: leave out --from and --to");
+            bail!("{path} contains no wall-clock times: omit --from and --to");
         };
         let zone = TimeZone::system();
         let covered = Covered { begin: stamp(begin)?, end: stamp(end)? };

@@ -113,7 +113,7 @@ impl TargetErlang {
     pub fn check_otp(&self, otp: Option<&str>) -> Result<()> {
         match (otp, &self.otp) {
             (Some(wanted), Some(found)) if wanted != found => bail!(
-                "{} is {}, but --otp is {wanted}: leave --otp out, or name the other installation",
+                "{} is {}, but --otp is {wanted}: omit --otp, or name the other installation",
                 self.label,
                 self.version()
             ),

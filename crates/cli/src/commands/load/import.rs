@@ -31,7 +31,7 @@ pub struct Args {
 fn tool(name: &str) -> Result<Tool, String> {
     Tool::from_name(name).ok_or_else(|| {
         let known: Vec<&str> = Tool::ALL.iter().map(|tool| tool.name()).collect();
-        format!("unknown tool {name:?}; known are {}", known.join(", "))
+        format!("unknown tool {name:?}; use one of: {}", known.join(", "))
     })
 }
 

@@ -122,7 +122,7 @@ pub fn sample(pid: u32, length: Duration, rate: u32, stop: &Stop) -> Result<Prob
     result.remarks.extend(remarks(&seen));
     if unwatched > 0 {
         result.remarks.push(format!(
-            "{unwatched} schedulers were not watched but ran, probably because they were idle before: run this again"
+            "{unwatched} schedulers were not watched but ran, probably because they were idle before: repeat the command"
         ));
     }
     result.is_lower_bound = unwatched > 0 || is_lower_bound(&seen);
@@ -216,7 +216,7 @@ fn remarks(seen: &WatchResult) -> Vec<String> {
     }
     if found.left_out > 0 {
         remarks.push(format!(
-            "{} samples were left out, since there were too many different stacks: sample for a shorter time",
+            "{} samples were discarded, since there were too many different stacks: sample for a shorter time",
             found.left_out
         ));
     }
@@ -285,7 +285,7 @@ mod tests {
         );
         let cost = Cost { lost: 7, ..Cost::default() };
         check(WatchResult { cost, ..seen(WaitSummary::default()) }, "7 records were lost");
-        check(seen(WaitSummary { left_out: 5, ..WaitSummary::default() }), "5 samples were left out");
+        check(seen(WaitSummary { left_out: 5, ..WaitSummary::default() }), "5 samples were discarded");
     }
 
     #[test]

@@ -88,11 +88,11 @@ fn remarks_of_ended_vm(after: Duration, result: &ProbeResult) -> Vec<String> {
     // The end of the VM explains why nothing was sampled, so other remarks are left out.
     if result.length.is_zero() {
         return vec![format!(
-            "the VM ended after {after}, before lock waits were sampled; after its restart, run this again"
+            "the VM ended after {after}, before lock waits were sampled; repeat the command when it runs again"
         )];
     }
     let remark = format!(
-        "the VM ended after {after}, which ended sampling: the results cover the time before; if it was restarted, run this again"
+        "the VM ended after {after}, which ended sampling: the results cover the time before; if it was restarted, repeat the command"
     );
     std::iter::once(remark).chain(result.remarks.iter().cloned()).collect()
 }
@@ -101,7 +101,7 @@ fn remarks_of_ended_vm(after: Duration, result: &ProbeResult) -> Vec<String> {
 fn without_short_sampling(mut result: ProbeResult) -> ProbeResult {
     if !result.length.is_zero() && result.length < MIN_SAMPLED_TIME {
         result.remarks = vec![format!(
-            "lock waits were sampled for {} only, which is too short: run this again",
+            "lock waits were sampled for {} only, which is too short: repeat the command",
             text::seconds(result.length.as_secs_f64())
         )];
         (result.waits, result.length, result.is_lower_bound) = (Vec::new(), Duration::ZERO, true);

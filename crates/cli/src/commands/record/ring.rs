@@ -29,7 +29,7 @@ pub(super) fn run(args: &Args, ring: Ring) -> Result<ExitCode> {
     let several = args.targets.len() > 1;
     if let Some(output) = &args.output {
         if several && output.is_file() {
-            bail!("{} is a file: several targets need a folder", output.display());
+            bail!("{} is a file: for several targets, name a folder with -o", output.display());
         }
         if is_folder(output, several) {
             std::fs::create_dir_all(output).with_context(|| format!("cannot create {}", output.display()))?;
@@ -90,8 +90,8 @@ impl Files<'_> {
         };
         if !self.taken.lock().unwrap_or_else(PoisonError::into_inner).insert(path.clone()) {
             bail!(
-                "another target is recorded into {}: record each of two nodes with the same name by its own command, with its own \
-                 file (-o FILE)",
+                "another target is already recorded into {}: record nodes with the same name with separate commands, each with its \
+                 own file (-o FILE)",
                 path.display()
             );
         }
@@ -183,7 +183,7 @@ impl MessageFilter {
         }
         self.at = Some(Instant::now());
         self.last = now.map(str::to_owned);
-        Some(now.unwrap_or("no more trouble").to_owned())
+        Some(now.unwrap_or("sampling works again").to_owned())
     }
 }
 

@@ -128,7 +128,7 @@ fn user(args: &Args) -> Option<String> {
 /// Quotes a word for a command line in a unit (systemd.service(5), "Command lines").
 fn quoted(word: &str) -> Result<String> {
     if word.chars().any(char::is_control) {
-        bail!("{word:?} contains a character that a unit cannot hold");
+        bail!("{word:?} contains a character that a systemd unit cannot contain");
     }
     let escaped = word.replace('\\', "\\\\").replace('"', "\\\"").replace('%', "%%").replace('$', "$$");
     let is_plain = !word.is_empty() && word.chars().all(|c| c.is_alphanumeric() || "@._-/:=+".contains(c));
