@@ -21,7 +21,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("rules", &["model", "flags", "stats"]),
     ("trial", &["model", "flags", "stats"]),
     ("store", &["model"]),
-    ("report", &["model", "flags"]),
+    ("report", &["model", "flags", "stats"]),
     (
         "cli",
         &[

@@ -74,8 +74,13 @@ fn is_unicode() -> bool {
 /// Writes to standard output. If the reader has closed the pipe (`| head`), the program ends silently.
 pub fn print(text: &str) {
     let text = if is_unicode() { Cow::Borrowed(text) } else { Cow::Owned(ascii(text)) };
+    print_bytes(text.as_bytes());
+}
+
+/// Like [`print`], for a file format: in any locale, the bytes stay as they are.
+pub fn print_bytes(bytes: &[u8]) {
     let mut stdout = std::io::stdout().lock();
-    if stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).is_err() {
+    if stdout.write_all(bytes).and_then(|()| stdout.flush()).is_err() {
         std::process::exit(i32::from(CANNOT));
     }
 }

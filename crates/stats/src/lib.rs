@@ -8,6 +8,7 @@ pub mod finite;
 pub mod gaussian;
 mod median;
 pub mod paired;
+pub mod proportion;
 pub mod sequential;
 pub mod step;
 pub mod trend;

@@ -1,6 +1,8 @@
 //! `beamtune profile`: where the CPU time of a VM goes, as call stacks from Erlang to the kernel.
 
-use std::path::PathBuf;
+mod diff;
+
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -23,7 +25,10 @@ use crate::terminal;
 /// Requires permission to read the VM's memory and to sample its threads: run it as the VM's user or as root. Kernel functions
 /// require root or CAP_PERFMON.
 #[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Args {
+    #[command(subcommand)]
+    command: Option<Subcommand>,
     /// Node name or process id [default: the only VM]
     target: Option<String>,
     /// Time to sample
@@ -42,6 +47,11 @@ pub struct Args {
     access: AccessArgs,
 }
 
+#[derive(clap::Subcommand)]
+enum Subcommand {
+    Diff(diff::Args),
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Format {
     /// Functions and call tree
@@ -54,12 +64,15 @@ enum Format {
     Speedscope,
     /// Flame graph: one page that works offline
     Html,
-    /// All samples
+    /// All samples; beamtune profile diff reads it
     Json,
 }
 
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<ExitCode> {
+    if let Some(Subcommand::Diff(args)) = &args.command {
+        return diff::run(args);
+    }
     let live = LiveTarget::find(args.target.as_deref(), &args.access)?;
     if args.format == Format::Pprof && args.output.is_none() {
         bail!("pprof files are binary: name a file with -o");
@@ -84,18 +97,63 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let profile = profile?;
     let page = Page { node: &live.label, rate: args.rate, profile: &profile };
     let content = match args.format {
-        Format::Text => profile::render(&page, terminal::style()).into_bytes(),
+        Format::Text => {
+            return write_page(&profile::render(&page, terminal::style()), args.output.as_deref());
+        }
         Format::Collapsed => profile::collapsed(&profile).into_bytes(),
         Format::Html => profile::html(&page).into_bytes(),
         Format::Json => profile::json(&page).into_bytes(),
         Format::Pprof => profile::pprof(&profile, args.rate),
         Format::Speedscope => profile::speedscope(&profile, &live.label).into_bytes(),
     };
-    match &args.output {
+    write(&content, args.output.as_deref())
+}
+
+/// Writes a page for people.
+fn write_page(page: &str, output: Option<&Path>) -> Result<ExitCode> {
+    if output.is_some() {
+        return write(page.as_bytes(), output);
+    }
+    terminal::print(page);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes a file for a program, unchanged.
+fn write(content: &[u8], output: Option<&Path>) -> Result<ExitCode> {
+    match output {
         Some(file) => {
             std::fs::write(file, content).with_context(|| format!("cannot write {}", file.display()))?;
         }
-        None => terminal::print(&String::from_utf8_lossy(&content)),
+        None => terminal::print_bytes(content),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn parse(words: &[&str]) -> Result<Args, clap::Error> {
+        Cli::try_parse_from(["profile"].iter().chain(words)).map(|cli| cli.args)
+    }
+
+    #[test]
+    fn a_target_is_no_subcommand_and_diff_needs_two_files() {
+        for words in [&["shop@web1"][..], &["4711", "--rate", "999"], &["--for", "3s"], &["diff@web1"]] {
+            assert!(parse(words).unwrap().command.is_none(), "{words:?}");
+        }
+        let diff = parse(&["diff", "before.json", "after.json", "--format", "html"]).unwrap();
+        assert!(diff.command.is_some() && diff.target.is_none());
+        for words in [&["diff"][..], &["diff", "a.json"], &["--rate", "99", "diff", "a.json", "b.json"]] {
+            assert!(parse(words).is_err(), "{words:?}");
+        }
+    }
 }

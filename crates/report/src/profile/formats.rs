@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use beamtune_model::{CallStack, Frame, FrameKind, Profile};
+use beamtune_model::{CallStack, Frame, FrameKind, Profile, StackSample};
 use serde_json::json;
 
 use super::Page;
@@ -10,22 +10,27 @@ use crate::json::pretty;
 use crate::text;
 
 /// Version of [`json`]; raised if the meaning of a key changes.
-const JSON_VERSION: u32 = 1;
+pub(super) const JSON_VERSION: u32 = 1;
 
 /// One line for each stack: the frames, outermost first, separated by semicolons, and the number of samples. flamegraph.pl, inferno and speedscope
 /// read it.
 pub fn collapsed(profile: &Profile) -> String {
     let mut counts = BTreeMap::<String, u64>::new();
     for sample in &profile.samples {
-        let kind = profile.thread(sample).map_or("other", |thread| thread.kind.as_str());
-        let process = sample.process.and_then(|number| profile.processes.get(&number));
-        let roots = [Some(kind), process.map(String::as_str)];
-        let roots = roots.into_iter().flatten().map(|name| safe(name, ""));
-        let frames = profile.frames_of(sample.stack).map(|frame| safe(&frame.name, suffix(frame)));
-        let line: Vec<String> = roots.chain(frames).collect();
-        *counts.entry(line.join(";")).or_default() += u64::from(sample.count);
+        *counts.entry(collapsed_stack(profile, sample)).or_default() += u64::from(sample.count);
     }
     counts.iter().map(|(stack, count)| format!("{stack} {count}\n")).collect()
+}
+
+/// The thread kind, the process and the frames of a sample, outermost first.
+pub(super) fn collapsed_stack(profile: &Profile, sample: &StackSample) -> String {
+    let kind = profile.thread(sample).map_or("other", |thread| thread.kind.as_str());
+    let process = sample.process.and_then(|number| profile.processes.get(&number));
+    let roots = [Some(kind), process.map(String::as_str)];
+    let roots = roots.into_iter().flatten().map(|name| safe(name, ""));
+    let frames = profile.frames_of(sample.stack).map(|frame| safe(&frame.name, suffix(frame)));
+    let names: Vec<String> = roots.chain(frames).collect();
+    names.join(";")
 }
 
 /// The mark of perf's scripts for the kind of a frame: flamegraph.pl colours by it.

@@ -1,32 +1,38 @@
 //! A CPU profile: on a terminal, and in the formats of other tools.
 
+mod diff;
 mod formats;
 mod html;
 mod pprof;
+mod read;
 mod tree;
 
 use std::collections::{HashMap, HashSet};
 
-use beamtune_model::{CpuState, Frame, FrameKind, Nanos, Profile};
+use beamtune_model::{CpuState, Frame, FrameKind, Nanos, Profile, StackSample};
 
 use crate::text::{self, Style};
 
+pub use diff::{Comparison, collapsed_diff, json_diff, render_diff};
 pub use formats::{collapsed, json, speedscope};
-pub use html::html;
+pub use html::{html, html_diff};
 pub use pprof::pprof;
+pub use read::{MAX_BYTES, ReadError, SavedProfile, read};
 
 /// Rows of the table of functions.
 const MAX_FUNCTIONS: usize = 12;
 /// States that are named; smaller ones are summed up.
 const MIN_STATE_SHARE: f64 = 0.01;
 
-/// CPU time of a function.
-#[derive(Debug, Clone, Copy, Default)]
-struct FunctionTime {
+/// CPU time of an Erlang function.
+#[derive(Debug, Default)]
+struct FunctionTime<'a> {
     /// While it was the innermost Erlang function, in nanoseconds.
     own: Nanos,
     /// While it was anywhere on the stack, in nanoseconds. Recursion counts once.
     total: Nanos,
+    /// The part of `own` in the C code that it calls, by the outermost C function, in nanoseconds.
+    in_c: HashMap<&'a str, Nanos>,
 }
 
 /// What the page is about.
@@ -99,19 +105,22 @@ fn state_name(state: CpuState) -> &'static str {
     }
 }
 
-/// Renders the Erlang functions with most CPU time of their own. C code and GC count for the function that called them.
-fn functions(profile: &Profile, style: Style) -> String {
-    let total = profile.total() as f64;
-    // Lines of one function are one row.
-    let mut times = HashMap::<&str, FunctionTime>::new();
-    let mut in_c = HashMap::<&str, HashMap<&str, Nanos>>::new();
+/// The innermost Erlang function of a sample.
+fn innermost_function<'p>(profile: &'p Profile, sample: &StackSample) -> Option<&'p str> {
+    let functions = profile.frames_of(sample.stack).filter(|frame| frame.kind == FrameKind::Erlang);
+    functions.last().map(|frame| frame.name.as_str())
+}
+
+/// CPU time of each Erlang function. C code and GC count for the function that called them; lines of one function are one entry.
+fn function_times(profile: &Profile) -> HashMap<&str, FunctionTime<'_>> {
+    let mut times = HashMap::<&str, FunctionTime<'_>>::new();
     for sample in &profile.samples {
         let frames: Vec<&Frame> = profile.frames_of(sample.stack).collect();
         let Some(last) = frames.iter().rposition(|frame| frame.kind == FrameKind::Erlang) else { continue };
-        let function = frames[last].name.as_str();
-        times.entry(function).or_default().own += sample.weight;
+        let time = times.entry(&frames[last].name).or_default();
+        time.own += sample.weight;
         if let Some(called) = frames[last + 1..].iter().find(|frame| frame.kind != FrameKind::Fragment) {
-            *in_c.entry(function).or_default().entry(&called.name).or_default() += sample.weight;
+            *time.in_c.entry(&called.name).or_default() += sample.weight;
         }
         let names: HashSet<&str> = frames[..=last]
             .iter()
@@ -122,6 +131,13 @@ fn functions(profile: &Profile, style: Style) -> String {
             times.entry(name).or_default().total += sample.weight;
         }
     }
+    times
+}
+
+/// Renders the Erlang functions with most CPU time of their own.
+fn functions(profile: &Profile, style: Style) -> String {
+    let total = profile.total() as f64;
+    let times = function_times(profile);
     let mut rows: Vec<_> = times.into_iter().filter(|(_, time)| time.own > 0).collect();
     if rows.is_empty() {
         return String::new();
@@ -131,8 +147,7 @@ fn functions(profile: &Profile, style: Style) -> String {
         format!("{}\n", style.dim("   own   total  Erlang function, with the C code that it calls"));
     for (name, time) in rows.iter().take(MAX_FUNCTIONS) {
         let share = |time: i64| format!("{:>4.1} %", 100.0 * time as f64 / total);
-        let called =
-            in_c.get(name).and_then(|called| called.iter().max_by_key(|(name, time)| (**time, **name)));
+        let called = time.in_c.iter().max_by_key(|(name, time)| (**time, **name));
         let called = called.filter(|(_, called)| 2 * **called >= time.own);
         let called = called.map(|(called, _)| format!("  ({})", text::clean(called))).unwrap_or_default();
         out.push_str(&format!(
@@ -181,11 +196,11 @@ fn remarks(profile: &Profile, style: Style) -> String {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use beamtune_model::{CallStack, ProfileBuilder, ProfiledThread, StackSample};
+    use beamtune_model::{CallStack, ProfileBuilder, ProfiledThread};
 
     use super::*;
 
-    /// A profile of stacks, outermost first, with their sample counts; frames beginning with `k:` are of the kernel.
+    /// A profile of stacks, outermost first, with their sample counts; frames with `k:` are kernel functions.
     pub(crate) fn profile(stacks: &[(&str, u32, CpuState)]) -> Profile {
         let mut builder = ProfileBuilder::default();
         let thread = ProfiledThread { tid: 7, kind: "scheduler".to_owned(), name: "erts_sched_1".to_owned() };
