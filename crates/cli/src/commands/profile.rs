@@ -4,13 +4,13 @@ mod diff;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use beamtune_host::tree::LocalTree;
 use beamtune_profile::{Profiler, threads};
 use beamtune_recording::{Stop, SystemClock};
-use beamtune_report::profile::{self, Page};
+use beamtune_report::profile::{self, Origin, Page};
 
 use crate::access::AccessArgs;
 use crate::recorder::stop_on_signals;
@@ -62,6 +62,8 @@ enum Format {
     Pprof,
     /// For https://www.speedscope.app
     Speedscope,
+    /// For https://profiler.firefox.com
+    Firefox,
     /// Flame graph: one page that works offline
     Html,
     /// All samples; beamtune profile diff reads it
@@ -87,7 +89,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let profiler = Profiler::open(pid, &snapshot.threads, args.rate)?;
     stop_on_signals(&stop)?;
     let bar = terminal::Progress::new(&format!("sampling {}", live.label), Some(args.length));
-    let begin = std::time::Instant::now();
+    let begin = Instant::now();
+    let begin_unix_ms =
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| 1e3 * time.as_secs_f64());
     let profile = profiler.run(args.length, || {
         let elapsed = begin.elapsed();
         bar.set(elapsed, Some(args.length.saturating_sub(elapsed)), 0, None);
@@ -95,12 +99,14 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     });
     bar.clear();
     let profile = profile?;
+    let origin = Origin { begin_unix_ms, pid };
     let page = Page { node: &live.label, rate: args.rate, profile: &profile };
     let content = match args.format {
         Format::Text => {
             return write_page(&profile::render(&page, terminal::style()), args.output.as_deref());
         }
         Format::Collapsed => profile::collapsed(&profile).into_bytes(),
+        Format::Firefox => profile::firefox(&page, origin).into_bytes(),
         Format::Html => profile::html(&page).into_bytes(),
         Format::Json => profile::json(&page).into_bytes(),
         Format::Pprof => profile::pprof(&profile, args.rate),

@@ -1,6 +1,7 @@
 //! A CPU profile: on a terminal, and in the formats of other tools.
 
 mod diff;
+mod firefox;
 mod formats;
 mod html;
 mod pprof;
@@ -14,6 +15,7 @@ use beamtune_model::{CpuState, Frame, FrameKind, Nanos, Profile, StackSample};
 use crate::text::{self, Style};
 
 pub use diff::{Comparison, collapsed_diff, json_diff, render_diff};
+pub use firefox::{Origin, firefox};
 pub use formats::{collapsed, json, speedscope};
 pub use html::{html, html_diff};
 pub use pprof::pprof;
@@ -172,6 +174,17 @@ fn shown(kind: FrameKind, name: &str) -> String {
 
 fn shown_frame(frame: &Frame) -> String {
     shown(frame.kind, &frame.name)
+}
+
+/// What stands for the source file of a frame: the module of an Erlang function, or the kind of other code.
+fn source_name(frame: &Frame) -> String {
+    match frame.kind {
+        FrameKind::Erlang => {
+            let name = text::clean(&frame.name);
+            name.split(':').next().unwrap_or_default().to_owned()
+        }
+        kind => format!("[{}]", kind.text()),
+    }
 }
 
 /// What is missing from the profile, in sentences.

@@ -5,10 +5,11 @@
 use std::collections::HashMap;
 use std::io::Write;
 
-use beamtune_model::{FrameKind, Profile};
+use beamtune_model::Profile;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
+use super::source_name;
 use crate::text;
 
 /// Field numbers of profile.proto.
@@ -148,16 +149,12 @@ pub fn pprof(profile: &Profile, rate: u32) -> Vec<u8> {
         location.number(field::location::ID, id).message(field::location::LINE, &line);
         out.message(field::profile::LOCATION, &location);
         let name = text::clean(&frame.name);
-        let file = match frame.kind {
-            FrameKind::Erlang => name.split(':').next().unwrap_or_default().to_owned(),
-            kind => format!("[{}]", kind.text()),
-        };
         let mut function = Message::default();
         function
             .number(field::function::ID, id)
             .number(field::function::NAME, strings.index(&name))
             .number(field::function::SYSTEM_NAME, strings.index(&name))
-            .number(field::function::FILENAME, strings.index(&file));
+            .number(field::function::FILENAME, strings.index(&source_name(frame)));
         out.message(field::profile::FUNCTION, &function);
     }
     out.number(field::profile::DURATION_NANOS, profile.length.max(0).unsigned_abs());
