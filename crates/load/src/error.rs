@@ -1,4 +1,5 @@
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 
 use thiserror::Error;
 
@@ -59,6 +60,46 @@ pub enum LoadError {
         /// Number of addresses that would suffice.
         sources: u64,
     },
+    /// The file of the scenario cannot be read.
+    #[error(
+        "cannot read the scenario {file}; if it is a URL, write it with its scheme: http://127.0.0.1:8080/: {cause}"
+    )]
+    ScenarioFile {
+        /// The file, as the user wrote it.
+        file: String,
+        /// The reason.
+        cause: io::Error,
+    },
+    /// The host name of a target cannot be resolved.
+    #[error("cannot resolve {host}: {why}")]
+    Unresolved {
+        /// The host name.
+        host: String,
+        /// The reason.
+        why: String,
+    },
+    /// Nothing listens on a target's port.
+    #[error("connection refused by {address}: start the target, or correct the port")]
+    Refused {
+        /// The target's address.
+        address: SocketAddr,
+    },
+    /// A target accepts no connection.
+    #[error("cannot connect to {address}: {cause}")]
+    Unreachable {
+        /// The target's address.
+        address: SocketAddr,
+        /// The reason.
+        cause: io::Error,
+    },
+    /// The TLS handshake with a target failed.
+    #[error("TLS handshake with {address} failed: {why}")]
+    Handshake {
+        /// The target's address.
+        address: SocketAddr,
+        /// The reason, and what to do.
+        why: String,
+    },
     /// The scenario is invalid.
     #[error("{0}")]
     Scenario(#[from] Faults),
@@ -80,9 +121,9 @@ pub enum LoadError {
         /// Name of the group of devices.
         kind: String,
         /// The source address.
-        source_ip: std::net::IpAddr,
+        source_ip: IpAddr,
         /// The target's address.
-        address: std::net::SocketAddr,
+        address: SocketAddr,
     },
     /// A step or a protocol option is not possible here.
     #[error("devices.{kind}: {what}: {why}")]

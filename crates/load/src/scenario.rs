@@ -1,7 +1,7 @@
 //! The description of a load: a TOML file, which is parsed into a [`Scenario`] and compiled into a [`Plan`](crate::program::Plan).
 //!
 //! Parsing reports all faults together, with line and column ([`Faults`]). It reads no files and resolves no host names: a closure supplies
-//! the files that a scenario names, and the caller supplies the addresses for compiling. `docs/load-scenarios.md` is the reference, and
+//! the files that a scenario names, and the caller supplies the addresses for compiling. [`ScenarioText`] reads the files. `docs/load-scenarios.md` is the reference, and
 //! `docs/load-scenario.schema.json` is the schema for editors; tests compare both with [`keys`].
 
 mod compile;
@@ -13,6 +13,7 @@ mod reader;
 mod steps;
 mod table;
 mod target;
+mod text;
 mod units;
 
 use std::fmt;
@@ -26,6 +27,7 @@ pub use fault::{Fault, Faults};
 pub use quick::QuickLoad;
 pub use reader::Files;
 pub use target::{SCHEMES, Scheme, Target};
+pub use text::ScenarioText;
 
 use crate::clock::SECOND_NS;
 use crate::program::{Delay, Model};

@@ -1,5 +1,7 @@
 //! Units and kinds of measured values. Each series has exactly one of each, which never changes.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 /// Nanoseconds. Instants count from the start of the recording, on the recorder's monotonic clock.
@@ -11,6 +13,16 @@ pub const SECOND_NS: Nanos = 1_000_000_000;
 /// Converts nanoseconds to seconds.
 pub fn seconds(nanos: Nanos) -> f64 {
     nanos as f64 / SECOND_NS as f64
+}
+
+/// Converts a duration to nanoseconds.
+pub fn nanos(duration: Duration) -> Nanos {
+    Nanos::try_from(duration.as_nanos()).unwrap_or(Nanos::MAX)
+}
+
+/// Converts nanoseconds to a duration; a negative value becomes zero.
+pub fn duration(nanos: Nanos) -> Duration {
+    Duration::from_nanos(nanos.max(0).unsigned_abs())
 }
 
 /// Rounds a time counter down to whole microseconds, or as close as its unit allows. Reading the threads of a VM takes about

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use beamtune_model::units::SECOND_NS;
+use beamtune_model::units::{SECOND_NS, nanos};
 use beamtune_model::{Clock, Nanos};
 
 /// A request to stop a recorder; clones share the same request.
@@ -77,10 +77,6 @@ impl Clock for SystemClock {
             self.stop.wait(Duration::from_nanos(left));
         }
     }
-}
-
-fn nanos(duration: Duration) -> Nanos {
-    Nanos::try_from(duration.as_nanos()).unwrap_or(Nanos::MAX)
 }
 
 #[cfg(test)]
