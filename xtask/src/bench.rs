@@ -57,7 +57,7 @@ const GROUPS: [Group; 14] = [
         name: "list of nodes",
         measure: speed::nodes,
         method: String::new,
-        code: &["crates/host/src", "crates/cli/src"],
+        code: &["crates/host/src", "crates/node/src", "crates/cli/src"],
     },
     Group {
         name: "first sample",

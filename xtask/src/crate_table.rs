@@ -22,6 +22,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("trial", &["model", "flags", "stats"]),
     ("store", &["model"]),
     ("report", &["model", "flags", "stats"]),
+    ("node", &["model", "recording", "attach", "host", "profile", "report"]),
+    ("runner", &["model", "flags", "recording", "host", "load", "trial", "node"]),
+    ("lab", &["model", "flags", "recording", "host", "synthetic", "rules", "report", "node", "runner"]),
     (
         "cli",
         &[
@@ -40,6 +43,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "trial",
             "store",
             "report",
+            "node",
+            "runner",
+            "lab",
         ],
     ),
 ];
@@ -48,7 +54,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
 const KEPT_IN: &[(&str, &[&str], &str)] = &[
     ("rusqlite", &["recording", "store"], "only recording and store use databases"),
     ("clap", &["cli"], "only the binary has a command line"),
-    ("anyhow", &["cli"], "libraries define their own errors"),
+    ("anyhow", &["node", "runner", "lab", "cli"], "other libraries define their own errors"),
     ("indicatif", &["cli"], "only cli prints"),
 ];
 

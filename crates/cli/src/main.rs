@@ -4,15 +4,12 @@ mod access;
 mod commands;
 mod files;
 mod flag_files;
-mod lab;
-mod local_vms;
 mod node_args;
 mod recorder;
 mod releases;
-mod target;
+mod signals;
 mod terminal;
 mod thresholds;
-mod trial;
 
 use std::process::ExitCode;
 

@@ -5,11 +5,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use beamtune_flags::{emulator_words, init_words};
 use beamtune_model::facts;
+use beamtune_node::record::RecordOptions;
+use beamtune_node::target::LiveTarget;
 use beamtune_recording::Selection;
 
 use crate::access::AccessArgs;
-use crate::recorder::{RecordOptions, record_node};
-use crate::target::LiveTarget;
+use crate::recorder::record_node;
 
 /// Length of the recording of a node on another host: a single sample suffices.
 const RECORDING_LENGTH: Duration = Duration::from_secs(1);
@@ -46,7 +47,7 @@ pub fn looks_like_a_node(text: &str) -> bool {
 
 /// Reads the command line of a node, from its process if it runs on this host, otherwise from the node itself.
 pub fn node_args(text: &str, access: &AccessArgs) -> Result<NodeArgs> {
-    let live = LiveTarget::find(Some(text), access)?;
+    let live = LiveTarget::find(Some(text), &access.options())?;
     if let Some(vm) = &live.vm
         && let Some(release) = vm.installation.otp_release
     {
@@ -62,7 +63,7 @@ pub fn node_args(text: &str, access: &AccessArgs) -> Result<NodeArgs> {
     }
     let label = live.label.clone();
     let options = RecordOptions::of(RECORDING_LENGTH, Some(RECORDING_LENGTH));
-    let (reader, _) = record_node(live, &options)?;
+    let (reader, _) = record_node(&live, &options)?;
     let period = reader.period(&Selection::default())?;
     let args: Vec<String> = period
         .facts

@@ -3,11 +3,8 @@
 use std::borrow::Cow;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
 use beamtune_model::{Diagnosis, Level};
 use beamtune_report::Style;
 use beamtune_report::diagnosis::{Invocation, Verbosity, View};
@@ -23,18 +20,6 @@ pub const CANNOT: u8 = 2;
 const MAX_WIDTH: usize = 120;
 /// Line width if the terminal does not report its own.
 const USUAL_WIDTH: usize = 100;
-
-/// Returns a flag that is set when one of these signals arrives. The signals, such as Ctrl-C, no longer end the program.
-///
-/// # Errors
-/// If a signal cannot be caught.
-pub fn stop_flag(signals: &[i32]) -> Result<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in signals {
-        signal_hook::flag::register(*signal, Arc::clone(&stop)).context("cannot catch Ctrl-C")?;
-    }
-    Ok(stop)
-}
 
 /// Returns the style of standard output: colours only on a terminal, and never with NO_COLOR (no-color.org) or TERM=dumb.
 pub fn style() -> Style {

@@ -4,12 +4,12 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use beamtune_model::study::{Arm, Question};
+use beamtune_runner::Setup;
 use beamtune_trial::compare::{self, MIN_SAME_PAIRS};
 
 use super::study::{self, StudyDescription, StudyQuestion};
 use super::study_args::{StudyArgs, TargetArgs, guards, minutes, pins, trial_s};
 use crate::terminal;
-use crate::trial::Setup;
 
 /// Compare two settings of a target under load
 ///

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use beamtune_model::Period;
+use beamtune_node::record::RecordOptions;
+use beamtune_node::target::ResolvedTarget;
 use beamtune_recording::{EndReason, Selection};
 use beamtune_report::diagnosis::{Invocation, View};
 
 use super::diagnose::{PartArgs, Read, judge, read_part};
 use crate::access::AccessArgs;
-use crate::recorder::{RecordOptions, record_node};
-use crate::target::ResolvedTarget;
+use crate::recorder::record_node;
 use crate::terminal::{self, VerbosityArgs};
 use crate::thresholds::ThresholdArgs;
 
@@ -80,7 +81,7 @@ impl RecordedArgs {
     /// # Errors
     /// If there is no such target, it cannot be attached to, or the file cannot be read or written.
     pub fn record(&self, output: Option<&Path>) -> Result<Recorded> {
-        let live = match ResolvedTarget::find(self.target.as_deref(), &self.access)? {
+        let live = match ResolvedTarget::find(self.target.as_deref(), &self.access.options())? {
             ResolvedTarget::Recording(path) if output.is_some() => {
                 bail!("{} is a recording: omit -o", path.display())
             }
@@ -98,7 +99,7 @@ impl RecordedArgs {
             within: Some((2 * self.length).max(MIN_WITHIN)),
             ..RecordOptions::of(Duration::from_secs(1), Some(self.length))
         };
-        let (reader, outcome) = record_node(*live, &options)?;
+        let (reader, outcome) = record_node(&live, &options)?;
         if outcome.end == EndReason::SourcesGone {
             terminal::complain(&format!("{label} ended; the diagnosis covers the time until then\n"));
         }

@@ -29,6 +29,7 @@ use beamtune_report::table::{Align, Table};
 use beamtune_report::{json, text};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use crate::signals::stop_flag;
 use crate::terminal::{self, Progress};
 use target_erlang::TargetErlang;
 
@@ -353,7 +354,7 @@ struct Watcher {
 
 impl Watcher {
     fn new() -> Result<Watcher> {
-        let stop = terminal::stop_flag(&[SIGINT, SIGTERM, SIGHUP])?;
+        let stop = stop_flag(&[SIGINT, SIGTERM, SIGHUP])?;
         Ok(Watcher { progress: Progress::new("emulator:", None), last_stage: None, stop })
     }
 }

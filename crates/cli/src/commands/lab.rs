@@ -9,13 +9,14 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use beamtune_lab::manifest::CORES;
+use beamtune_lab::run::{LabEvent, Modules, Options, RunningLab};
+use beamtune_lab::{Erlang, Lab, all, find, software, synthetic};
 use beamtune_recording::{Existing, Writer};
 use beamtune_report::table::{Align, Table};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::lab::manifest::CORES;
-use crate::lab::run::{Erlang, LabEvent, Modules, Options, RunningLab};
-use crate::lab::{Lab, all, find, software, synthetic};
+use crate::signals::stop_flag;
 use crate::terminal;
 
 /// Run VMs with known faults, to try beamtune on
@@ -167,8 +168,9 @@ fn run_lab(args: &RunArgs) -> Result<ExitCode> {
         cores: args.cores,
         params: args.params.clone(),
         errors: None,
+        print: terminal::complain,
     };
-    let stop = terminal::stop_flag(&[SIGINT, SIGTERM])?;
+    let stop = stop_flag(&[SIGINT, SIGTERM])?;
     // Restarts of the VM do not extend the time limit.
     let until = Instant::now() + args.length + END_TIMEOUT;
 

@@ -1,6 +1,5 @@
 //! `beamtune load`: drives a load against a target, and reports the results and their trustworthiness.
 
-pub(crate) mod connect;
 pub mod import;
 mod progress;
 mod worker;
@@ -15,20 +14,19 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
+use beamtune_load::addresses::{Addresses, check_tls};
 use beamtune_load::clock::{SECOND_NS, now_ns};
 use beamtune_load::collect::Run;
 use beamtune_load::limits::{self, Division};
 use beamtune_load::log::HistogramLog;
 use beamtune_load::program::{Model, Plan};
 use beamtune_load::run::{self, Part};
-use beamtune_load::scenario::{QuickLoad, Scenario};
+use beamtune_load::scenario::{QuickLoad, Scenario, ScenarioText};
 use beamtune_load::schedule::Spacing;
 use beamtune_load::tally::Tally;
 use beamtune_model::load::{LoadResult, LoadSecond};
-use serde::{Deserialize, Serialize};
 
 use crate::terminal;
-use connect::Addresses;
 use progress::ProgressLine;
 use worker::Order;
 
@@ -109,7 +107,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         return worker::run();
     }
     let Some(target) = &args.target else { bail!("no target: name a URL or a scenario file") };
-    let source = ScenarioText::of(target, args)?;
+    let source = scenario_text(target, args)?;
     if args.print_scenario {
         terminal::print(&source.text);
         return Ok(ExitCode::SUCCESS);
@@ -138,69 +136,32 @@ fn print_result(result: &LoadResult, is_json: bool, output: Option<&Path>) -> Re
     Ok(())
 }
 
-/// The text of a scenario: read from a file, or generated for a URL.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct ScenarioText {
-    /// The file or URL as the user wrote it.
-    pub name: String,
-    /// The scenario as TOML.
-    pub text: String,
-    /// The folder of the files that the scenario refers to.
-    pub folder: PathBuf,
-}
-
-impl ScenarioText {
-    fn of(target: &str, args: &Args) -> Result<Self> {
-        if target.contains("://") {
-            let quick = QuickLoad {
-                per_second: args.rate,
-                spacing: if args.even { Spacing::Fixed } else { Spacing::Poisson },
-                devices: args.connections.unwrap_or(QuickLoad::default().devices),
-                seconds: args.length.map_or(QuickLoad::default().seconds, |length| length.as_secs_f64()),
-                seed: args.seed.unwrap_or(QuickLoad::default().seed),
-            };
-            if args.idle && !["mqtt://", "mqtts://"].iter().any(|scheme| target.starts_with(scheme)) {
-                bail!("--idle needs an mqtt or mqtts URL; in a scenario, let devices sleep");
-            }
-            return Self::of_url(target, &quick);
+/// Returns the scenario of a file, or of a URL with these options.
+fn scenario_text(target: &str, args: &Args) -> Result<ScenarioText> {
+    if target.contains("://") {
+        let quick = QuickLoad {
+            per_second: args.rate,
+            spacing: if args.even { Spacing::Fixed } else { Spacing::Poisson },
+            devices: args.connections.unwrap_or(QuickLoad::default().devices),
+            seconds: args.length.map_or(QuickLoad::default().seconds, |length| length.as_secs_f64()),
+            seed: args.seed.unwrap_or(QuickLoad::default().seed),
+        };
+        if args.idle && !["mqtt://", "mqtts://"].iter().any(|scheme| target.starts_with(scheme)) {
+            bail!("--idle needs an mqtt or mqtts URL; in a scenario, let devices sleep");
         }
-        let in_file = [
-            ("--rate", args.rate.is_some()),
-            ("--connections", args.connections.is_some()),
-            ("--for", args.length.is_some()),
-            ("--seed", args.seed.is_some()),
-            ("--idle", args.idle),
-        ];
-        if let Some((option, _)) = in_file.iter().find(|(_, given)| *given) {
-            bail!("{option} applies only to a URL; set it in the scenario file");
-        }
-        Self::of_file(target)
+        return Ok(ScenarioText::of_url(target, &quick)?);
     }
-
-    /// Generates the scenario for a URL.
-    pub fn of_url(url: &str, quick: &QuickLoad) -> Result<Self> {
-        let text = Scenario::quick_text(url, quick)?;
-        Ok(Self { name: url.to_owned(), text, folder: PathBuf::from(".") })
+    let in_file = [
+        ("--rate", args.rate.is_some()),
+        ("--connections", args.connections.is_some()),
+        ("--for", args.length.is_some()),
+        ("--seed", args.seed.is_some()),
+        ("--idle", args.idle),
+    ];
+    if let Some((option, _)) = in_file.iter().find(|(_, given)| *given) {
+        bail!("{option} applies only to a URL; set it in the scenario file");
     }
-
-    /// Reads a scenario file.
-    pub fn of_file(target: &str) -> Result<Self> {
-        let text = std::fs::read_to_string(target).with_context(|| {
-            format!("cannot read the scenario {target}; if it is a URL, write it with its scheme: http://127.0.0.1:8080/")
-        })?;
-        let folder = Path::new(target).parent().map(Path::to_path_buf).unwrap_or_default();
-        Ok(Self { name: target.to_owned(), text, folder })
-    }
-
-    /// Parses the scenario. `sources`, if not empty, replace its source addresses.
-    pub fn read(&self, sources: &[IpAddr]) -> Result<Scenario> {
-        let mut scenario =
-            Scenario::parse(&self.name, &self.text, &|file| std::fs::read(self.folder.join(file)))?;
-        if !sources.is_empty() {
-            scenario.kinds.iter_mut().for_each(|kind| sources.clone_into(&mut kind.sources));
-        }
-        Ok(scenario)
-    }
+    Ok(ScenarioText::of_file(target)?)
 }
 
 /// Runs the load. The inner `Result` tells whether the log was written.
@@ -208,8 +169,8 @@ fn drive(args: &Args, source: &ScenarioText, scenario: &Scenario) -> Result<(Loa
     let division = divide(args, scenario)?;
     let addresses = Addresses::find(scenario)?;
     let settle = if division.processes > 1 { SETTLE_PROCESSES } else { SETTLE };
-    let mut plan = compile(scenario, &addresses, 0)?;
-    connect::check_tls(&plan)?;
+    let mut plan = addresses.compile(scenario, 0)?;
+    check_tls(&plan)?;
     let begin_ns = now_ns() + settle.as_nanos() as u64;
     plan.start_ns += begin_ns;
     let about = Run {
@@ -250,22 +211,6 @@ fn log(file: &Path, plan: &Plan, began_unix_s: Option<f64>) -> Result<HistogramL
     File::create(file)
         .and_then(|output| HistogramLog::begin(BufWriter::new(output), began, &plan.steps))
         .with_context(|| format!("cannot write {}", file.display()))
-}
-
-/// Compiles the plan. Adds source addresses if one address has too few ports.
-pub(crate) fn compile(scenario: &Scenario, addresses: &Addresses, begin_ns: u64) -> Result<Plan> {
-    let mut plan = scenario.compile(begin_ns, &|target| addresses.of(target), &connect::system_trust)?;
-    let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
-    let ports = limits::local_ports(&range);
-    // Kinds with the same target address share its ports.
-    for index in 0..plan.kinds.len() {
-        let address = plan.kinds[index].endpoint.address;
-        let devices =
-            plan.kinds.iter().filter(|kind| kind.endpoint.address == address).map(|kind| kind.devices).sum();
-        let endpoint = &mut plan.kinds[index].endpoint;
-        endpoint.sources = limits::sources(address, devices, &endpoint.sources, &ports)?.into();
-    }
-    Ok(plan)
 }
 
 fn divide(args: &Args, scenario: &Scenario) -> Result<Division> {

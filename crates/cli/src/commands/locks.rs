@@ -15,7 +15,11 @@ use anyhow::{Result, bail};
 use beamtune_attach::explicit::{ExplicitItem, ExplicitKind, LockCountingCost, Locks};
 use beamtune_attach::source::NodeSource;
 use beamtune_model::Period;
-use beamtune_recording::{Existing, Plan, Reader, Selection, Stop, Writer};
+use beamtune_model::units::duration;
+use beamtune_node::access::AccessError;
+use beamtune_node::record::{RecordError, RecordOptions, WaitObserver, record_attached};
+use beamtune_node::target::{LiveTarget, ResolvedTarget};
+use beamtune_recording::{Plan, Reader, Selection, Stop};
 use beamtune_report::diagnosis::{self, Verbosity};
 use beamtune_report::locks::{self, By, Filter, Look, Page, Remains, Sort, View};
 use beamtune_report::text;
@@ -24,8 +28,7 @@ use beamtune_rules::contention;
 use self::sampling::WaitSlot;
 use super::diagnose::{PartArgs, read_part};
 use crate::access::AccessArgs;
-use crate::recorder::{self, RecordError, RecordOptions, WaitObserver};
-use crate::target::{AccessError, LiveTarget, ResolvedTarget};
+use crate::signals::{exit_on_signals, stop_on_signals};
 use crate::terminal::{self, VerbosityArgs};
 use crate::thresholds::ThresholdArgs;
 
@@ -123,7 +126,7 @@ fn parse_sort(text: &str) -> Result<Sort, String> {
 
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let live = match ResolvedTarget::find(args.target.as_deref(), &args.access)? {
+    let live = match ResolvedTarget::find(args.target.as_deref(), &args.access.options())? {
         ResolvedTarget::Recording(path) if args.output.is_some() => {
             bail!("{} is a recording: omit -o", path.display())
         }
@@ -266,36 +269,32 @@ fn record(
     let bar = terminal::Progress::new(&format!("measuring {}", live.label), Some(length));
     let open = |_: &str| {
         match slot {
-            Some(slot) => recorder::stop_on_signals(&slot.interrupted)?,
-            None if once.is_empty() => recorder::stop_on_signals(&stop)?,
-            None => recorder::exit_on_signals(format!(
+            Some(slot) => stop_on_signals(&slot.interrupted)?,
+            None if once.is_empty() => stop_on_signals(&stop)?,
+            None => exit_on_signals(format!(
                 "interrupted before the locks of {} were counted; its agent stops counting and restores the settings\n",
                 live.label
             ))?,
         }
-        let writer = match options.file {
-            Some(path) => Writer::create(path, Existing::Refuse)?,
-            None => Writer::in_memory()?,
-        };
+        let writer = options.writer()?;
         if let Some(slot) = slot {
             slot.begun.request();
         }
         Ok(writer)
     };
     let is_counting = !once.is_empty();
-    let recorded =
-        recorder::record_attached(live, vm, &options, Plan::default(), &stop, open, &mut |progress| {
-            bar.set(
-                recorder::duration(progress.elapsed),
-                Some(length.saturating_sub(recorder::duration(progress.elapsed))),
-                progress.samples,
-                progress.trouble,
-            );
-            // The counts arrive with the first sample, or not at all.
-            if is_counting && progress.trouble.is_some() {
-                stop.request();
-            }
-        });
+    let recorded = record_attached(live, vm, &options, Plan::default(), &stop, open, &mut |progress| {
+        bar.set(
+            duration(progress.elapsed),
+            Some(length.saturating_sub(duration(progress.elapsed))),
+            progress.samples,
+            progress.trouble,
+        );
+        // The counts arrive with the first sample, or not at all.
+        if is_counting && progress.trouble.is_some() {
+            stop.request();
+        }
+    });
     bar.clear();
     Ok(recorded.map_err(RecordError::into_error)?.0)
 }

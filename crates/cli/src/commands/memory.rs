@@ -10,13 +10,14 @@ use beamtune_attach::explicit::{CarrierWalk, Collect, ExplicitItem, ExplicitKind
 use beamtune_host::source::MemoryBudget;
 use beamtune_model::Period;
 use beamtune_model::units::SECOND_NS;
+use beamtune_node::record::RecordOptions;
+use beamtune_node::target::ResolvedTarget;
 use beamtune_recording::Selection;
 use beamtune_report::memory;
 
 use super::diagnose::{PartArgs, read_part};
 use crate::access::AccessArgs;
-use crate::recorder::{RecordOptions, record_node};
-use crate::target::ResolvedTarget;
+use crate::recorder::record_node;
 use crate::terminal::{self, VerbosityArgs};
 use crate::thresholds::ThresholdArgs;
 
@@ -122,7 +123,7 @@ impl Args {
 
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let live = match ResolvedTarget::find(args.target.as_deref(), &args.access)? {
+    let live = match ResolvedTarget::find(args.target.as_deref(), &args.access.options())? {
         ResolvedTarget::Recording(path) if args.output.is_some() => {
             bail!("{} is a recording: omit -o", path.display())
         }
@@ -151,7 +152,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         once: &once,
         ..RecordOptions::of(Duration::from_secs(1), Some(args.length))
     };
-    let (reader, _) = record_node(*live, &options)?;
+    let (reader, _) = record_node(&live, &options)?;
     Ok(print_page(&args.thresholds.apply(reader.period(&Selection::default())?), args))
 }
 

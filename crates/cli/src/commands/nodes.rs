@@ -5,13 +5,13 @@ use std::process::ExitCode;
 use anyhow::Result;
 use beamtune_attach::Network;
 use beamtune_host::discovery::{Access, Vm};
+use beamtune_node::access::AccessError;
+use beamtune_node::local_vms::{LocalVms, network, place};
 use beamtune_report::table::{Align, Table};
 use beamtune_report::{Style, json, text};
 use serde::Serialize;
 
 use crate::access::AccessArgs;
-use crate::local_vms::{LocalVms, network, place};
-use crate::target::AccessError;
 use crate::terminal;
 
 /// List the Erlang VMs on this host, and whether they can be attached to
@@ -53,7 +53,7 @@ struct Row {
 
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let local = LocalVms::discover(&args.access)?;
+    let local = LocalVms::discover(&args.access.options())?;
     let rows: Vec<_> = local.discovery.vms.iter().map(|vm| row(&local, vm)).collect();
     if args.json {
         terminal::print(&json::pretty(&rows));

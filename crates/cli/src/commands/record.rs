@@ -8,11 +8,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use beamtune_model::units::nanos;
+use beamtune_node::record::RecordOptions;
+use beamtune_node::target::{LiveTarget, ResolvedTarget};
 use beamtune_recording::{EndReason, Ring};
 
 use crate::access::AccessArgs;
-use crate::recorder::{RecordOptions, nanos, record_node};
-use crate::target::{LiveTarget, ResolvedTarget};
+use crate::recorder::record_node;
 use crate::terminal;
 
 /// Record a node into a file
@@ -76,14 +78,14 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 
 /// Records one node, for a limited time or until Ctrl-C.
 fn once(args: &Args, target: &str, output: &Path) -> Result<ExitCode> {
-    let live: LiveTarget = match ResolvedTarget::find(Some(target), &args.access)? {
+    let live: LiveTarget = match ResolvedTarget::find(Some(target), &args.access.options())? {
         ResolvedTarget::Recording(path) => {
             bail!("{} is a file, not a node; list nodes with: beamtune nodes", path.display())
         }
         ResolvedTarget::Live(live) => *live,
     };
-    let label = live.label.clone();
-    let (_, outcome) = record_node(live, &args.record_options(Some(output)))?;
+    let label = &live.label;
+    let (_, outcome) = record_node(&live, &args.record_options(Some(output)))?;
     let path = output.display();
     match outcome.end {
         EndReason::SourcesGone => {

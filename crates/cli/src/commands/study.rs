@@ -9,6 +9,7 @@ use beamtune_model::study::{
 };
 use beamtune_recording::Stop;
 use beamtune_report::study::Circumstances;
+use beamtune_runner::{Load, Setup};
 use beamtune_store::Study;
 use beamtune_trial::compare;
 use serde::{Deserialize, Serialize};
@@ -17,8 +18,8 @@ use serde_json::json;
 use super::study_args::{ResultArgs, minutes};
 use super::tune::{self, TargetKnobs, TuneGoal};
 use crate::access::AccessArgs;
-use crate::trial::{Load, Setup};
-use crate::{recorder, terminal, trial};
+use crate::signals::stop_on_signals;
+use crate::terminal;
 
 /// The contents of a study's file, without the trials.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -170,14 +171,14 @@ fn run_trials(
 ) -> Result<ExitCode> {
     let mut trials = study.trials()?;
     let mut knobs = None;
-    let stop = Stop::default();
-    recorder::stop_on_signals(&stop)?;
+    let (stop, access) = (Stop::default(), access.options());
+    stop_on_signals(&stop)?;
     if let Some(pins) = &description.setup.pins {
         // The generator's threads and all processes that are started from now on inherit this.
         beamtune_host::cpus::set_affinity(&pins.generator).context("cannot bind the load to its CPUs")?;
     }
     while let Some(order) = description.asked.next(&study, &trials, &mut knobs)? {
-        let Some(done) = trial::run(&description.setup, access, &order, &stop)? else {
+        let Some(done) = beamtune_runner::run(&description.setup, &access, &order, &stop)? else {
             let path = study.path().display().to_string();
             bail!("stopped after {} trials; resume with: beamtune study resume {path}", trials.len());
         };

@@ -5,15 +5,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use beamtune_host::cpus;
-use beamtune_load::scenario::QuickLoad;
+use beamtune_load::scenario::{QuickLoad, ScenarioText};
 use beamtune_model::study::{ERRORS, Margin, QUANTITIES, Quantity};
 use beamtune_report::diagnosis::{Verbosity, View};
+use beamtune_runner::preset::{self, Preset};
+use beamtune_runner::{Load, LoadCommand, Pins, Ready, Setup};
 
-use super::load::ScenarioText;
 use crate::access::AccessArgs;
 use crate::terminal;
-use crate::trial::preset::{self, Preset};
-use crate::trial::{Load, LoadCommand, Pins, Ready, Setup};
 
 const TARGET: &str = "Target (exactly one)";
 

@@ -15,6 +15,7 @@ use beamtune_model::study::{
 };
 use beamtune_model::{Period, facts, metrics};
 use beamtune_recording::{Reader, Selection};
+use beamtune_runner::Setup;
 use beamtune_store::Study;
 use beamtune_trial::{advice, knobs, tune};
 use serde::{Deserialize, Serialize};
@@ -23,7 +24,6 @@ use serde_json::json;
 use super::study::{self, StudyDescription, StudyQuestion};
 use super::study_args::{ResultArgs, StudyArgs, TargetArgs, guards, minutes, pins, trial_s};
 use crate::terminal;
-use crate::trial::Setup;
 
 /// Search for the best emulator flags of a target under load
 ///

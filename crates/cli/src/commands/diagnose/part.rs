@@ -1,14 +1,13 @@
 //! The options `--from` and `--to`, which select a part of a recording by wall-clock time.
 
 use anyhow::{Result, bail};
-use beamtune_model::units::{Nanos, SECOND_NS};
+use beamtune_model::units::{self, Nanos, SECOND_NS};
 use beamtune_model::{Event, Period};
 use beamtune_recording::{Reader, Selection};
 use jiff::civil::{DateTime, Time};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 
-use crate::recorder;
 use crate::terminal;
 
 /// A part of a recording. Times of day are in the local time zone.
@@ -41,7 +40,7 @@ enum Moment {
 fn parse(text: &str) -> Result<Moment, String> {
     if let Some(length) = text.strip_prefix('-') {
         let length = terminal::parse_duration(length)?;
-        return Ok(Moment::BeforeEnd(recorder::nanos(length)));
+        return Ok(Moment::BeforeEnd(units::nanos(length)));
     }
     let time = text.len() <= 8 && text.contains(':');
     if time && let Ok(time) = text.parse() {

@@ -13,9 +13,10 @@ use beamtune_emulator::source::version;
 use beamtune_emulator::{Installation, debian_version_of};
 use beamtune_host::discovery::Vm;
 use beamtune_host::tree::{FileTree, LocalTree};
+use beamtune_node::access::AccessOptions;
+use beamtune_node::target::LiveTarget;
 
-use crate::access::AccessArgs;
-use crate::target::LiveTarget;
+use crate::terminal;
 
 /// The file that names the Linux distribution of a system.
 const OS_RELEASE: &str = "/etc/os-release";
@@ -48,7 +49,7 @@ impl TargetErlang {
         if text.contains('/') || (folder.is_dir() && text.parse::<u32>().is_err()) {
             return TargetErlang::of(&Installation::at(folder)?);
         }
-        let live = LiveTarget::find(Some(text), &AccessArgs::default())?;
+        let live = LiveTarget::find(Some(text), &AccessOptions::new(terminal::complain))?;
         match &live.vm {
             Some(vm) => TargetErlang::of_vm(vm, &live.label),
             None => bail!(

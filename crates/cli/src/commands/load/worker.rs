@@ -8,12 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
+use beamtune_load::addresses::Addresses;
 use beamtune_load::run::{Part, run_worker};
+use beamtune_load::scenario::ScenarioText;
 use beamtune_load::{LoadError, limits};
 use serde::{Deserialize, Serialize};
-
-use super::connect::Addresses;
-use super::{ScenarioText, compile};
 
 /// The assignment of a worker: scenario, addresses and start time, which are the same for all workers, and its part of the load.
 #[derive(Serialize, Deserialize)]
@@ -35,7 +34,7 @@ pub fn run() -> Result<ExitCode> {
     limits::raise_descriptors();
     let source = ScenarioText { name: order.name, text: order.text, folder: order.folder };
     let scenario = source.read(&order.sources)?;
-    let plan = compile(&scenario, &order.addresses, order.begin_ns)?;
+    let plan = order.addresses.compile(&scenario, order.begin_ns)?;
     // Ctrl-C reaches the whole process group; the leading process decides when to stop.
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))

@@ -10,15 +10,13 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use beamtune_host::tree::LocalTree;
 use beamtune_model::cpu::kind;
-use beamtune_model::units::SECOND_NS;
+use beamtune_model::units::{SECOND_NS, nanos};
 use beamtune_model::{Clock, LockWaitRow, Period};
 use beamtune_profile::ProfileError;
 use beamtune_profile::threads::{self, Change, Thread};
 use beamtune_profile::watch::{Cost, SleepDetection, Watch, WatchResult};
 use beamtune_recording::{Stop, SystemClock};
 use beamtune_rules::contention::blocked::{self, KindVerdict, ThreadTimes};
-
-use crate::recorder;
 
 /// Default number of stack samples per second. In measurements, this cost 0.3 to 1 % of a core and gave thousands of stacks in 5 s.
 pub const DEFAULT_RATE_PER_S: u32 = 1_000;
@@ -103,7 +101,7 @@ pub fn sample(pid: u32, length: Duration, rate: u32, stop: &Stop) -> Result<Prob
     // Opening the probes takes time, which does not count as sampled.
     let opened = read_threads()?;
     let begin = clock.now();
-    let left = recorder::nanos(left);
+    let left = nanos(left);
     while clock.now().saturating_sub(begin) < left && !stop.is_requested() {
         stop.wait(DRAIN_INTERVAL);
         watch.drain();

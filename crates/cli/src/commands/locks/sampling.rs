@@ -13,13 +13,14 @@ use beamtune_attach::source::NodeSource;
 use beamtune_host::HostError;
 use beamtune_host::process::Identity;
 use beamtune_host::tree::LocalTree;
+use beamtune_model::units::nanos;
+use beamtune_node::record::{LockWaits, WaitObserver};
+use beamtune_node::target::LiveTarget;
 use beamtune_recording::{Selection, Stop};
 use beamtune_report::text;
 
 use super::probes::{self, ProbeResult};
 use super::{Args, print_page, record, summary};
-use crate::recorder::{self, LockWaits, WaitObserver};
-use crate::target::LiveTarget;
 use crate::terminal;
 
 /// Time between two checks whether the recording has begun, or has taken the waits.
@@ -163,7 +164,7 @@ impl WaitSlot {
         if !summary::is_recordable(result) {
             return;
         }
-        let waits = LockWaits { length: recorder::nanos(result.length), waits: result.waits.clone() };
+        let waits = LockWaits { length: nanos(result.length), waits: result.waits.clone() };
         *self.waits.lock().unwrap_or_else(PoisonError::into_inner) = Some(waits);
         let begin = Instant::now();
         while self.is_full() && !self.ended.is_requested() {

@@ -1,6 +1,7 @@
 //! The summary at the top of the page of `beamtune locks`, from `rules::contention::look`.
 
 use beamtune_model::cpu::kind;
+use beamtune_model::units::nanos;
 use beamtune_model::{Nanos, Period};
 use beamtune_report::locks::{self, Answer, Contended, WaitShare};
 use beamtune_rules::contention::blocked::{self, KindVerdict};
@@ -8,7 +9,6 @@ use beamtune_rules::contention::verdict::{self, ContentionVerdict, Sampling};
 use beamtune_rules::contention::{self, ContendedLocks, LockClassWaits, Operation};
 
 use super::probes::{self, ProbeResult};
-use crate::recorder;
 
 /// Summarizes a recording; `None` if it contains neither thread times nor lock counts.
 pub fn from_period(period: &Period) -> Option<locks::Look> {
@@ -92,7 +92,7 @@ pub fn is_recordable(result: &ProbeResult) -> bool {
 }
 
 fn watched(result: &ProbeResult) -> Sampling {
-    Sampling { length: recorder::nanos(result.length), is_lower_bound: result.is_lower_bound }
+    Sampling { length: nanos(result.length), is_lower_bound: result.is_lower_bound }
 }
 
 /// Builds the summary, with the results before the remarks. `counted_length` is how long locks were counted.

@@ -12,11 +12,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use beamtune_attach::Target;
 use beamtune_model::Nanos;
+use beamtune_node::record::{RecordError, record_node_into};
+use beamtune_node::target::LiveTarget;
 use beamtune_recording::{Outcome, Plan, Progress, Ring, Stop, Writer};
 
 use super::Args;
-use crate::recorder::{RecordError, record_node_into, stop_on_signals};
-use crate::target::LiveTarget;
+use crate::signals::stop_on_signals;
 use crate::terminal;
 
 /// Time between two searches for a node that is not running yet.
@@ -112,7 +113,7 @@ fn record_target(args: &Args, target: &str, ring: Ring, files: &Files<'_>, stop:
     }
     let mut messages = MessageFilter::default();
     while !stop.is_requested() {
-        let ended = match LiveTarget::find(Some(target), &args.access) {
+        let ended = match LiveTarget::find(Some(target), &args.access.options()) {
             Ok(live) => record_live(args, &live, ring, files, stop),
             // A process id does not come back after a restart.
             Err(error) if is_process => Err(RecordError::Permanent(error)),

@@ -3,9 +3,9 @@
 use std::fmt::Write;
 
 use anyhow::{Context, Result, bail};
+use beamtune_node::target::LiveTarget;
 
 use super::Args;
-use crate::target::LiveTarget;
 
 /// Renders the unit. It runs as the user of the nodes, if they are running on this host and share one user; otherwise as root.
 pub(super) fn unit(args: &Args) -> Result<String> {
@@ -117,10 +117,9 @@ WantedBy=multi-user.target
 
 /// Returns the user of the targets, if all are running on this host as the same user other than root.
 fn user(args: &Args) -> Option<String> {
-    let mut users = args
-        .targets
-        .iter()
-        .map(|target| LiveTarget::find(Some(target), &args.access).ok().and_then(|live| live.vm?.user));
+    let mut users = args.targets.iter().map(|target| {
+        LiveTarget::find(Some(target), &args.access.options()).ok().and_then(|live| live.vm?.user)
+    });
     let first = users.next()??;
     users.all(|user| user.as_ref() == Some(&first)).then_some(first).filter(|user| user != "root")
 }
