@@ -99,6 +99,8 @@ keys! {
 
     LOCK_SAMPLING_LENGTH = "locks_watched", "How long the VM's threads were sampled for lock waits, in nanoseconds; the table `lock_wait` holds the observed waits, and no row if there were none.";
 
+    PROFILE_MISSING = "profile_missing", "Why no CPU profile was taken, as text; absent if none was requested, or the VM used too little CPU.";
+
     COLLECTED = "collected", "JSON list: processes named for garbage collection, by pid or registered name; the results are in the tables `collection` and `collected`.";
     UNANSWERED_LENGTH = "unanswered", "How long beamtune waited for the node before the recording, in nanoseconds, if the node accepted connections but let nobody log in; only the host was recorded.";
 

@@ -2,7 +2,7 @@
 //!
 //! Rules relate findings by these parts, never by their text.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::account::CpuUse;
 use crate::units::text_names;
@@ -408,8 +408,6 @@ pub enum Signal {
     GaveUp,
     /// The log messages report process exits.
     LogsEnds,
-    /// Binaries survive every garbage collection.
-    BinariesStay,
     /// The cause is the size of a heap, which does not depend on the host.
     HeapSize,
     /// The host may be the cause.
@@ -452,6 +450,8 @@ pub enum Signal {
     QuotaSuffices,
     /// Most of the newest names begin with this text.
     NamedLike(String),
+    /// Most CPU time in the kernel is for this.
+    Kernel(KernelWork),
 }
 
 impl Signal {
@@ -500,6 +500,42 @@ text_names!(MemoryKind {
     Ets => "ets",
     Code => "code",
     Outside => "outside",
+});
+
+/// What the kernel does for a VM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KernelWork {
+    /// Waits for sockets and files to be ready.
+    Polling,
+    /// Sends data to sockets and pipes.
+    Output,
+    /// Receives data from sockets and pipes.
+    Input,
+    /// Opens, reads, writes and lists files.
+    Files,
+    /// Opens and closes connections.
+    Connections,
+    /// Puts threads to sleep and wakes them up.
+    ThreadWaits,
+    /// Maps, clears and returns memory.
+    Memory,
+    /// Reads the clock.
+    Clock,
+    /// Starts programs.
+    Programs,
+}
+
+text_names!(KernelWork {
+    Polling => "polling",
+    Output => "output",
+    Input => "input",
+    Files => "files",
+    Connections => "connections",
+    ThreadWaits => "thread_waits",
+    Memory => "memory",
+    Clock => "clock",
+    Programs => "programs",
 });
 
 #[cfg(test)]

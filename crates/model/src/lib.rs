@@ -40,7 +40,9 @@ pub use diagnosis::{
 };
 pub use facts::Facts;
 pub use files::{FileError, FileExchange, FileReplies, FileReply, FileRequest, ThreadFiles};
-pub use finding::{Account, Claim, Confidence, Cost, HostPart, Limit, MemoryKind, Signal, Subject};
+pub use finding::{
+    Account, Claim, Confidence, Cost, HostPart, KernelWork, Limit, MemoryKind, Signal, Subject,
+};
 pub use locks::{LockRow, LockSession, LockWaitRow};
 pub use messages::{MessageRow, MessageSum, Messages};
 pub use period::{
@@ -48,7 +50,8 @@ pub use period::{
     WorkSample,
 };
 pub use profile::{
-    CallStack, CpuState, Frame, FrameKind, Profile, ProfileBuilder, ProfiledThread, StackSample,
+    CallStack, CpuState, Frame, FrameKind, Profile, ProfileBuilder, ProfileKind, ProfileRow, ProfiledThread,
+    StackSample,
 };
 pub use rows::{
     AllocationRow, BinaryHolderRow, BlockSum, CarrierRow, CodeRow, CollectedProcessRow, ExitRow, PortRow,

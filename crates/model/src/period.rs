@@ -14,6 +14,7 @@ use crate::finding::Subject;
 use crate::locks::{LockRow, LockSession, LockWaitRow};
 use crate::messages::Messages;
 use crate::metrics;
+use crate::profile::Profile;
 use crate::rows::{
     AllocationRow, BinaryHolderRow, CarrierRow, CodeRow, CollectedProcessRow, ExitRow, PortRow, ProcessRow,
     RequestedGcRow, SpawnRow, TableRow,
@@ -275,7 +276,7 @@ impl ProcessActivity {
 pub struct WorkSample {
     /// Registered name, else initial call.
     pub kind: Option<String>,
-    /// `module:function/arity`, innermost first, nine at most.
+    /// `module:function/arity`, innermost first; nine at most if the agent sampled them.
     pub stack: Vec<String>,
     /// Number of samples.
     pub samples: i64,
@@ -347,6 +348,11 @@ pub struct Period {
     pub wait_samples: WaitSamples,
     /// Call stacks of randomly sampled processes at work, short-lived ones included; empty for a quiet node, and for older recordings.
     pub work_samples: Vec<WorkSample>,
+    /// The CPU profiles of the period, joined.
+    pub profile: Option<Profile>,
+    /// The samples of processes in the profile. Unlike [`Self::work_samples`], each represents the same CPU time, and its innermost function
+    /// ran; the agent's samples show where a process next yielded.
+    pub profiled_samples: Vec<WorkSample>,
     /// Sizes of messages.
     pub messages: Messages,
     /// Carriers found by the last scan, the largest first; empty if none was requested.

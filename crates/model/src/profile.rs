@@ -3,12 +3,18 @@
 //! A stack leads from Erlang code through C code of the VM to the kernel. It belongs to a thread, and to a process if one ran. Each sample
 //! represents an equal amount of CPU time, so a sleeping thread has no samples.
 
+mod agent;
+
 use std::collections::HashMap;
 
+use serde::{Deserialize, Serialize};
+
+use crate::WorkSample;
 use crate::units::{Nanos, text_names};
 
 /// What a thread does with the CPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum CpuState {
     /// Runs a process: Erlang code, BIFs and NIFs.
     Process,
@@ -24,6 +30,8 @@ pub enum CpuState {
     Port,
     /// Goes to sleep, or wakes up.
     SleepAndWake,
+    /// A process waits; only in profiles of waits.
+    Waiting,
     /// None of these, or not known.
     Other,
 }
@@ -36,14 +44,18 @@ text_names!(CpuState {
     Polling => "polling",
     Port => "port",
     SleepAndWake => "sleep_and_wake",
+    Waiting => "waiting",
     Other => "other",
 });
 
 /// The kind of a frame's code.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum FrameKind {
     /// An Erlang function.
     Erlang,
+    /// A BIF: an Erlang function that is part of the emulator.
+    Bif,
     /// Shared code of the JIT, which belongs to no module.
     Fragment,
     /// C code of the emulator.
@@ -56,6 +68,7 @@ pub enum FrameKind {
 
 text_names!(FrameKind {
     Erlang => "erlang",
+    Bif => "bif",
     Fragment => "fragment",
     Emulator => "emulator",
     Library => "library",
@@ -63,18 +76,18 @@ text_names!(FrameKind {
 });
 
 /// A function, or a place in code without a name.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Frame {
     /// The kind of its code.
     pub kind: FrameKind,
-    /// The Erlang function as `module:function/arity`; a C function; or `file+0x1f2e` for code without a name. Untrusted text.
+    /// The Erlang function or BIF as `module:function/arity`; a C function; or `file+0x1f2e` for code without a name. Untrusted text.
     pub name: String,
     /// Line of Erlang code.
     pub line: Option<u32>,
 }
 
 /// A call stack.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct CallStack {
     /// Indices of frames, outermost first.
     pub frames: Vec<u32>,
@@ -83,7 +96,7 @@ pub struct CallStack {
 }
 
 /// A sampled thread.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProfiledThread {
     /// Its id in the kernel.
     pub tid: u32,
@@ -94,7 +107,7 @@ pub struct ProfiledThread {
 }
 
 /// Equal samples of one second.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StackSample {
     /// Time of the first of them, since the start of the profile.
     pub t: Nanos,
@@ -109,14 +122,38 @@ pub struct StackSample {
     /// Number of samples.
     pub count: u32,
     /// The CPU time that they represent.
+    #[serde(rename = "cpu")]
     pub weight: Nanos,
 }
 
+/// What the samples of a profile weigh.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProfileKind {
+    /// CPU time of threads, measured.
+    #[default]
+    Cpu,
+    /// CPU time of processes, estimated by samples in the VM.
+    SafePoints,
+    /// Time that processes wait.
+    Waits,
+}
+
+text_names!(ProfileKind { Cpu => "cpu", SafePoints => "safe_points", Waits => "waits" });
+
 /// A profile.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Profile {
+    /// What its samples weigh.
+    #[serde(default)]
+    pub kind: ProfileKind,
     /// How long it was sampled.
     pub length: Nanos,
+    /// Samples per second of CPU time of each thread; 0 if processes were sampled.
+    pub rate_hz: u32,
+    /// Whether the kernel's part of stacks was sampled.
+    #[serde(default)]
+    pub has_kernel: bool,
     /// Frames, each once.
     pub frames: Vec<Frame>,
     /// Stacks, each once.
@@ -128,8 +165,10 @@ pub struct Profile {
     /// Names of processes by number: registered name, label, or first function. Untrusted text.
     pub processes: HashMap<u64, String>,
     /// Samples that were dropped because the reader was too slow.
+    #[serde(rename = "lost_samples")]
     pub lost: u64,
     /// Samples of a process whose Erlang frames are missing: it had been switched out before they were read.
+    #[serde(rename = "samples_without_frames")]
     pub without_frames: u64,
     /// What is missing and why, in sentences.
     pub remarks: Vec<String>,
@@ -138,19 +177,20 @@ pub struct Profile {
 impl Profile {
     /// CPU time of all samples.
     pub fn total(&self) -> Nanos {
-        self.samples.iter().map(|sample| sample.weight).sum()
+        self.cpu_of(|_| true)
     }
 
     /// Number of samples.
     pub fn sample_count(&self) -> u32 {
-        self.samples.iter().map(|sample| sample.count).sum()
+        self.samples.iter().fold(0, |sum, sample| sum.saturating_add(sample.count))
     }
 
     /// CPU time by state.
     pub fn by_state(&self) -> Vec<(CpuState, Nanos)> {
         let mut times = HashMap::<CpuState, Nanos>::new();
         for sample in &self.samples {
-            *times.entry(sample.state).or_default() += sample.weight;
+            let time = times.entry(sample.state).or_default();
+            *time = time.saturating_add(sample.weight);
         }
         CpuState::ALL.iter().filter_map(|state| Some((*state, *times.get(state)?))).collect()
     }
@@ -160,11 +200,73 @@ impl Profile {
         self.threads.get(sample.thread as usize)
     }
 
+    /// CPU time of the samples that `is_counted` selects.
+    pub fn cpu_of(&self, is_counted: impl Fn(&StackSample) -> bool) -> Nanos {
+        let counted = self.samples.iter().filter(|sample| is_counted(sample));
+        counted.fold(0, |sum: Nanos, sample| sum.saturating_add(sample.weight))
+    }
+
+    /// CPU time as mean use, in cores.
+    pub fn cores(&self, cpu: Nanos) -> f64 {
+        if self.length > 0 { cpu as f64 / self.length as f64 } else { 0.0 }
+    }
+
+    /// The samples of processes, GC included, as call stacks of Erlang functions and BIFs. `name` returns the name of a process by its number.
+    pub fn work_samples(&self, name: impl Fn(u64) -> Option<String>) -> Vec<WorkSample> {
+        type Key<'a> = (Option<u64>, bool, Vec<&'a str>);
+        let mut counts = HashMap::<Key<'_>, i64>::new();
+        for sample in &self.samples {
+            if !matches!(sample.state, CpuState::Process | CpuState::GarbageCollection) {
+                continue;
+            }
+            let functions = self.frames_of(sample.stack);
+            let functions =
+                functions.filter(|frame| matches!(frame.kind, FrameKind::Erlang | FrameKind::Bif));
+            let mut stack: Vec<&str> = functions.map(|frame| frame.name.as_str()).collect();
+            stack.reverse();
+            let is_collecting = sample.state == CpuState::GarbageCollection;
+            let count = counts.entry((sample.process, is_collecting, stack)).or_default();
+            *count = count.saturating_add(i64::from(sample.count));
+        }
+        let mut samples: Vec<WorkSample> = counts
+            .into_iter()
+            .map(|((process, is_collecting, stack), samples)| WorkSample {
+                kind: process.and_then(&name),
+                stack: stack.into_iter().map(str::to_owned).collect(),
+                samples,
+                is_collecting,
+                is_runnable: false,
+            })
+            .collect();
+        samples.sort_by(|a, b| {
+            b.samples.cmp(&a.samples).then_with(|| (&a.kind, &a.stack).cmp(&(&b.kind, &b.stack)))
+        });
+        samples
+    }
+
     /// The frames of a stack, outermost first.
     pub fn frames_of(&self, stack: u32) -> impl Iterator<Item = &Frame> {
         let stack = self.stacks.get(stack as usize);
         stack.into_iter().flat_map(|stack| &stack.frames).filter_map(|frame| self.frames.get(*frame as usize))
     }
+}
+
+/// A profile in a recording.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ProfileRow {
+    /// Its end, since the start of the recording.
+    pub t: Nanos,
+    /// The profile.
+    pub profile: Profile,
+}
+
+/// The number of a process by its pid, as in [`Profile::processes`]: `<0.123.0>` is 123. `None` for any other text.
+///
+/// The low 15 bits are in the second part of the pid, the others in the third; where the VM uses longer second parts, the third one is 0.
+pub fn process_number(pid: &str) -> Option<u64> {
+    let mut parts = pid.strip_prefix("<0.")?.strip_suffix('>')?.split('.');
+    let (number, serial): (u64, u64) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    parts.next().is_none().then(|| number.wrapping_add(serial.wrapping_shl(15)))
 }
 
 /// Builds a profile: each frame and each stack is kept once.
@@ -220,8 +322,52 @@ impl ProfileBuilder {
             samples.len() - 1
         });
         if let Some(known) = samples.get_mut(index) {
-            known.count += sample.count;
-            known.weight += sample.weight;
+            known.count = known.count.saturating_add(sample.count);
+            known.weight = known.weight.saturating_add(sample.weight);
+        }
+    }
+
+    /// Number of different samples so far.
+    pub fn sample_count(&self) -> usize {
+        self.profile.samples.len()
+    }
+
+    /// Appends another profile of the same VM.
+    pub fn append(&mut self, other: &Profile) {
+        let frames: Vec<u32> = other.frames.iter().map(|frame| self.frame(frame.clone())).collect();
+        let stacks: Vec<u32> = other
+            .stacks
+            .iter()
+            .map(|stack| {
+                let of_stack = stack.frames.iter().filter_map(|frame| frames.get(*frame as usize)).copied();
+                self.stack(CallStack { frames: of_stack.collect(), is_complete: stack.is_complete })
+            })
+            .collect();
+        let threads: Vec<u32> = other
+            .threads
+            .iter()
+            .map(|thread| match self.profile.threads.iter().position(|known| known == thread) {
+                Some(index) => index as u32,
+                None => self.thread(thread.clone()),
+            })
+            .collect();
+        let begin = self.profile.length;
+        for sample in &other.samples {
+            let (stack, thread) = (stacks.get(sample.stack as usize), threads.get(sample.thread as usize));
+            if let (Some(&stack), Some(&thread)) = (stack, thread) {
+                self.add(StackSample { t: begin.saturating_add(sample.t), stack, thread, ..*sample });
+            }
+        }
+        let profile = &mut self.profile;
+        profile.length = begin.saturating_add(other.length);
+        (profile.rate_hz, profile.has_kernel) = (other.rate_hz, other.has_kernel);
+        profile.processes.extend(other.processes.iter().map(|(number, name)| (*number, name.clone())));
+        profile.lost = profile.lost.saturating_add(other.lost);
+        profile.without_frames = profile.without_frames.saturating_add(other.without_frames);
+        for remark in &other.remarks {
+            if !profile.remarks.contains(remark) {
+                profile.remarks.push(remark.clone());
+            }
         }
     }
 
@@ -267,5 +413,64 @@ mod tests {
             profile.samples.iter().map(|sample| (sample.t, sample.stack, sample.count)).collect();
         assert_eq!(samples, [(0, 0, 2), (INTERVAL - 1, 1, 1), (INTERVAL, 0, 1)]);
         assert_eq!((profile.total(), profile.by_state()), (40, vec![(CpuState::Process, 40)]));
+    }
+
+    #[test]
+    fn appended_profiles_share_frames_stacks_and_threads() {
+        let (one, mut other) = (Profile { length: 2 * INTERVAL, ..profile() }, profile());
+        other.frames.insert(0, erlang("m:unused/0"));
+        other.stacks.iter_mut().for_each(|stack| stack.frames.iter_mut().for_each(|frame| *frame += 1));
+        let mut builder = ProfileBuilder::default();
+        builder.append(&one);
+        builder.append(&other);
+        let joined = builder.finish();
+        assert_eq!(
+            (joined.frames.len(), joined.stacks.len(), joined.threads.len(), joined.total()),
+            (3, 2, 1, 80)
+        );
+        let names =
+            |stack: u32| joined.frames_of(stack).map(|frame| &*frame.name).collect::<Vec<_>>().join(" ");
+        let samples =
+            joined.samples.iter().map(|sample| (sample.t / INTERVAL, names(sample.stack), sample.count));
+        let (once, twice) = ("m:main/0 m:a/1".to_owned(), "m:main/0 m:a/1 m:a/1".to_owned());
+        assert_eq!(
+            samples.collect::<Vec<_>>(),
+            [
+                (0, once.clone(), 2),
+                (0, twice.clone(), 1),
+                (1, once.clone(), 1),
+                (2, once.clone(), 2),
+                (2, twice, 1),
+                (3, once, 1)
+            ]
+        );
+    }
+
+    #[test]
+    fn work_samples_are_erlang_functions_and_bifs_innermost_first() {
+        let mut profile = profile();
+        profile.frames.push(Frame { kind: FrameKind::Emulator, name: "ets_lookup_2".to_owned(), line: None });
+        profile.frames.push(Frame { kind: FrameKind::Bif, name: "ets:lookup/2".to_owned(), line: None });
+        profile.stacks[0].frames.extend([3, 2]);
+        profile.samples[2].state = CpuState::GarbageCollection;
+        profile.samples[1].state = CpuState::BusyWait;
+        let name = |number: u64| (number == 80).then(|| "shop".to_owned());
+        let sample = |samples, is_collecting| WorkSample {
+            kind: Some("shop".to_owned()),
+            stack: ["ets:lookup/2", "m:a/1", "m:main/0"].map(str::to_owned).to_vec(),
+            samples,
+            is_collecting,
+            is_runnable: false,
+        };
+        assert_eq!(profile.work_samples(name), [sample(2, false), sample(1, true)]);
+    }
+
+    #[test]
+    fn number_of_a_process_is_in_two_parts_of_its_pid() {
+        assert_eq!(process_number("<0.123.0>"), Some(123));
+        assert_eq!(process_number("<0.5.2>"), Some(5 + 2 * 32_768));
+        assert_eq!(process_number("<0.100000.0>"), Some(100_000));
+        assert_eq!(process_number("<7.5.2>"), None);
+        assert_eq!(process_number("shop"), None);
     }
 }

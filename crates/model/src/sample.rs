@@ -2,6 +2,7 @@
 
 use crate::locks::{LockRow, LockSession, LockWaitRow};
 use crate::messages::MessageRow;
+use crate::profile::ProfileRow;
 use crate::rows::{
     AllocationRow, BinaryHolderRow, CarrierRow, CodeRow, CollectedProcessRow, ExitRow, PortRow, ProcessRow,
     ProcessTick, RequestedGcRow, RunSampleRow, SpawnRow, TableRow,
@@ -152,6 +153,8 @@ pub struct Sample {
     pub locks: Vec<LockRow>,
     /// Lock waits of threads, if requested.
     pub lock_waits: Vec<LockWaitRow>,
+    /// CPU profiles that ended.
+    pub profiles: Vec<ProfileRow>,
     /// Blobs.
     pub snapshots: Vec<Snapshot>,
     /// Events since the last sample.

@@ -9,6 +9,7 @@
 
 mod known;
 mod locks;
+mod profile;
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -124,6 +125,7 @@ impl Replacer {
         sample.code.iter_mut().for_each(|row| some(&mut row.application, |text| self.application(text)));
         sample.events.iter_mut().for_each(|event| self.event(event));
         sample.gaps.iter_mut().for_each(|gap| self.gap(gap));
+        sample.profiles.iter_mut().for_each(|row| self.profile(&mut row.profile));
         // The format of snapshots is unknown here.
         sample.snapshots.clear();
     }

@@ -8,8 +8,8 @@ use std::collections::HashSet;
 
 use beamtune_model::{
     AllocationRow, BinaryHolderRow, CarrierRow, CodeRow, CollectedProcessRow, Event, ExitRow, Gap, LockRow,
-    LockSession, LockWaitRow, MessageRow, Nanos, PeriodBuilder, PortRow, ProcessRow, RequestedGcRow,
-    RunSampleRow, Sample, Snapshot, SpawnRow, TableRow, WaitSampleRow,
+    LockSession, LockWaitRow, MessageRow, Nanos, PeriodBuilder, PortRow, ProcessRow, ProfileRow,
+    RequestedGcRow, RunSampleRow, Sample, Snapshot, SpawnRow, TableRow, WaitSampleRow,
 };
 use rusqlite::Connection;
 
@@ -292,7 +292,7 @@ macro_rules! for_each_row_type {
         $crate::rows::for_each_row_type! { $row => $run;
             ProcessRow TableRow PortRow SpawnRow WaitSampleRow MessageRow RunSampleRow ExitRow
             CarrierRow AllocationRow CodeRow BinaryHolderRow RequestedGcRow CollectedProcessRow
-            LockSession LockRow LockWaitRow Event Gap
+            LockSession LockRow LockWaitRow ProfileRow Event Gap
         }
     };
     ($row:ident => $run:expr; $($type:ident)+) => {
@@ -304,36 +304,79 @@ macro_rules! for_each_row_type {
 }
 pub(crate) use for_each_row_type;
 
-// Not declared by the macro, since one field takes three columns.
+/// The columns of a compressed blob. They are not declared by the macro, since one field takes three columns.
+fn blob_columns() -> [Column; 3] {
+    [column("codec", "INTEGER NOT NULL"), column("crc", "INTEGER NOT NULL"), column("blob", "BLOB NOT NULL")]
+}
+
+fn column(name: &'static str, sql: &'static str) -> Column {
+    Column { name, sql, is_later: false }
+}
+
+fn put_blob(blob: &[u8], out: &mut Writer<'_, '_>) -> rusqlite::Result<()> {
+    let packed = Packed::compressed(blob);
+    out.put(packed.codec)?;
+    out.put(packed.crc)?;
+    out.put(&*packed.bytes)
+}
+
+fn get_blob(from: &mut Reader<'_>) -> rusqlite::Result<Vec<u8>> {
+    let (codec, crc, bytes) = (from.get()?, from.get()?, from.get::<Vec<u8>>()?);
+    let packed = Packed { codec, crc, bytes: bytes.into() };
+    Ok(packed.unpack().map_err(|error| from.malformed(error))?.into_owned())
+}
+
 impl Record for Snapshot {
     const TABLE: &'static str = "snapshot";
 
     fn columns() -> Vec<Column> {
-        let column = |name, sql| Column { name, sql, is_later: false };
-        vec![
-            column("t", "INTEGER NOT NULL"),
-            column("kind", "TEXT NOT NULL"),
-            column("codec", "INTEGER NOT NULL"),
-            column("crc", "INTEGER NOT NULL"),
-            column("blob", "BLOB NOT NULL"),
-        ]
+        let own = [column("t", "INTEGER NOT NULL"), column("kind", "TEXT NOT NULL")];
+        own.into_iter().chain(blob_columns()).collect()
     }
 
     fn write(&self, out: &mut Writer<'_, '_>) -> rusqlite::Result<()> {
-        let packed = Packed::compressed(&self.blob);
         out.put(self.t)?;
         out.put(&self.kind)?;
-        out.put(packed.codec)?;
-        out.put(packed.crc)?;
-        out.put(&*packed.bytes)
+        put_blob(&self.blob, out)
     }
 
     fn read(from: &mut Reader<'_>) -> rusqlite::Result<Self> {
-        let (t, kind) = (from.get()?, from.get()?);
-        let (codec, crc, bytes) = (from.get()?, from.get()?, from.get::<Vec<u8>>()?);
-        let packed = Packed { codec, crc, bytes: bytes.into() };
-        let blob = packed.unpack().map_err(|error| from.malformed(error))?;
-        Ok(Snapshot { t, kind, blob: blob.into_owned() })
+        Ok(Snapshot { t: from.get()?, kind: from.get()?, blob: get_blob(from)? })
+    }
+}
+
+impl Record for ProfileRow {
+    const TABLE: &'static str = "profile";
+    const IS_LATER: bool = true;
+
+    fn columns() -> Vec<Column> {
+        [column("t", "INTEGER NOT NULL")].into_iter().chain(blob_columns()).collect()
+    }
+
+    fn write(&self, out: &mut Writer<'_, '_>) -> rusqlite::Result<()> {
+        let json = serde_json::to_vec(&self.profile);
+        out.put(self.t)?;
+        put_blob(&json.map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?, out)
+    }
+
+    fn read(from: &mut Reader<'_>) -> rusqlite::Result<Self> {
+        let (t, blob) = (from.get()?, get_blob(from)?);
+        let profile = serde_json::from_slice(&blob).map_err(|error| from.malformed(error))?;
+        Ok(ProfileRow { t, profile })
+    }
+}
+
+impl SampleRow for ProfileRow {
+    fn of(sample: &Sample) -> &[Self] {
+        &sample.profiles
+    }
+
+    fn add_to_sample(sample: &mut Sample, row: Self) {
+        sample.profiles.push(row);
+    }
+
+    fn add_to_period(builder: &mut PeriodBuilder, row: Self) {
+        builder.profile(row);
     }
 }
 

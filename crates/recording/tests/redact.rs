@@ -7,7 +7,7 @@ mod common;
 use std::fs;
 use std::path::Path;
 
-use beamtune_model::{Sample, SampleBuilder, Snapshot, metrics};
+use beamtune_model::{FrameKind, Sample, SampleBuilder, Snapshot, metrics};
 use beamtune_recording::{Existing, Reader, Redaction, Selection, Writer, redact};
 use common::{replayed, sample};
 use proptest::prelude::*;
@@ -126,6 +126,19 @@ fn marked(second: i64, table: &mut beamtune_model::SeriesTable, secret: &str) ->
     for row in &mut sample.lock_waits {
         (row.thread, row.how) = (secret.to_owned(), secret.to_owned());
         row.stack = vec!["ets_insert_2".to_owned(), format!("{secret}_lock"), secret.to_owned()];
+    }
+    for row in &mut sample.profiles {
+        for frame in &mut row.profile.frames {
+            frame.name = match frame.kind {
+                FrameKind::Erlang => format!("{secret}:{secret}/1"),
+                _ => secret.to_owned(),
+            };
+        }
+        row.profile.threads.iter_mut().for_each(|thread| {
+            (thread.kind, thread.name) = (secret.to_owned(), secret.to_owned());
+        });
+        row.profile.processes.values_mut().for_each(|name| *name = secret.to_owned());
+        row.profile.remarks = vec![format!("as {secret} says")];
     }
     for event in &mut sample.events {
         (event.kind, event.subject) = (secret.to_owned(), all.clone());

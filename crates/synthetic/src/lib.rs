@@ -8,9 +8,10 @@
 mod fill;
 
 use beamtune_model::{
-    ExitRow, IncarnationSpan, LockRow, LockSession, LockWaitRow, MessageRow, Metric, Period, PeriodBuilder,
-    PortRow, ProcessRow, RunSampleRow, Sample, SampleBuilder, SeriesTable, Span, SpawnRow, TableRow, Tick,
-    WaitSampleRow, units::SECOND_NS,
+    CallStack, CpuState, ExitRow, Frame, FrameKind, IncarnationSpan, LockRow, LockSession, LockWaitRow,
+    MessageRow, Metric, Nanos, Period, PeriodBuilder, PortRow, ProcessRow, Profile, ProfileBuilder,
+    ProfileRow, ProfiledThread, RunSampleRow, Sample, SampleBuilder, SeriesTable, Span, SpawnRow,
+    StackSample, TableRow, Tick, WaitSampleRow, units::SECOND_NS,
 };
 
 /// The behaviour of a node. CPU and scheduler times are in cores, and memory is in bytes, unless noted. Most fields with two values are
@@ -194,6 +195,8 @@ pub struct SyntheticNode {
     pub trace_flags: Vec<(&'static str, &'static str)>,
     /// Metrics that are not recorded.
     pub missing_metrics: Vec<&'static Metric>,
+    /// Whether a CPU profile with a few samples was taken.
+    pub is_profiled: bool,
 }
 
 /// External programs with the same name.
@@ -443,7 +446,32 @@ pub fn node() -> SyntheticNode {
         trace_flags: Vec::new(),
         program_ports: Some(2),
         missing_metrics: Vec::new(),
+        is_profiled: true,
     }
+}
+
+/// Number of samples of the profile: too few for statements about functions.
+const PROFILE_SAMPLES: u32 = 40;
+
+/// Returns a profile of one scheduler, which runs a process.
+fn profile() -> Profile {
+    let mut builder = ProfileBuilder::default();
+    let (kind, name) = ("scheduler".to_owned(), "erts_sched_1".to_owned());
+    let thread = builder.thread(ProfiledThread { tid: 7, kind, name });
+    let frame = builder.frame(Frame { kind: FrameKind::Erlang, name: "shop_0:run/1".to_owned(), line: None });
+    let stack = builder.stack(CallStack { frames: vec![frame], is_complete: true });
+    builder.add(StackSample {
+        t: 0,
+        thread,
+        process: Some(80),
+        state: CpuState::Process,
+        stack,
+        count: PROFILE_SAMPLES,
+        weight: Nanos::from(PROFILE_SAMPLES) * SECOND_NS / 99,
+    });
+    let profile = builder.profile();
+    (profile.length, profile.rate_hz, profile.has_kernel) = (8 * SECOND_NS, 99, true);
+    builder.finish()
 }
 
 /// Returns a contended lock (if `id` is given) or lock class.
@@ -503,6 +531,9 @@ impl SyntheticNode {
                     kind: Some(format!("shop_{number}:init/1")),
                     ..RunSampleRow::default()
                 }));
+            }
+            if self.is_profiled && second == self.seconds {
+                out.sample.profiles.push(ProfileRow { t, profile: profile() });
             }
             samples.push(out.sample);
         }

@@ -74,7 +74,7 @@ impl Replacer {
         row.stack.iter_mut().for_each(|function| *function = self.native(function));
     }
 
-    fn word_of_locks(&mut self, text: &str) -> String {
+    pub(super) fn word_of_locks(&mut self, text: &str) -> String {
         if WORDS.contains(&text) { text.to_owned() } else { self.word(text) }
     }
 
@@ -99,11 +99,18 @@ impl Replacer {
     }
 
     /// Redacts a function of the emulator or of a library that it has loaded.
-    fn native(&mut self, function: &str) -> String {
-        let is_word = function.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_:.".contains(&byte));
+    pub(super) fn native(&mut self, function: &str) -> String {
         let is_known = FUNCTION_PREFIXES.iter().any(|begin| function.starts_with(begin));
-        let stays = is_word && (is_known || !self.what.modules);
-        if stays { function.to_owned() } else { self.by("function", function) }
+        match is_known || !self.what.modules {
+            true => self.native_word(function),
+            false => self.by("function", function),
+        }
+    }
+
+    /// Redacts a text that is no name of a C function.
+    pub(super) fn native_word(&mut self, function: &str) -> String {
+        let is_word = function.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_:.".contains(&byte));
+        if is_word { function.to_owned() } else { self.by("function", function) }
     }
 }
 

@@ -7,10 +7,11 @@ use std::process::Command;
 
 use beamtune_model::units::SECOND_NS;
 use beamtune_model::{
-    AllocationRow, BinaryHolderRow, BlockSum, CarrierRow, CodeRow, CollectedProcessRow, Event, ExitRow, Gap,
-    Incarnation, LockRow, LockSession, LockWaitRow, MessageRow, Nanos, PortRow, ProcessRow, ProcessTick,
-    Rank, RequestedGcRow, RunSampleRow, Sample, SampleBuilder, SeriesTable, SizeCount, Snapshot, Span,
-    SpawnRow, TableRow, Tick, TroubleKind, WaitSampleRow, metrics,
+    AllocationRow, BinaryHolderRow, BlockSum, CallStack, CarrierRow, CodeRow, CollectedProcessRow, CpuState,
+    Event, ExitRow, Frame, FrameKind, Gap, Incarnation, LockRow, LockSession, LockWaitRow, MessageRow, Nanos,
+    PortRow, ProcessRow, ProcessTick, Profile, ProfileBuilder, ProfileRow, ProfiledThread, Rank,
+    RequestedGcRow, RunSampleRow, Sample, SampleBuilder, SeriesTable, SizeCount, Snapshot, Span, SpawnRow,
+    StackSample, TableRow, Tick, TroubleKind, WaitSampleRow, metrics,
 };
 use beamtune_recording::{Existing, Reader, Writer};
 
@@ -312,6 +313,29 @@ fn locks(t: Nanos, second: i64, out: &mut SampleBuilder<'_>) {
         samples: second,
         waited: 9_000_000,
     });
+    out.sample.profiles.push(ProfileRow { t, profile: profile(second as u32) });
+}
+
+/// Returns a profile of one scheduler that writes to a socket.
+pub fn profile(samples: u32) -> Profile {
+    let mut builder = ProfileBuilder::default();
+    let thread = ProfiledThread { tid: 77, kind: "scheduler".to_owned(), name: "erts_sched_1".to_owned() };
+    let thread = builder.thread(thread);
+    let frames = [
+        (FrameKind::Erlang, "rabbit_writer:mainloop/2", Some(12)),
+        (FrameKind::Bif, "erlang:port_command/3", None),
+        (FrameKind::Emulator, "driver_output", None),
+        (FrameKind::Kernel, "__x64_sys_writev", None),
+    ];
+    let frames = frames.map(|(kind, name, line)| builder.frame(Frame { kind, name: name.to_owned(), line }));
+    let stack = builder.stack(CallStack { frames: frames.to_vec(), is_complete: true });
+    let (process, state) = (Some(80), CpuState::Process);
+    builder.add(StackSample { t: 5, thread, process, state, stack, count: samples, weight: 10_101_010 });
+    let profile = builder.profile();
+    (profile.length, profile.rate_hz) = (5 * SECOND_NS, 99);
+    profile.processes.insert(80, "rabbit_writer".to_owned());
+    profile.remarks.push("no symbols".to_owned());
+    builder.finish()
 }
 
 /// Returns a gap due to a timeout.

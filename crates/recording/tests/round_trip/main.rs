@@ -102,6 +102,7 @@ proptest! {
             prop_assert_eq!(&period.lock_session, &expect.lock_session);
             prop_assert_eq!(&period.locks, &expect.locks);
             prop_assert_eq!(&period.lock_waits, &expect.lock_waits);
+            prop_assert_eq!(&period.profile, &expect.profile);
             prop_assert_eq!(&period.events, &expect.events);
             prop_assert_eq!(&period.gaps, &expect.gaps);
         }

@@ -1,10 +1,11 @@
 //! Proptest strategies for arbitrary samples, in any valid order.
 
 use beamtune_model::{
-    AllocationRow, BinaryHolderRow, BlockSum, CarrierRow, CodeRow, CollectedProcessRow, Event, ExitRow, Gap,
-    Group, Incarnation, Kind, LockRow, LockSession, LockWaitRow, MessageRow, Nanos, PortRow, ProcessRow,
-    ProcessTick, Rank, RequestedGcRow, RunSampleRow, Sample, SeriesTable, SizeCount, Snapshot, Span,
-    SpawnRow, TableRow, Tick, TroubleKind, Unit, WaitSampleRow,
+    AllocationRow, BinaryHolderRow, BlockSum, CallStack, CarrierRow, CodeRow, CollectedProcessRow, CpuState,
+    Event, ExitRow, Frame, FrameKind, Gap, Group, Incarnation, Kind, LockRow, LockSession, LockWaitRow,
+    MessageRow, Nanos, PortRow, ProcessRow, ProcessTick, Profile, ProfileKind, ProfileRow, ProfiledThread,
+    Rank, RequestedGcRow, RunSampleRow, Sample, SeriesTable, SizeCount, Snapshot, Span, SpawnRow,
+    StackSample, TableRow, Tick, TroubleKind, Unit, WaitSampleRow,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -365,6 +366,51 @@ fn event() -> impl Strategy<Value = Event> {
     })
 }
 
+fn profile() -> impl Strategy<Value = ProfileRow> {
+    let frame = (select(FrameKind::ALL), text(), any::<Option<u32>>());
+    let frame = frame.prop_map(|(kind, name, line)| Frame { kind, name, line });
+    let stack = (prop::collection::vec(0..4_u32, 0..4), any::<bool>());
+    let stack = stack.prop_map(|(frames, is_complete)| CallStack { frames, is_complete });
+    let sample = (any::<[i64; 2]>(), any::<Option<u64>>(), select(CpuState::ALL), 0..4_u32, any::<u32>());
+    let sample = sample.prop_map(|([t, weight], process, state, stack, count)| StackSample {
+        t,
+        thread: 0,
+        process,
+        state,
+        stack,
+        count,
+        weight,
+    });
+    let parts = (
+        prop::collection::vec(frame, 0..4),
+        prop::collection::vec(stack, 0..4),
+        prop::collection::vec(sample, 0..4),
+        prop::collection::hash_map(any::<u64>(), text(), 0..2),
+        prop::collection::vec(text(), 0..2),
+    );
+    (any::<[i64; 2]>(), any::<[u64; 2]>(), any::<u32>(), (text(), text()), parts).prop_map(
+        |([t, length], [lost, without_frames], rate_hz, (kind, name), parts)| {
+            let (frames, stacks, samples, processes, remarks) = parts;
+            let threads = vec![ProfiledThread { tid: 7, kind, name }];
+            let profile = Profile {
+                kind: ProfileKind::Cpu,
+                length,
+                rate_hz,
+                has_kernel: rate_hz % 2 == 0,
+                frames,
+                stacks,
+                threads,
+                samples,
+                processes,
+                lost,
+                without_frames,
+                remarks,
+            };
+            ProfileRow { t, profile }
+        },
+    )
+}
+
 fn snapshot() -> impl Strategy<Value = Snapshot> {
     (any::<i64>(), text(), prop::collection::vec(any::<u8>(), 0..200)).prop_map(|(t, kind, blob)| Snapshot {
         t,
@@ -411,7 +457,7 @@ pub fn any_sample() -> impl Strategy<Value = (Nanos, bool, Sample)> {
         few(holder()),
         few(collection()),
         few(collected()),
-        (few(lock_session()), few(lock()), few(wait())),
+        (few(lock_session()), few(lock()), few(wait()), few(profile())),
     );
     (tick, readings, rows, seen, rest, requested).prop_map(
         |((step, restarts, vm, host, late), readings, rows, seen, rest, requested)| {
@@ -428,7 +474,7 @@ pub fn any_sample() -> impl Strategy<Value = (Nanos, bool, Sample)> {
                 sample.holders,
                 sample.collections,
                 sample.collected,
-                (sample.lock_sessions, sample.locks, sample.lock_waits),
+                (sample.lock_sessions, sample.locks, sample.lock_waits, sample.profiles),
             ) = requested;
             (step, restarts, sample)
         },
