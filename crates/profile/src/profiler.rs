@@ -18,7 +18,7 @@ use crate::error::{self, ProfileError};
 use crate::record::Record;
 use crate::sample;
 use crate::stream::{self, Event, MIN_RING_BYTES, Options, Refusal, Stream};
-use crate::threads::Thread;
+use crate::threads::{self, Thread};
 use crate::vm::{ThreadKind, VmStacks};
 
 /// Size of the copy of a thread's stack: 1,000 words of a process. What is deeper is read from memory.
@@ -55,6 +55,15 @@ impl std::fmt::Debug for Profiler {
 }
 
 impl Profiler {
+    /// Prepares a profile of all threads of a VM.
+    ///
+    /// # Errors
+    /// If the VM's memory or threads cannot be read, or the kernel refuses events.
+    pub fn of_process(pid: u32, rate: u32) -> Result<Profiler, ProfileError> {
+        let threads = threads::list(&LocalTree::default(), pid)?;
+        Profiler::open(pid, &threads, rate)
+    }
+
     /// Prepares a profile of these threads of a VM.
     ///
     /// # Errors
@@ -95,6 +104,8 @@ impl Profiler {
         if profiler.threads.is_empty() {
             return Err(ProfileError::NoThreads { pid });
         }
+        let profile = profiler.builder.profile();
+        (profile.rate_hz, profile.has_kernel) = (rate, includes_kernel);
         if !includes_kernel {
             let remark =
                 "the kernel's part of stacks is missing: run beamtune as root, or give it CAP_PERFMON";

@@ -53,10 +53,15 @@ pub struct Change {
     pub threads: Vec<Thread>,
 }
 
-/// Reads all threads of a process; threads that end in the meantime are left out.
+/// Reads all threads of a process, with the time; threads that end in the meantime are omitted.
 pub fn snapshot(tree: &impl FileTree, pid: u32, clock: &dyn Clock) -> Result<ThreadSnapshot, HostError> {
-    let folder = format!("/proc/{pid}/task");
     let t = clock.now();
+    Ok(ThreadSnapshot { t, threads: list(tree, pid)? })
+}
+
+/// Reads all threads of a process; threads that end in the meantime are omitted.
+pub fn list(tree: &impl FileTree, pid: u32) -> Result<Vec<Thread>, HostError> {
+    let folder = format!("/proc/{pid}/task");
     let names = tree.list(&folder, MAX_THREADS)?;
     let tids = names.iter().filter_map(|name| name.parse::<u32>().ok());
     let mut threads: Vec<Thread> =
@@ -67,7 +72,7 @@ pub fn snapshot(tree: &impl FileTree, pid: u32, clock: &dyn Clock) -> Result<Thr
             (thread.ran, thread.queued) = (None, None);
         }
     }
-    Ok(ThreadSnapshot { t, threads })
+    Ok(threads)
 }
 
 fn thread(tree: &impl FileTree, folder: &str, tid: u32) -> Option<Thread> {

@@ -360,6 +360,9 @@ impl<M: Memory> VmStacks<M> {
             let name = elf.name_at(address.wrapping_sub(*bias)).unwrap_or_else(|| VDSO.to_owned());
             return Frame { kind: FrameKind::Library, name, line: None };
         }
+        if let Some(name) = self.bif_at(address) {
+            return Frame { kind: FrameKind::Bif, name: name.to_owned(), line: None };
+        }
         let code = self.image.frame(address);
         let file = code.module.unwrap_or_else(|| "[unknown]".to_owned());
         let name = code.function.unwrap_or_else(|| match self.image.function_at(address) {
@@ -368,6 +371,12 @@ impl<M: Memory> VmStacks<M> {
         });
         let kind = if code.is_program { FrameKind::Emulator } else { FrameKind::Library };
         Frame { kind, name, line: None }
+    }
+
+    /// The name of the BIF whose C function contains an address.
+    fn bif_at(&self, address: u64) -> Option<&str> {
+        let start = self.image.function_at(address)?;
+        self.erlang.as_ref()?.bifs.name_at(start.wrapping_add(self.image.program()?.bias))
     }
 
     fn kernel_frame(&mut self, address: u64, builder: &mut ProfileBuilder) -> u32 {

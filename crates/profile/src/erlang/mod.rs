@@ -12,6 +12,7 @@
 //! Verified on OTP 25, 27 and 29 with the JIT, and on 23 with the interpreter, x86-64.
 
 pub mod atoms;
+pub mod bifs;
 pub mod code;
 pub mod fragments;
 #[cfg(test)]

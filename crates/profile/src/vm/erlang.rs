@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use beamtune_model::{Frame, FrameKind};
 
 use crate::erlang::atoms::Atoms;
+use crate::erlang::bifs::Bifs;
 use crate::erlang::code::Code;
 use crate::erlang::fragments::Fragments;
 use crate::erlang::process::{Convention, HeapOffset, ProcessStack, RETURN_CODE_BYTES, SavedIn};
@@ -41,6 +42,7 @@ pub(super) struct Erlang {
     pub atoms: Atoms,
     pub code: Code,
     pub fragments: Fragments,
+    pub bifs: Bifs,
     pub has_jit: bool,
     convention: Convention,
     heap: HeapOffset,
@@ -77,6 +79,10 @@ impl Erlang {
         let atoms = Atoms::find(memory, &data)?;
         let code = Code::find(memory, &data, &atoms)?;
         let fragments = Fragments::find(memory, &data).unwrap_or_default();
+        let code_of_program = mappings.iter().filter(|mapping| mapping.is_code && mapping.path == program);
+        let code_of_program: Vec<&Range<u64>> = code_of_program.map(|mapping| &mapping.range).collect();
+        let is_code = |address: u64| code_of_program.iter().any(|range| range.contains(&address));
+        let bifs = Bifs::find(memory, &data, &atoms, is_code).unwrap_or_default();
         let bytes = generated.iter().find_map(|range| {
             let length = (range.end - range.start).min(MAX_SEARCHED_CODE_BYTES);
             memory.bytes(range.start, usize::try_from(length).ok()?)
@@ -90,6 +96,7 @@ impl Erlang {
             atoms,
             code,
             fragments,
+            bifs,
             has_jit,
             convention,
             heap,
