@@ -58,13 +58,13 @@ pub fn vm_stacks(bytes: &[u8]) {
     }
     builder.profile().processes = stacks.take_process_names();
     let found = builder.finish();
-    let page = Page { node: "shop@web1", rate: 99, profile: &found };
+    let page = Page { node: "shop@web1", profile: &found };
     assert_harmless(&profile::render(&page, Style::PLAIN));
     assert_harmless(&profile::collapsed(&found));
     assert_harmless(&profile::speedscope(&found, "shop@web1"));
     assert_harmless(&profile::json(&page));
     assert_eq!(profile::html(&page).matches("</script>").count(), 2, "no name ends its element");
-    profile::pprof(&found, 99);
+    profile::pprof(&found);
 }
 
 /// Addresses of code, of its unwind tables, and of a stack.

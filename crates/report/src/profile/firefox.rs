@@ -56,7 +56,7 @@ impl Category {
             (CpuState::Scheduling, _) => Category::Scheduling,
             (CpuState::BusyWait, _) => Category::BusyWait,
             (CpuState::Polling, _) => Category::Polling,
-            (CpuState::SleepAndWake, _) => Category::Idle,
+            (CpuState::SleepAndWake | CpuState::Waiting, _) => Category::Idle,
             (_, FrameKind::Kernel) => Category::Kernel,
             (CpuState::Port, _) => Category::Ports,
             (_, FrameKind::Erlang | FrameKind::Fragment) => Category::Erlang,
@@ -88,7 +88,7 @@ pub fn firefox(page: &Page<'_>, origin: Origin) -> String {
     let category = |(_, name, colour): &(Category, &str, &str)| json!({"name": name, "color": colour, "subcategories": ["Other"]});
     let document = json!({
         "meta": {
-            "interval": 1e3 / f64::from(page.rate.max(1)),
+            "interval": 1e3 / f64::from(page.profile.rate_hz.max(1)),
             "startTime": origin.begin_unix_ms,
             "profilingStartTime": 0,
             "profilingEndTime": milliseconds(profile.length),
@@ -302,7 +302,7 @@ mod tests {
     const ORIGIN: Origin = Origin { begin_unix_ms: 1_700_000_000_000.0, pid: 7 };
 
     fn document(profile: &Profile) -> Value {
-        serde_json::from_str(&firefox(&Page { node: "shop@web1", rate: 100, profile }, ORIGIN)).unwrap()
+        serde_json::from_str(&firefox(&Page { node: "shop@web1", profile }, ORIGIN)).unwrap()
     }
 
     /// Three kinds of samples in two seconds.
@@ -312,6 +312,7 @@ mod tests {
             ("shop:loop/1;jsx:encode/2", 10, CpuState::GarbageCollection),
             ("k:futex_wait", 20, CpuState::SleepAndWake),
         ]);
+        profile.rate_hz = 100;
         profile.frames[0].line = Some(12);
         profile.processes.insert(80, "shop_server".to_owned());
         profile.samples[2].process = None;

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use beamtune_model::{CallStack, Frame, FrameKind, Profile, StackSample};
+use beamtune_model::{CallStack, Frame, FrameKind, Nanos, Profile, StackSample};
+use serde::Serialize;
 use serde_json::json;
 
 use super::Page;
@@ -38,7 +39,7 @@ fn suffix(frame: &Frame) -> &'static str {
     match frame.kind {
         FrameKind::Kernel => "_[k]",
         FrameKind::Fragment => "_[j]",
-        FrameKind::Erlang | FrameKind::Emulator | FrameKind::Library => "",
+        FrameKind::Erlang | FrameKind::Bif | FrameKind::Emulator | FrameKind::Library => "",
     }
 }
 
@@ -46,6 +47,19 @@ fn suffix(frame: &Frame) -> &'static str {
 fn safe(name: &str, suffix: &str) -> String {
     let name = text::clean(name).replace([';', '\n', '\r'], "_");
     format!("{name}{suffix}")
+}
+
+/// Content of [`json`].
+#[derive(Serialize)]
+struct Document<'a> {
+    version: u32,
+    node: &'a str,
+    cpu: Nanos,
+    samples_of_processes: u32,
+    complete_samples_of_processes: u32,
+    states: BTreeMap<&'a str, Nanos>,
+    #[serde(flatten)]
+    profile: &'a Profile,
 }
 
 /// beamtune's own JSON: everything of the profile. Times are in nanoseconds; `frames` of a stack are indices, outermost first.
@@ -57,51 +71,17 @@ pub fn json(page: &Page<'_>) -> String {
             in_process.filter(|sample| profile.stacks.get(sample.stack as usize).is_some_and(is_counted));
         counted.map(|sample| sample.count).sum()
     };
-    let frames: Vec<_> = profile
-        .frames
-        .iter()
-        .map(|frame| json!({"kind": frame.kind.text(), "name": frame.name, "line": frame.line}))
-        .collect();
-    let stacks: Vec<_> = profile
-        .stacks
-        .iter()
-        .map(|stack| json!({"frames": stack.frames, "is_complete": stack.is_complete}))
-        .collect();
-    let threads: Vec<_> = profile
-        .threads
-        .iter()
-        .map(|thread| json!({"tid": thread.tid, "kind": thread.kind, "name": thread.name}))
-        .collect();
-    let samples: Vec<_> = profile
-        .samples
-        .iter()
-        .map(|sample| {
-            json!({
-                "t": sample.t, "thread": sample.thread, "process": sample.process, "state": sample.state.text(),
-                "stack": sample.stack, "count": sample.count, "cpu": sample.weight,
-            })
-        })
-        .collect();
     let states: BTreeMap<_, _> =
         profile.by_state().into_iter().map(|(state, time)| (state.text(), time)).collect();
-    let document = json!({
-        "version": JSON_VERSION,
-        "node": page.node,
-        "rate_hz": page.rate,
-        "length": profile.length,
-        "cpu": profile.total(),
-        "samples_of_processes": of_processes(&|_| true),
-        "complete_samples_of_processes": of_processes(&|stack| stack.is_complete),
-        "samples_without_frames": profile.without_frames,
-        "lost_samples": profile.lost,
-        "states": states,
-        "frames": frames,
-        "stacks": stacks,
-        "threads": threads,
-        "processes": profile.processes,
-        "samples": samples,
-        "remarks": profile.remarks,
-    });
+    let document = Document {
+        version: JSON_VERSION,
+        node: page.node,
+        cpu: profile.total(),
+        samples_of_processes: of_processes(&|_| true),
+        complete_samples_of_processes: of_processes(&|stack| stack.is_complete),
+        states,
+        profile,
+    };
     pretty(&document)
 }
 

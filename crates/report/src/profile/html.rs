@@ -119,7 +119,7 @@ fn merged<const PROFILES: usize>(profiles: [&Profile; PROFILES]) -> Value {
 
 fn frame_row(frame: &Frame) -> Value {
     let name = match frame.kind {
-        FrameKind::Erlang => text::exact_sentence(&frame.name),
+        FrameKind::Erlang | FrameKind::Bif => text::exact_sentence(&frame.name),
         _ => text::clean(&frame.name),
     };
     json!([name, FrameKind::ALL.iter().position(|kind| *kind == frame.kind), frame.line])
@@ -172,7 +172,7 @@ mod tests {
     fn names_cannot_leave_their_element() {
         let hostile = "x:'</script><img src=a onerror=alert(1)>'/0";
         let profile = profile(&[(hostile, 3, CpuState::Process)]);
-        let text = html(&Page { node: "<b>@web1", rate: 99, profile: &profile });
+        let text = html(&Page { node: "<b>@web1", profile: &profile });
         assert_eq!(text.matches("</script>").count(), 2, "its own two");
         assert!(!text.contains("<img") && !text.contains("<b>@"));
         let json = text.split("id=\"data\">").nth(1).and_then(|rest| rest.split("</script>").next()).unwrap();
@@ -186,7 +186,7 @@ mod tests {
     fn a_comparison_has_two_times_of_each_sample_and_one_index_of_equal_frames() {
         let before = profile(&[("a:b/1;c:d/2", 3, CpuState::Process)]);
         let after = profile(&[("e:f/0", 1, CpuState::Process), ("a:b/1;c:d/2", 2, CpuState::Process)]);
-        let [before, after] = [&before, &after].map(|profile| Page { node: "web1", rate: 99, profile });
+        let [before, after] = [&before, &after].map(|profile| Page { node: "web1", profile });
         let data = merged([before.profile, after.profile]);
         assert_eq!(data["frames"].as_array().map(Vec::len), Some(3));
         assert_eq!(data["stacks"], json!([[0, 1], [2], [0, 1]]));

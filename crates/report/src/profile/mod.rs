@@ -10,7 +10,7 @@ mod tree;
 
 use std::collections::{HashMap, HashSet};
 
-use beamtune_model::{CpuState, Frame, FrameKind, Nanos, Profile, StackSample};
+use beamtune_model::{CpuState, Frame, FrameKind, Nanos, Profile, ProfileKind, StackSample};
 
 use crate::text::{self, Style};
 
@@ -42,8 +42,6 @@ struct FunctionTime<'a> {
 pub struct Page<'a> {
     /// The node's name.
     pub node: &'a str,
-    /// Samples per second of CPU time.
-    pub rate: u32,
     /// The profile.
     pub profile: &'a Profile,
 }
@@ -53,10 +51,16 @@ pub fn render(page: &Page<'_>, style: Style) -> String {
     let profile = page.profile;
     let mut out = format!("{} · {}\n\n", style.bold(&text::clean(page.node)), subtitle(page));
     if profile.total() == 0 {
-        out.push_str("No thread used the CPU.\n");
+        out.push_str(match profile.kind {
+            ProfileKind::Cpu => "No thread used the CPU.\n",
+            ProfileKind::SafePoints => "No process was sampled at work.\n",
+            ProfileKind::Waits => "No process was sampled waiting.\n",
+        });
         return out + &remarks(profile, style);
     }
-    out.push_str(&states(profile, style));
+    if profile.kind != ProfileKind::Waits {
+        out.push_str(&states(profile, style));
+    }
     out.push_str(&functions(profile, style));
     out.push_str(&tree::render(profile, style));
     out + &remarks(profile, style)
@@ -66,7 +70,12 @@ pub fn render(page: &Page<'_>, style: Style) -> String {
 fn subtitle(page: &Page<'_>) -> String {
     let length = page.profile.length as f64 / 1e9;
     let samples = text::decimal(f64::from(page.profile.sample_count()));
-    format!("{} · {samples} samples at {} Hz of CPU time", text::seconds(length), page.rate)
+    let how = match page.profile.kind {
+        ProfileKind::Cpu => format!("samples at {} Hz of CPU time", page.profile.rate_hz),
+        ProfileKind::SafePoints => "samples of processes at work".to_owned(),
+        ProfileKind::Waits => "samples of waiting processes".to_owned(),
+    };
+    format!("{} · {samples} {how}", text::seconds(length))
 }
 
 /// The CPU time by state, in cores.
@@ -103,6 +112,7 @@ fn state_name(state: CpuState) -> &'static str {
         CpuState::Polling => "polling for I/O",
         CpuState::Port => "ports",
         CpuState::SleepAndWake => "sleep and wake-up",
+        CpuState::Waiting => "waiting",
         CpuState::Other => "other",
     }
 }
@@ -165,7 +175,7 @@ fn functions(profile: &Profile, style: Style) -> String {
 /// The name of a frame for people.
 fn shown(kind: FrameKind, name: &str) -> String {
     match kind {
-        FrameKind::Erlang => text::sentence(name),
+        FrameKind::Erlang | FrameKind::Bif => text::sentence(name),
         FrameKind::Fragment => format!("{} (JIT)", text::clean(name)),
         FrameKind::Emulator | FrameKind::Library => text::clean(name),
         FrameKind::Kernel => format!("{} (kernel)", text::clean(name)),
@@ -179,7 +189,7 @@ fn shown_frame(frame: &Frame) -> String {
 /// What stands for the source file of a frame: the module of an Erlang function, or the kind of other code.
 fn source_name(frame: &Frame) -> String {
     match frame.kind {
-        FrameKind::Erlang => {
+        FrameKind::Erlang | FrameKind::Bif => {
             let name = text::clean(&frame.name);
             name.split(':').next().unwrap_or_default().to_owned()
         }
@@ -236,7 +246,7 @@ pub(crate) mod tests {
                 weight,
             });
         }
-        builder.profile().length = 2_000_000_000;
+        (builder.profile().length, builder.profile().rate_hz) = (2_000_000_000, 99);
         builder.finish()
     }
 
@@ -248,7 +258,7 @@ pub(crate) mod tests {
             ("shop:loop/1;lists:map/2", 30, CpuState::Process),
             ("k:futex_wait", 10, CpuState::SleepAndWake),
         ]);
-        let page = render(&Page { node: "shop@web1", rate: 99, profile: &profile }, Style::PLAIN);
+        let page = render(&Page { node: "shop@web1", profile: &profile }, Style::PLAIN);
         let expect = "\
 shop@web1 · 2.0 s · 100 samples at 99 Hz of CPU time
 
@@ -270,9 +280,9 @@ CPU  0.50 cores: 90 % processes, 10 % sleep and wake-up
 
     #[test]
     fn nothing_sampled_is_said_and_what_is_missing_too() {
-        let mut profile = Profile { length: 1_000_000_000, lost: 3, ..Profile::default() };
+        let mut profile = Profile { length: 1_000_000_000, rate_hz: 99, lost: 3, ..Profile::default() };
         profile.remarks.push("no kernel".to_owned());
-        let page = render(&Page { node: "a", rate: 99, profile: &profile }, Style::PLAIN);
+        let page = render(&Page { node: "a", profile: &profile }, Style::PLAIN);
         let expect = "a · 1.0 s · 0 samples at 99 Hz of CPU time\n\nNo thread used the CPU.\nnote: no kernel\n\
                       note: 3 samples were lost: beamtune was too slow\n";
         assert_eq!(page, expect);

@@ -101,7 +101,8 @@ impl Strings {
 }
 
 /// The file: values are the number of samples, and CPU time in nanoseconds. Labels: thread kind, state and process.
-pub fn pprof(profile: &Profile, rate: u32) -> Vec<u8> {
+pub fn pprof(profile: &Profile) -> Vec<u8> {
+    let rate = profile.rate_hz;
     let mut strings = Strings { all: Vec::new(), known: HashMap::new() };
     strings.index("");
     let mut out = Message::default();
@@ -214,7 +215,7 @@ mod tests {
     fn a_file_has_samples_locations_functions_and_names() {
         let profile = profile(&[("a:b/1;c:d/2", 300, CpuState::Process), ("a:b/1", 1, CpuState::BusyWait)]);
         let mut content = Vec::new();
-        GzDecoder::new(&*pprof(&profile, 99)).read_to_end(&mut content).unwrap();
+        GzDecoder::new(&*pprof(&profile)).read_to_end(&mut content).unwrap();
         let all = fields(&content);
         let of =
             |number: u64| all.iter().filter(move |(field, ..)| *field == number).map(|(.., content)| content);

@@ -1,9 +1,6 @@
 //! Reads profiles that [`json`](super::json) has written. The files may come from anywhere, so nothing in them is trusted.
 
-use std::borrow::Cow;
-use std::collections::HashMap;
-
-use beamtune_model::{CallStack, CpuState, Frame, FrameKind, Nanos, Profile, ProfiledThread, StackSample};
+use beamtune_model::{Nanos, Profile, ProfileKind};
 use serde::Deserialize;
 
 use super::Page;
@@ -35,8 +32,6 @@ pub enum ReadError {
 pub struct SavedProfile {
     /// The node's name. Untrusted text.
     pub node: String,
-    /// Samples per second of CPU time.
-    pub rate: u32,
     /// The profile.
     pub profile: Profile,
 }
@@ -44,8 +39,15 @@ pub struct SavedProfile {
 impl SavedProfile {
     /// What a page needs.
     pub fn page(&self) -> Page<'_> {
-        Page { node: &self.node, rate: self.rate, profile: &self.profile }
+        Page { node: &self.node, profile: &self.profile }
     }
+}
+
+/// What a file says beside the profile.
+#[derive(Deserialize)]
+struct Header {
+    version: u32,
+    node: String,
 }
 
 #[derive(Deserialize)]
@@ -53,100 +55,20 @@ struct Version {
     version: u32,
 }
 
-#[derive(Deserialize)]
-struct Document<'a> {
-    version: u32,
-    node: String,
-    rate_hz: u32,
-    length: Nanos,
-    samples_without_frames: u64,
-    lost_samples: u64,
-    #[serde(borrow)]
-    frames: Vec<FrameRow<'a>>,
-    stacks: Vec<StackRow>,
-    threads: Vec<ThreadRow>,
-    processes: HashMap<u64, String>,
-    samples: Vec<SampleRow<'a>>,
-    remarks: Vec<String>,
-}
-
-#[derive(Deserialize)]
-struct FrameRow<'a> {
-    #[serde(borrow)]
-    kind: Cow<'a, str>,
-    name: String,
-    line: Option<u32>,
-}
-
-#[derive(Deserialize)]
-struct StackRow {
-    frames: Vec<u32>,
-    is_complete: bool,
-}
-
-#[derive(Deserialize)]
-struct ThreadRow {
-    tid: u32,
-    kind: String,
-    name: String,
-}
-
-#[derive(Deserialize)]
-struct SampleRow<'a> {
-    t: Nanos,
-    thread: u32,
-    process: Option<u64>,
-    #[serde(borrow)]
-    state: Cow<'a, str>,
-    stack: u32,
-    count: u32,
-    cpu: Nanos,
-}
-
 /// Reads a profile.
 ///
 /// # Errors
 /// If this is not such a file, has another version, or its parts do not fit together.
 pub fn read(bytes: &[u8]) -> Result<SavedProfile, ReadError> {
-    let document: Document<'_> = match serde_json::from_slice(bytes) {
-        Ok(document) => document,
-        // Another version may lack fields or have others.
-        Err(error) => return Err(other_version(bytes).map_or(ReadError::Json(error), ReadError::Version)),
-    };
-    if document.version != JSON_VERSION {
-        return Err(ReadError::Version(document.version));
+    // Another version may lack fields or have others.
+    let explained = |error| other_version(bytes).map_or(ReadError::Json(error), ReadError::Version);
+    let Header { version, node } = serde_json::from_slice(bytes).map_err(explained)?;
+    if version != JSON_VERSION {
+        return Err(ReadError::Version(version));
     }
-    let frame = |row: FrameRow<'_>| {
-        let kind = FrameKind::from_text(&row.kind).ok_or(ReadError::Damaged("a frame's kind is unknown"))?;
-        Ok(Frame { kind, name: row.name, line: row.line })
-    };
-    let sample = |row: SampleRow<'_>| {
-        let state =
-            CpuState::from_text(&row.state).ok_or(ReadError::Damaged("a sample's state is unknown"))?;
-        let SampleRow { t, thread, process, stack, count, cpu: weight, .. } = row;
-        Ok(StackSample { t, thread, process, state, stack, count, weight })
-    };
-    let profile = Profile {
-        length: document.length,
-        frames: document.frames.into_iter().map(frame).collect::<Result<_, ReadError>>()?,
-        stacks: document
-            .stacks
-            .into_iter()
-            .map(|StackRow { frames, is_complete }| CallStack { frames, is_complete })
-            .collect(),
-        threads: document
-            .threads
-            .into_iter()
-            .map(|ThreadRow { tid, kind, name }| ProfiledThread { tid, kind, name })
-            .collect(),
-        samples: document.samples.into_iter().map(sample).collect::<Result<_, ReadError>>()?,
-        processes: document.processes,
-        lost: document.lost_samples,
-        without_frames: document.samples_without_frames,
-        remarks: document.remarks,
-    };
-    check(&profile, document.rate_hz).map_err(ReadError::Damaged)?;
-    Ok(SavedProfile { node: document.node, rate: document.rate_hz, profile })
+    let profile: Profile = serde_json::from_slice(bytes).map_err(explained)?;
+    check(&profile).map_err(ReadError::Damaged)?;
+    Ok(SavedProfile { node, profile })
 }
 
 fn other_version(bytes: &[u8]) -> Option<u32> {
@@ -155,9 +77,9 @@ fn other_version(bytes: &[u8]) -> Option<u32> {
 }
 
 /// Checks that all indices exist and that the sums do not overflow.
-fn check(profile: &Profile, rate: u32) -> Result<(), &'static str> {
+fn check(profile: &Profile) -> Result<(), &'static str> {
     let (frames, stacks, threads) = (profile.frames.len(), profile.stacks.len(), profile.threads.len());
-    if profile.length <= 0 || rate == 0 {
+    if profile.length <= 0 || profile.rate_hz == 0 && profile.kind == ProfileKind::Cpu {
         return Err("its length or rate is not positive");
     }
     for stack in &profile.stacks {
@@ -187,6 +109,7 @@ fn check(profile: &Profile, rate: u32) -> Result<(), &'static str> {
 
 #[cfg(test)]
 mod tests {
+    use beamtune_model::CpuState;
     use proptest::prelude::*;
     use serde_json::{Value, json};
 
@@ -208,7 +131,7 @@ mod tests {
         profile.lost = 4;
         profile.without_frames = 1;
         profile.remarks.push("no kernel".to_owned());
-        SavedProfile { node: "shop@web1".to_owned(), rate: 99, profile }
+        SavedProfile { node: "shop@web1".to_owned(), profile }
     }
 
     fn document() -> Value {
@@ -233,8 +156,8 @@ mod tests {
             ("/length", json!(0), "length or rate"),
             ("/rate_hz", json!(0), "length or rate"),
             ("/rate_hz", json!(-1), "not a file of beamtune profile"),
-            ("/frames/0/kind", json!("java"), "kind is unknown"),
-            ("/samples/0/state", json!("asleep"), "state is unknown"),
+            ("/frames/0/kind", json!("java"), "not a file of beamtune profile"),
+            ("/samples/0/state", json!("asleep"), "not a file of beamtune profile"),
             ("/stacks/0/frames", json!([3]), "frame that is missing"),
             ("/stacks/0/frames", json!(vec![0; MAX_FRAMES + 1]), "more than 4,096"),
             ("/samples/0/stack", json!(2), "stack or thread"),

@@ -18,7 +18,7 @@ pub fn json_diff(comparison: &Comparison<'_>) -> String {
     let side = |page: &Page<'_>| {
         let profile = page.profile;
         json!({
-            "node": page.node, "rate_hz": page.rate, "length": profile.length, "cpu": profile.total(),
+            "node": page.node, "rate_hz": page.profile.rate_hz, "length": profile.length, "cpu": profile.total(),
             "samples": profile.sample_count(),
         })
     };
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn collapsed_stacks_have_both_counts_of_one_total() {
         let profiles = pair();
-        let [before, after] = [0, 1].map(|index| Page { node: "a", rate: 99, profile: &profiles[index] });
+        let [before, after] = [0, 1].map(|index| Page { node: "a", profile: &profiles[index] });
         let lines = "scheduler;a:b/1 250000 0\nscheduler;a:b/1;c:d/2 750000 500000\nscheduler;a:b/1;read_[k] 0 500000\n";
         assert_eq!(collapsed_diff(&Comparison::new(before, after)), lines);
         let mirrored = collapsed_diff(&Comparison::new(after, before));
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn json_has_changes_with_intervals_and_full_paths() {
         let profiles = pair();
-        let [before, after] = [0, 1].map(|index| Page { node: "a", rate: 99, profile: &profiles[index] });
+        let [before, after] = [0, 1].map(|index| Page { node: "a", profile: &profiles[index] });
         let document: Value = serde_json::from_str(&json_diff(&Comparison::new(before, after))).unwrap();
         assert_eq!(
             (&document["before"]["samples"], &document["after"]["cpu"]),

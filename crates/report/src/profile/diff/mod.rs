@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     fn page(profile: &Profile) -> Page<'_> {
-        Page { node: "shop@web1", rate: 99, profile }
+        Page { node: "shop@web1", profile }
     }
 
     /// 1,000 samples: `work` in one function, the others in a second one, 100 of all in the kernel.
@@ -283,12 +283,12 @@ mod tests {
         let before = with_work(300);
         // Ten times as long, at a fifth of the rate: twice as many samples, each with five times the time.
         let mut after = before.clone();
-        after.length *= 10;
+        (after.length, after.rate_hz) = (10 * after.length, 20);
         for sample in &mut after.samples {
             sample.count *= 2;
             sample.weight *= 10;
         }
-        let comparison = Comparison::new(page(&before), Page { rate: 20, ..page(&after) });
+        let comparison = Comparison::new(page(&before), page(&after));
         for change in comparison.own.iter().chain(&comparison.total).chain(&comparison.states) {
             assert!(change.difference.estimate.abs() < 1e-9, "{change:?}");
             assert!((change.cores[0] - change.cores[1]).abs() < 1e-9, "{change:?}");

@@ -163,7 +163,7 @@ mod tests {
             ("shop:other/0;lists:sort/1", 105, CpuState::Process),
         ]);
         after.lost = 2;
-        let [before, after] = [&before, &after].map(|profile| Page { node: "shop@web1", rate: 99, profile });
+        let [before, after] = [&before, &after].map(|profile| Page { node: "shop@web1", profile });
         let found = render_diff(&Comparison::new(before, after), Style::PLAIN);
         let expected = "\
 before  shop@web1 · 2.0 s · 1,000 samples at 99 Hz of CPU time · 5.00 cores
@@ -206,7 +206,7 @@ note: after: 2 samples were lost: beamtune was too slow
     #[test]
     fn a_profile_without_samples_is_named() {
         let empty = beamtune_model::Profile { length: 1_000_000_000, ..Default::default() };
-        let page = Page { node: "a", rate: 99, profile: &empty };
+        let page = Page { node: "a", profile: &empty };
         let found = render_diff(&Comparison::new(page, page), Style::PLAIN);
         assert!(found.ends_with("\nNothing to compare: a profile has no samples.\n"), "{found}");
     }
