@@ -52,6 +52,11 @@ pub fn diagnose_locks(period: &Arc<Period>) -> Diagnosis {
     by(RULES.iter().filter(|rule| rule.topics.contains(&Topic::Locks)), period, RULE_LIMIT)
 }
 
+/// CPU time of Erlang code, GC included, in cores; 0 if unknown.
+pub fn erlang_cores(period: &Period) -> f64 {
+    signals::hot_code::cores(period).unwrap_or_default()
+}
+
 /// Returns the rule with this code.
 pub fn rule(code: &str) -> Option<&'static Rule> {
     RULES.iter().find(|rule| rule.code.0 == code)

@@ -36,6 +36,7 @@ mod hibernation;
 mod hot_code;
 mod huge_pages;
 mod idle_heaps;
+mod kernel_time;
 mod known_fixes;
 mod large_arguments;
 mod large_messages;
@@ -179,4 +180,5 @@ pub const RULES: &[Rule] = &[
     growing_work::RULE,
     node_connection_attempts::RULE,
     busy_supervisor::RULE,
+    kernel_time::RULE,
 ];

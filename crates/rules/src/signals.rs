@@ -13,6 +13,7 @@ pub(crate) mod events;
 pub(crate) mod forced_gc;
 pub(crate) mod hibernation;
 pub(crate) mod hot_code;
+pub(crate) mod kernel_time;
 pub(crate) mod kinds;
 pub(crate) mod known_functions;
 pub(crate) mod known_processes;

@@ -26,6 +26,7 @@ mod mnesia;
 mod near_limit;
 mod priorities;
 mod processes;
+mod profile;
 mod programs;
 mod setup;
 mod spawns;

@@ -7,7 +7,8 @@ pub use beamtune_model::cpu::{
     thread_rate,
 };
 use beamtune_model::{
-    Facts, Group, Missing, Period, PortRow, ProcessActivity, facts, metrics, units::SECOND_NS,
+    CpuState, Facts, Group, Missing, Period, PortRow, ProcessActivity, StackSample, facts, metrics,
+    units::SECOND_NS,
 };
 
 /// Utilization of the schedulers of one kind, by the VM's own clock.
@@ -94,6 +95,20 @@ impl States {
     pub fn gc(&self) -> f64 {
         self.get("gc") + self.get("gc_full")
     }
+
+    /// The same cores in all, with this share of GC, 0–1.
+    fn with_gc_share(mut self, share: f64) -> States {
+        let (gc, all) = (self.gc(), self.cores.iter().map(|(_, cores)| cores).sum::<f64>());
+        let scale = |from: f64, to: f64| if from > 0.0 { to / from } else { 0.0 };
+        let (of_gc, of_others) = (scale(gc, share * all), scale(all - gc, (1.0 - share) * all));
+        for (state, cores) in &mut self.cores {
+            *cores *= if ["gc", "gc_full"].contains(&state.as_str()) { of_gc } else { of_others };
+        }
+        let missing = [("gc", gc, share), ("other", all - gc, 1.0 - share)];
+        let missing = missing.into_iter().filter(|(_, known, share)| *known <= 0.0 && *share > 0.0);
+        self.cores.extend(missing.map(|(state, _, share)| (state.to_owned(), share * all)));
+        self
+    }
 }
 
 /// Microstate accounting of all threads of some kinds. The agent enables it only part of the time, so each thread's time in a state is
@@ -162,7 +177,32 @@ pub fn work(period: &Period, kind: &str) -> Result<States, Missing> {
     let weights: Vec<(String, f64)> = weights.filter(|(_, cores)| *cores > 0.0).collect();
     let total: f64 = weights.iter().map(|(_, cores)| cores).sum();
     let scale = worked.filter(|_| total > 0.0).map_or(1.0, |worked| worked / total);
-    Ok(States { cores: weights.into_iter().map(|(state, cores)| (state, scale * cores)).collect() })
+    let states = States { cores: weights.into_iter().map(|(state, cores)| (state, scale * cores)).collect() };
+    // Microstate accounting is on for a part of the time, in which long GCs of dirty schedulers may not begin and end.
+    Ok(match gc_share_by_profile(period, kind) {
+        Some(share) => states.with_gc_share(share),
+        None => states,
+    })
+}
+
+/// With fewer samples of a profile, microstate accounting is more precise (judgement: the 95 % interval of a half is ±10 points).
+const MIN_PROFILE_SAMPLES: u32 = 100;
+
+/// GC's share of the work of threads of a kind, 0–1, by a CPU profile.
+fn gc_share_by_profile(period: &Period, kind: &str) -> Option<f64> {
+    let profile = period.profile.as_ref()?;
+    let is_work = |sample: &&StackSample| {
+        !matches!(sample.state, CpuState::BusyWait | CpuState::SleepAndWake)
+            && profile.thread(sample).is_some_and(|thread| thread.kind == kind)
+    };
+    let (mut gc, mut all) = (0, 0);
+    for sample in profile.samples.iter().filter(is_work) {
+        all += u64::from(sample.count);
+        if sample.state == CpuState::GarbageCollection {
+            gc += u64::from(sample.count);
+        }
+    }
+    (all >= u64::from(MIN_PROFILE_SAMPLES)).then(|| gc as f64 / all as f64)
 }
 
 /// CPU time of GC, compared with all work of some kinds of threads.

@@ -1,7 +1,7 @@
 //! Relations of findings about CPU time. Those that name what CPU time is spent on come before all other relations; those that only say
 //! where work waits come after them.
 
-use beamtune_model::{Level, Limit, Signal, Subject};
+use beamtune_model::{KernelWork, Level, Limit, Signal, Subject};
 
 use super::conditions::{always, is_of_main_runner, takes_most_of, waits_there};
 use super::table::Relation;
@@ -34,6 +34,36 @@ pub(super) const FIRST: &[Relation] = &[
             cause.level > Level::Notice && effect.has(&Signal::WhereOnly) && takes_most_of(cause, effect)
         },
         why: "most of the time in these stacks is garbage collection",
+    },
+    Relation {
+        cause: "BT013",
+        effects: &["BT088"],
+        is_meant: |_, effect| effect.has(&Signal::Kernel(KernelWork::Polling)),
+        why: "each of these calls scans all descriptors",
+    },
+    Relation {
+        cause: "BT022",
+        effects: &["BT088"],
+        is_meant: |_, effect| effect.has(&Signal::Kernel(KernelWork::Clock)),
+        why: "each reading of the clock is a system call",
+    },
+    Relation {
+        cause: "BT029",
+        effects: &["BT088"],
+        is_meant: |_, effect| effect.has(&Signal::Kernel(KernelWork::Memory)),
+        why: "the kernel maps and clears these segments",
+    },
+    Relation {
+        cause: "BT046",
+        effects: &["BT088"],
+        is_meant: |_, effect| effect.has(&Signal::Kernel(KernelWork::Memory)),
+        why: "the kernel maps and clears this memory",
+    },
+    Relation {
+        cause: "BT060",
+        effects: &["BT088"],
+        is_meant: |_, effect| effect.has(&Signal::Kernel(KernelWork::Programs)),
+        why: "the kernel starts these programs",
     },
     Relation {
         cause: "BT002",

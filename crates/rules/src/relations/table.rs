@@ -270,6 +270,12 @@ const WAITING_AND_CPU: &[Relation] = &[
     },
     Relation {
         cause: "BT003",
+        effects: &["BT001"],
+        is_meant: always,
+        why: "each of these schedulers busy-waits, also those without a CPU of their own",
+    },
+    Relation {
+        cause: "BT003",
         effects: &["BT016", "BT017"],
         is_meant: may_be_the_hosts,
         why: "a thread that loses its CPU during a time slice or a GC seems to take long",

@@ -304,7 +304,8 @@ fn work_in_turns_follows_from_the_blocking_process_if_that_is_certain() {
 fn garbage_collection_follows_from_what_causes_it() {
     // No table forces GCs, whatever it keeps.
     let table = Finding { subject: Some(Subject::table("carts")), ..finding("BT026", 40.0, "") };
-    check(vec![table, with(Signal::BinariesStay, finding("BT032", 40.0, "guard"))], None);
+    check(vec![table, finding("BT032", 40.0, "guard")], None);
+    check(vec![finding("BT003", 40.0, ""), finding("BT001", 60.0, "")], Some("BT003"));
     check(vec![finding("BT047", 40.0, "a"), finding("BT011", 40.0, "a")], Some("BT047"));
     check(vec![finding("BT047", 40.0, "a"), finding("BT011", 40.0, "b")], None);
     check(vec![finding("BT047", 40.0, ""), finding("BT011", 60.0, "b (<0.7.0>)")], None);

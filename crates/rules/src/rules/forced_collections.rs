@@ -6,7 +6,7 @@
 
 use beamtune_model::{
     Account, Code, Confidence, Cost, CpuUse, Evidence, Group, Missing, Period, ProcessActivity, Scale,
-    Signal, Threshold, Unit, cpu::kind, metrics, units::SECOND_NS,
+    Threshold, Unit, cpu::kind, metrics, units::SECOND_NS,
 };
 
 use crate::rule::{Draft, Judgement, Rule, Topic};
@@ -169,7 +169,6 @@ fn without_pause(period: &Period, forced: &Forced<'_>, severity: f64) -> Draft {
     .detail(format!("each of {} processes is collected {each:.1} times/s", text::number(processes.round())))
     .confidence(Confidence::Inferred)
     .about(subject)
-    .signals(binaries.map(|_| Signal::BinariesStay))
     .costs(gc.map(|collecting| Cost::CpuCores(collecting.gc)))
     .part(CpuUse::GarbageCollection)
     .evidence(Evidence::number("GC rate", rate, Unit::PerSecond).against_scale(RATE.of(period)))

@@ -4,7 +4,7 @@
 //! most of the garbage is produced there.
 
 use beamtune_model::{
-    Account, Code, Confidence, Cost, CpuUse, Evidence, Missing, Period, Signal, Subject, Unit, metrics,
+    Account, Code, Cost, CpuUse, Evidence, Missing, Period, Signal, Subject, Unit, metrics,
 };
 
 use crate::remedy;
@@ -21,10 +21,10 @@ pub const RULE: Rule = Rule {
     code: Code("BT073"),
     name: "hot-code",
     question: "Which function takes most of the CPU time?",
-    confirm: "profile one request on a test node (tprof, eprof), or the VM (perf, with +JPperf true): this function should have about the same share",
+    confirm: "run beamtune profile TARGET --for 30s under the same load: this function should have about the same share",
+    // Or a CPU profile.
     needs: &[&metrics::SCHEDULER_ACTIVE],
     account: Account::CpuUsed,
-    confidence: Confidence::Inferred,
     explains_as_notice: true,
     judge,
     ..Rule::COMMON
@@ -65,8 +65,10 @@ fn contended(period: &Period) -> Option<f64> {
 }
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
-    let capacity =
-        view::capacity(period).map(|capacity| capacity.cores).or_else(|_| view::schedulers_online(period))?;
+    let capacity = view::capacity(period)
+        .map(|capacity| capacity.cores)
+        .or_else(|_| view::schedulers_online(period))
+        .or_else(|_| period.stat(&metrics::CPUS_ALLOWED, "").map(|allowed| allowed.mean()))?;
     let wanted = contended(period).map_or(capacity, |wanted| wanted.min(capacity));
     let min_cores = (MIN_SHARE * wanted).clamp(MIN_CORES, MAX_PASSED_CORES);
     let used = hot_code::cores(period)?;
@@ -74,7 +76,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         return Ok(Judgement::Healthy(format!("Erlang code and GC: {used:.2} of {capacity:.2} cores")));
     }
     // A busy node without samples of running processes comes from an older recording.
-    if period.work_samples.is_empty() {
+    if period.work_samples.is_empty() && hot_code::profiled(period).is_none() {
         return Err(Missing {
             what: "stacks of running processes".to_owned(),
             why: "not recorded".to_owned(),
@@ -84,7 +86,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let Some(hot) = HotCode::of(period)? else {
         return Ok(Judgement::Healthy("no function takes most of the CPU time".to_owned()));
     };
-    let of = format!("{} of {} samples of running processes", hot.samples.0, hot.samples.1);
+    let source = if hot.is_profiled { "profile samples" } else { "samples of running processes" };
+    let of = format!("{} of {} {source}", hot.samples.0, hot.samples.1);
+    let measured = if hot.is_profiled { "of Erlang CPU time is" } else { "of stack samples are" };
     let name = match &hot.what {
         What::Function(name) | What::Module(name) | What::Kind(name) => name.clone(),
         What::Library(name) => (*name).to_owned(),
@@ -123,7 +127,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let with_known =
         hot.known.as_ref().filter(|part| endless.is_empty() && is_nearly_all(part, &hot)).map(|part| {
             let by = if matches!(hot.what, What::Kind(_)) { "by" } else { "called by" };
-            format!("{} of stack samples are in {}, {by} {into}", percent(part.samples, all), part.what)
+            format!("{} {measured} in {}, {by} {into}", percent(part.samples, all), part.what)
         });
     let with_known = with_known.filter(|title| title.chars().count() <= MAX_TITLE);
     let is_in_title = with_known.is_some();
@@ -131,7 +135,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let known = known.map(|part| format!("{} of it in {}", percent(part.samples, within), part.what));
     let share = percent(within, all);
     let title = with_known.unwrap_or_else(|| match &endless[..] {
-        [] => format!("{share} of stack samples are in {into}"),
+        [] => format!("{share} {measured} in {into}"),
         [one] => format!("{} is always runnable, in {into} ({share} of samples)", text::name(&one.subject())),
         all => format!("{} processes are always runnable, in {into} ({share} of samples)", all.len()),
     });
@@ -177,6 +181,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .signals(hot.allocates().then_some(Signal::Allocates))
         .signals(is_endless.then_some(Signal::NeverWaits))
         .signals(is_own_work.then_some(Signal::WhereOnly))
+        .inferred_if(!hot.is_profiled)
         .guess_if(is_own_work)
         .evidence(Evidence::number("share of samples", hot.share(), Unit::Ratio).with_text(of))
         .because_some(hot.at.as_ref().map(|(at, samples)| {

@@ -1,9 +1,11 @@
-//! The code in which processes spend most of their CPU time, by samples of running processes.
+//! The code in which processes spend most of their CPU time, by a CPU profile or the agent's samples.
+
+mod unnamed;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use beamtune_model::rows::CHILD_OF;
-use beamtune_model::{CpuUse, Missing, Period, ProcessActivity, Subject, WorkSample};
+use beamtune_model::{CpuState, CpuUse, Missing, Period, ProcessActivity, WorkSample};
 
 use crate::account;
 use crate::signals::counts::{largest_first, share_interval};
@@ -15,6 +17,10 @@ use crate::signals::known_functions::{
 };
 use crate::signals::{new_processes, stack};
 use crate::view::{self, kind};
+pub(crate) use unnamed::unnamed;
+
+/// A profile with fewer samples of processes is not used: the 95 % interval of a share of a half would be wider than ±10 points.
+const MIN_PROFILED_SAMPLES: i64 = 100;
 
 /// Fewer samples do not show where the time is spent (judgement).
 pub(crate) const MIN_SAMPLES: i64 = 8;
@@ -72,6 +78,8 @@ pub(crate) struct HotCode {
     pub library: Option<(&'static Library, i64)>,
     /// Number of samples of garbage collection within it, and of all such samples.
     pub collections: (i64, i64),
+    /// Whether the samples come from a CPU profile.
+    pub is_profiled: bool,
 }
 
 /// A known expensive function of OTP or Elixir, or a library.
@@ -124,7 +132,7 @@ impl HotCode {
     /// Finds the code with most of the samples; `None` if absent.
     pub(crate) fn of(period: &Period) -> Result<Option<HotCode>, Missing> {
         let cores = cores(period)?;
-        let samples = samples(period);
+        let (samples, is_profiled) = (best_samples(period), profiled(period).is_some());
         let all: i64 = samples.iter().map(|sample| sample.looks).sum();
         if all < MIN_SAMPLES {
             return Ok(None);
@@ -152,7 +160,11 @@ impl HotCode {
         };
         let own: Vec<&Sample<'_>> = samples.iter().filter(|sample| is_within(sample)).collect();
         let count = within(&is_within);
-        if share_interval(count, all).0 < SURELY || is_contradicted(period, &own, count as f64 / all as f64) {
+        if share_interval(count, all).0 < SURELY {
+            return Ok(None);
+        }
+        // The agent's samples include processes that only wait for a CPU.
+        if !is_profiled && is_contradicted(period, &own, count as f64 / all as f64) {
             return Ok(None);
         }
         let at = own.iter().filter_map(|sample| Some((sample.at?, sample.looks)));
@@ -172,6 +184,7 @@ impl HotCode {
             known: Part::of(period, &own, &what, count),
             foremost: foremost(&own, &what),
             library: of_library,
+            is_profiled,
             what,
         }))
     }
@@ -213,14 +226,16 @@ pub(crate) struct Sample<'a> {
 }
 
 impl<'a> Sample<'a> {
-    fn new(stack: &'a [String], looks: i64, kind: Option<&'a str>, collects: bool) -> Self {
+    fn new(sample: &'a WorkSample, is_profiled: bool) -> Self {
+        let WorkSample { stack, samples: looks, kind, is_collecting: collects, .. } = sample;
+        let (looks, kind, collects) = (*looks, kind.as_deref(), *collects);
         let known: Vec<&str> = stack::without_traps(stack).collect();
         let first = known.first().copied();
         let hibernates = first.is_some_and(|at| at.contains("hibernate"));
         // A large reply takes more than one time slice to copy: the process is interrupted in the copy.
         let copies = first.is_some_and(stack::is_answer) && stack.first().map(String::as_str) != first;
-        // The process finished its work before it answered the sample: what it ran is unknown.
-        let is_done = first.is_some_and(stack::is_wait) && !hibernates && !copies;
+        // The process finished its work before it answered the agent: what it ran is unknown.
+        let is_done = !is_profiled && first.is_some_and(stack::is_wait) && !hibernates && !copies;
         let mut functions: Vec<String> = Vec::new();
         for function in known.iter().filter(|function| !is_done && is_own(function)) {
             let function = stack::without_fun(function);
@@ -297,18 +312,30 @@ impl<'a> Sample<'a> {
     }
 }
 
-/// Returns the samples of all running processes.
+/// Returns the samples of the CPU profile, if it has enough of them.
+pub(crate) fn profiled(period: &Period) -> Option<&[WorkSample]> {
+    let all = period.profiled_samples.iter().fold(0, |sum: i64, one| sum.saturating_add(one.samples));
+    (all >= MIN_PROFILED_SAMPLES).then_some(&period.profiled_samples)
+}
+
+/// Returns the agent's samples of running processes. They show where a process yields, such as in a search that the VM interrupts.
 pub(crate) fn samples(period: &Period) -> Vec<Sample<'_>> {
     // A process that was just woken has not run: its stack shows where it waited.
     let is_woken =
         |one: &&WorkSample| one.is_runnable && one.stack.first().is_some_and(|at| stack::is_wait(at));
     let samples = period.work_samples.iter().filter(|one| !is_woken(one));
-    let samples =
-        samples.map(|one| Sample::new(&one.stack, one.samples, one.kind.as_deref(), one.is_collecting));
-    let mut samples: Vec<Sample<'_>> = samples.collect();
+    let mut samples: Vec<Sample<'_>> = samples.map(|one| Sample::new(one, false)).collect();
     add_last_callers(&mut samples);
     add_cut(&mut samples);
     add_ended(period, &mut samples);
+    samples
+}
+
+/// Returns the samples of a profile, which measures CPU time, or else the agent's.
+fn best_samples(period: &Period) -> Vec<Sample<'_>> {
+    let Some(profiled) = profiled(period) else { return samples(period) };
+    let mut samples: Vec<Sample<'_>> = profiled.iter().map(|one| Sample::new(one, true)).collect();
+    add_last_callers(&mut samples);
     samples
 }
 
@@ -429,8 +456,14 @@ pub(crate) fn cores(period: &Period) -> Result<f64, Missing> {
             };
             Ok(account.shares.iter().filter(of).map(|share| share.cores).sum())
         }
-        // Without data of the host, scheduler utilization is used.
-        Err(_) => Ok(view::activity(period, kind::SCHEDULER)?.cores()),
+        // Without data of the VM, the profile says what its threads did; without data of the host, its schedulers.
+        Err(_) => match (&period.profile, profiled(period)) {
+            (Some(profile), Some(_)) => Ok(profile
+                .cores(profile.cpu_of(|sample| {
+                    matches!(sample.state, CpuState::Process | CpuState::GarbageCollection)
+                }))),
+            _ => Ok(view::activity(period, kind::SCHEDULER)?.cores()),
+        },
     }
 }
 
@@ -648,50 +681,18 @@ fn callers(own: &[&Sample<'_>], what: &What, count: i64) -> Vec<String> {
     path
 }
 
-/// Describes the processes of a kind whose initial call is uninformative: by the labels of those that do most of the work; otherwise by the
-/// module that they run. `None` if neither is known.
-pub(crate) fn unnamed(period: &Period, kind: &str, hot: &HotCode) -> Option<Unnamed> {
-    let of_kind = |process: &&ProcessActivity| {
-        process
-            .row
-            .as_ref()
-            .is_some_and(|row| row.name.is_none() && row.initial_call.as_deref() == Some(kind))
-    };
-    let mut processes: Vec<&ProcessActivity> = period.processes.iter().filter(of_kind).collect();
-    let all: i64 = processes.iter().map(|process| process.reductions).sum();
-    processes.retain(|process| process.reductions as f64 >= PART * all as f64);
-    processes.sort_by_key(|process| std::cmp::Reverse(process.reductions));
-    let has_label = |process: &ProcessActivity| process.row.as_ref().is_some_and(|row| row.label.is_some());
-    if let Some(first) = processes.iter().find(|process| has_label(process)) {
-        let titles = processes.iter().map(|process| match has_label(process) {
-            true => process.title(),
-            false => process.pid.clone(),
-        });
-        let words = titles.collect::<Vec<_>>().join(" and ");
-        return Some(Unnamed { words, subject: Some(first.subject()) });
-    }
-    let (module, looks) = hot.foremost.first()?;
-    let is_much = *looks as f64 >= PART * hot.samples.0 as f64;
-    is_much.then(|| Unnamed { words: format!("processes that run {module}"), subject: None })
-}
-
-/// Description of processes whose initial call is uninformative.
-pub(crate) struct Unnamed {
-    pub words: String,
-    pub subject: Option<Subject>,
-}
-
 /// Returns the kind of processes with most of the random samples of garbage collection: a registered name or an initial call. `None` if
 /// there are too few samples, `Some(None)` if no kind has most of them.
 pub(crate) fn collected_kind(period: &Period) -> Option<Option<&str>> {
-    let collected = period.work_samples.iter().filter(|sample| sample.is_collecting);
+    let samples = profiled(period).unwrap_or(&period.work_samples);
+    let collected = samples.iter().filter(|sample| sample.is_collecting);
     let kinds = largest_first(collected.map(|sample| (sample.kind.as_deref(), sample.samples)));
     let all = kinds.iter().fold(0, |sum: i64, (_, looks)| sum.saturating_add(*looks));
     if all < MIN_COLLECTED {
         // GC was hardly sampled, but a process that takes nearly all CPU time makes most of the garbage.
         let hot = HotCode::of(period).ok().flatten().filter(HotCode::allocates)?;
         let (kind, looks) = hot.kinds.first()?;
-        let mut known = period.work_samples.iter().filter_map(|sample| sample.kind.as_deref());
+        let mut known = samples.iter().filter_map(|sample| sample.kind.as_deref());
         return Some(known.find(|one| one == kind && *looks as f64 > MOST * hot.samples.0 as f64));
     }
     let most = kinds.into_iter().find(|(_, looks)| *looks as f64 > MOST * all as f64);

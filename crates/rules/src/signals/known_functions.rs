@@ -54,7 +54,8 @@ impl KnownFunction {
 
     /// Whether one of the functions in `beside`, if there are any, was sampled on the node.
     pub(crate) fn fits(&self, period: &Period) -> bool {
-        let mut stacks = period.work_samples.iter().flat_map(|one| &one.stack);
+        let samples = period.work_samples.iter().chain(&period.profiled_samples);
+        let mut stacks = samples.flat_map(|one| &one.stack);
         self.beside.is_empty() || stacks.any(|function| stack::begins(function, &self.beside))
     }
 }
