@@ -260,7 +260,7 @@ fn tune_with_too_little_time_or_invalid_files_is_refused() {
         "the minimum is",
     ]);
     fs::write(folder.path().join("new.args"), "").expect("written");
-    tune(&["-o", "new.args"]).assert_refused(&["new.args exists"]);
+    tune(&["-o", "new.args"]).assert_refused(&["new.args already exists"]);
     tune(&["--vm-args", "old.args"]).assert_refused(&["cannot read old.args"]);
     let plan = tune(&["--plan", "--budget", "1h"]);
     assert_eq!(plan.status, Some(0), "{}", plan.stderr);

@@ -151,7 +151,7 @@ fn nodes_in_containers_can_be_diagnosed_from_the_host() {
             ]);
         }
         // The process id inside the container is also ambiguous.
-        run(&mut doctor("1")).assert_refused(&["Inside a container", &one.pid_text(), &other.pid_text()]);
+        run(&mut doctor("1")).assert_refused(&["In a container", &one.pid_text(), &other.pid_text()]);
         drop(other);
         assert_attached(&run(&mut doctor(&name)));
     }

@@ -8,10 +8,12 @@
 %% Frames of the deep recursion: 20,000 words of stack are beyond what a sample copies.
 -define(DEPTH, 10000).
 
-%% Works for that many seconds; prints the share of phase a.
+%% Works for that many seconds; prints when it begins, and the share of phase a at the end.
 start(Kind, Seconds) ->
     register(known_shares, self()),
     State = prepare(Kind),
+    %% Libraries that are loaded later are unknown to the profile.
+    io:format("prepared ~s~n", [Kind]),
     End = now_ms() + Seconds * 1000,
     {A, B} = rounds(Kind, State, End, 0, 0),
     io:format("share ~.6f~n", [A / (A + B)]).
@@ -20,6 +22,13 @@ prepare(ets) ->
     Table = ets:new(known_shares, [public]),
     ets:insert(Table, [{I, I} || I <- lists:seq(1, 1000)]),
     Table;
+prepare(nif) ->
+    {ok, _} = application:ensure_all_started(crypto),
+    binary:copy(<<7>>, 10000);
+prepare(port) ->
+    {ok, Socket} = gen_udp:open(0, [binary, {active, false}, {recbuf, 4096}, {ip, {127, 0, 0, 1}}]),
+    {ok, Port} = inet:port(Socket),
+    {Socket, Port};
 prepare(_) ->
     lists:seq(1, 200).
 
@@ -63,16 +72,19 @@ a_work(bif, List) -> {a, [erlang:phash2(List) || _ <- lists:seq(1, 200)]};
 %% ETS.
 a_work(ets, Table) -> {a, [ets:lookup(Table, I) || I <- lists:seq(1, 1000)]};
 %% Garbage collection, of a heap so small that no dirty scheduler does it.
-a_work(gc, _) -> {a, [length(a_garbage(1000, [])) || _ <- lists:seq(1, 20)]}.
+a_work(gc, _) -> {a, [length(a_garbage(1000, [])) || _ <- lists:seq(1, 20)]};
+%% A NIF of a library.
+a_work(nif, Data) -> {a, [crypto:hash(sha256, Data) || _ <- lists:seq(1, 20)]};
+%% A port of the emulator, and the kernel.
+a_work(port, {Socket, Port}) -> {a, [gen_udp:send(Socket, {127, 0, 0, 1}, Port, <<0:8000>>) || _ <- lists:seq(1, 50)]}.
 
-b_work(loop, _) -> {b, b_loop(20000, 1)};
 b_work(deep, _) -> {b, b_deep(?DEPTH)};
 b_work(short, _) ->
     {_, Ref} = spawn_monitor(?MODULE, b_child, [10000]),
     receive {'DOWN', Ref, process, _, _} -> ok end;
 b_work(bif, List) -> {b, [term_to_binary(List) || _ <- lists:seq(1, 100)]};
 b_work(ets, Table) -> {b, [ets:insert(Table, {I, I, I}) || I <- lists:seq(1, 1000)]};
-b_work(gc, _) -> {b, b_loop(20000, 1)}.
+b_work(_, _) -> {b, b_loop(20000, 1)}.
 
 a_child(N) -> exit({done, a_loop(N, 1)}).
 b_child(N) -> exit({done, b_loop(N, 1)}).

@@ -16,6 +16,7 @@ use beamtune_host::machine;
 use beamtune_host::tree::LocalTree;
 use beamtune_node::Printer;
 use beamtune_node::access::AccessOptions;
+use beamtune_node::profiling::ProfileWhen;
 use beamtune_node::record::{RecordError, RecordOptions, record_node_into};
 use beamtune_node::target::LiveTarget;
 use beamtune_recording::{Plan, Stop};
@@ -272,7 +273,10 @@ impl Executor {
         flags: &FlagChecker,
     ) -> Result<Judged> {
         let live = LiveTarget::find(Some(target), &AccessOptions::new(self.print))?;
-        let options = RecordOptions::of(Duration::from_secs(1), Some(RECORDING_LENGTH));
+        let options = RecordOptions {
+            profile: Some(ProfileWhen::Once(RECORDING_LENGTH)),
+            ..RecordOptions::of(Duration::from_secs(1), Some(RECORDING_LENGTH))
+        };
         let before = Cpu::now(own);
         let open = |_: &str| self.store.writer(run);
         let recorded = record_node_into(&live, &options, Plan::default(), &self.stop, open, &mut |_| {});

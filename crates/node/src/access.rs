@@ -55,7 +55,7 @@ impl AccessError {
     pub fn reason(&self) -> String {
         match self {
             AccessError::NoDistribution => {
-                "it has no distribution: start it with -sname or -name to look inside".to_owned()
+                "it has no distribution: start it with -sname or -name to attach".to_owned()
             }
             AccessError::CannotAttach(error) => format!("{error:#}"),
         }

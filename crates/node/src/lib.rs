@@ -8,11 +8,14 @@
 //! this host with the names that their EPMDs know. [`access`] completes the user's options by the environment and by the VM's own files.
 //! [`mod@record`] attaches, samples VM and host, and detaches.
 //!
+//! [`profiling`] takes CPU profiles while a VM is recorded.
+//!
 //! This crate does not print. Messages for the user, such as the cost of what was requested, go to a [`Printer`] of the caller, and the
 //! progress of a recording to a callback.
 
 pub mod access;
 pub mod local_vms;
+pub mod profiling;
 pub mod record;
 pub mod target;
 

@@ -13,7 +13,7 @@ use beamtune_host::source::{AnnouncedBy, HostSource, MemoryBudget};
 use beamtune_host::tree::LocalTree;
 use beamtune_model::units::nanos;
 use beamtune_model::{
-    Clock, FileExchange, Incarnation, LockWaitRow, Nanos, SampleBuilder, SampleRequest, Source,
+    Clock, FileExchange, Incarnation, LockWaitRow, Nanos, Sample, SampleBuilder, SampleRequest, Source,
     SourceTrouble, Span, TroubleKind, facts,
 };
 use beamtune_recording::{
@@ -22,6 +22,7 @@ use beamtune_recording::{
 
 use crate::Printer;
 use crate::access::AccessError;
+use crate::profiling::{ProfileTask, ProfileWhen};
 use crate::target::LiveTarget;
 
 /// Time limit for detaching. If it is exceeded, the agent still removes itself when the connection closes.
@@ -58,7 +59,9 @@ pub struct RecordOptions<'a> {
     /// Explicit items that are requested from the VM once, in addition to the samples.
     pub once: &'a [ExplicitItem],
     /// Samples lock waits of the VM during the recording.
-    pub observer: Option<&'a dyn WaitObserver>,
+    pub observer: Option<&'a dyn SampleObserver>,
+    /// Takes CPU profiles of a VM on this host during the recording.
+    pub profile: Option<ProfileWhen>,
     /// Time limit for attaching and recording together. If attaching to a node on this host takes more than half of it, the node
     /// is recorded through /proc only.
     pub within: Option<Duration>,
@@ -77,6 +80,7 @@ impl RecordOptions<'_> {
             memory_budget: MemoryBudget::default(),
             once: &[],
             observer: None,
+            profile: None,
             within: None,
             unanswered: None,
         }
@@ -103,19 +107,32 @@ pub struct LockWaits {
     pub waits: Vec<LockWaitRow>,
 }
 
-/// Samples lock waits while the VM is recorded; the waits become part of the recording.
-pub trait WaitObserver {
-    /// Returns the waits once they are complete; called with each sample.
-    fn take_waits(&self) -> Option<LockWaits>;
+/// Observes the VM while it is recorded; what it finds becomes part of the recording.
+pub trait SampleObserver {
+    /// Adds to a sample what is complete; called with each sample.
+    fn observe(&self, sample: &mut Sample);
 }
 
-/// Wraps a source, and adds the lock waits of an observer to its samples.
-struct WithWaits<'a> {
+impl LockWaits {
+    /// Adds the waits to a sample.
+    pub fn add_to(self, sample: &mut Sample) {
+        if self.length <= 0 {
+            return;
+        }
+        // Without this fact, "no waits" could not be distinguished from "not sampled".
+        sample.facts.push((facts::LOCK_SAMPLING_LENGTH.to_owned(), self.length.to_string()));
+        let t = sample.tick.t;
+        sample.lock_waits.extend(self.waits.into_iter().map(|row| LockWaitRow { t, ..row }));
+    }
+}
+
+/// Wraps a source, and lets observers add to its samples.
+struct Observed<'a> {
     source: &'a mut dyn Source,
-    observer: &'a dyn WaitObserver,
+    observers: Vec<&'a dyn SampleObserver>,
 }
 
-impl Source for WithWaits<'_> {
+impl Source for Observed<'_> {
     fn name(&self) -> &'static str {
         self.source.name()
     }
@@ -130,13 +147,7 @@ impl Source for WithWaits<'_> {
         clock: &dyn Clock,
         out: &mut SampleBuilder<'_>,
     ) -> Result<Span, SourceTrouble> {
-        let t = out.sample.tick.t;
-        if let Some(LockWaits { length, waits }) = self.observer.take_waits().filter(|found| found.length > 0)
-        {
-            // Without this fact, "no waits" could not be distinguished from "not sampled".
-            out.sample.facts.push((facts::LOCK_SAMPLING_LENGTH.to_owned(), length.to_string()));
-            out.sample.lock_waits.extend(waits.into_iter().map(|row| LockWaitRow { t, ..row }));
-        }
+        self.observers.iter().for_each(|observer| observer.observe(&mut out.sample));
         self.source.collect(deadline, clock, out)
     }
 
@@ -284,10 +295,11 @@ pub fn record_attached(
         _ => &mut no_host,
     };
     let mut with = None;
-    let second: &mut dyn Source = match options.observer {
-        Some(observer) => with.insert(WithWaits { source: second, observer }),
-        None => second,
-    };
+    let process = live.vm.as_ref().map(|process| process.identity.pid);
+    let profile = process.zip(options.profile).map(|(pid, when)| ProfileTask::new(pid, when));
+    let profile_observer = profile.as_ref().map(|task| task as &dyn SampleObserver);
+    let observers = options.observer.into_iter().chain(profile_observer).collect();
+    let second: &mut dyn Source = with.insert(Observed { source: second, observers });
     let plan = Plan { every: nanos(options.interval), length: options.length.map(nanos), ..plan };
     let sources = Sources { vm: Some(first), host: Some(second) };
     let recorded = open(&node).and_then(|mut writer| {
@@ -372,7 +384,7 @@ fn attach(live: &LiveTarget, options: &RecordOptions<'_>) -> Result<Option<NodeS
         if live.vm.is_none() {
             let label = &live.label;
             return Err(anyhow!(
-                "{label} runs on another host, where --host-only cannot read its process: leave the option out"
+                "{label} runs on another host, so its process cannot be read: omit --host-only"
             )
             .into());
         }

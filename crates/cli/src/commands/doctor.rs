@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use beamtune_model::Period;
+use beamtune_node::profiling::ProfileWhen;
 use beamtune_node::record::RecordOptions;
 use beamtune_node::target::ResolvedTarget;
 use beamtune_recording::{EndReason, Selection};
@@ -52,6 +53,11 @@ pub struct RecordedArgs {
     /// Do not attach; use operating system data only
     #[arg(long)]
     host_only: bool,
+    /// Do not take a CPU profile
+    ///
+    /// A profile is taken from outside, if the VM runs on this host, uses 0.1 cores or more, and the kernel permits it.
+    #[arg(long)]
+    no_profile: bool,
     #[command(flatten)]
     thresholds: ThresholdArgs,
     #[command(flatten)]
@@ -97,6 +103,7 @@ impl RecordedArgs {
             file: output,
             host_only: self.host_only,
             within: Some((2 * self.length).max(MIN_WITHIN)),
+            profile: (!self.no_profile).then_some(ProfileWhen::Once(self.length)),
             ..RecordOptions::of(Duration::from_secs(1), Some(self.length))
         };
         let (reader, outcome) = record_node(&live, &options)?;

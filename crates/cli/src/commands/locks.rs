@@ -17,7 +17,7 @@ use beamtune_attach::source::NodeSource;
 use beamtune_model::Period;
 use beamtune_model::units::duration;
 use beamtune_node::access::AccessError;
-use beamtune_node::record::{RecordError, RecordOptions, WaitObserver, record_attached};
+use beamtune_node::record::{RecordError, RecordOptions, SampleObserver, record_attached};
 use beamtune_node::target::{LiveTarget, ResolvedTarget};
 use beamtune_recording::{Plan, Reader, Selection, Stop};
 use beamtune_report::diagnosis::{self, Verbosity};
@@ -261,7 +261,7 @@ fn record(
     let options = RecordOptions {
         file: args.output.as_deref(),
         once,
-        observer: slot.map(|slot| slot as &dyn WaitObserver),
+        observer: slot.map(|slot| slot as &dyn SampleObserver),
         // While locks are counted, the agent answers no other requests.
         ..RecordOptions::of(interval, slot.is_none().then_some(length))
     };

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use beamtune_model::units::nanos;
+use beamtune_node::profiling::{CpuLimit, ProfileWhen};
 use beamtune_node::record::RecordOptions;
 use beamtune_node::target::{LiveTarget, ResolvedTarget};
 use beamtune_recording::{EndReason, Ring};
@@ -39,6 +40,14 @@ pub struct Args {
     /// With --keep: maximum size of each file, including its log
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "500MB", requires = "keep")]
     max_size: u64,
+    /// Also take a CPU profile of up to 10 s
+    #[arg(long, requires = "length", conflicts_with = "keep")]
+    profile: bool,
+    /// With --keep: take a CPU profile of 10 s when this condition holds
+    ///
+    /// 'cpu > 90 %' (of the CPUs that the VM may run on) or, in cores, 'cpu > 1.5', for three seconds. At most one profile in ten minutes.
+    #[arg(long, value_name = "CONDITION", requires = "keep")]
+    profile_when: Option<CpuLimit>,
     /// Print a systemd unit with these options, and exit
     #[arg(long, requires = "keep")]
     systemd: bool,
@@ -102,7 +111,14 @@ fn once(args: &Args, target: &str, output: &Path) -> Result<ExitCode> {
 
 impl Args {
     fn record_options<'a>(&self, file: Option<&'a Path>) -> RecordOptions<'a> {
-        RecordOptions { file, host_only: self.host_only, ..RecordOptions::of(self.every, self.length) }
+        let once = self.length.filter(|_| self.profile).map(ProfileWhen::Once);
+        let profile = once.or(self.profile_when.map(ProfileWhen::Above));
+        RecordOptions {
+            file,
+            host_only: self.host_only,
+            profile,
+            ..RecordOptions::of(self.every, self.length)
+        }
     }
 }
 

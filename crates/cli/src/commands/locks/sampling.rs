@@ -13,8 +13,9 @@ use beamtune_attach::source::NodeSource;
 use beamtune_host::HostError;
 use beamtune_host::process::Identity;
 use beamtune_host::tree::LocalTree;
+use beamtune_model::Sample;
 use beamtune_model::units::nanos;
-use beamtune_node::record::{LockWaits, WaitObserver};
+use beamtune_node::record::{LockWaits, SampleObserver};
 use beamtune_node::target::LiveTarget;
 use beamtune_recording::{Selection, Stop};
 use beamtune_report::text;
@@ -182,8 +183,10 @@ impl WaitSlot {
     }
 }
 
-impl WaitObserver for WaitSlot {
-    fn take_waits(&self) -> Option<LockWaits> {
-        self.waits.lock().unwrap_or_else(PoisonError::into_inner).take()
+impl SampleObserver for WaitSlot {
+    fn observe(&self, sample: &mut Sample) {
+        if let Some(waits) = self.waits.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            waits.add_to(sample);
+        }
     }
 }

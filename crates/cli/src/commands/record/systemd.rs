@@ -17,6 +17,9 @@ pub(super) fn unit(args: &Args) -> Result<String> {
     }
     option("--max-size", args.max_size.to_string());
     option("--every", format!("{}s", args.every.as_secs_f64()));
+    if let Some(limit) = args.profile_when {
+        option("--profile-when", limit.to_string());
+    }
     command.extend(args.access.words()?);
     // Our own specifiers, such as %S, must not be quoted; words from the user must.
     let folder = match &args.output {
@@ -70,19 +73,29 @@ pub(super) fn unit(args: &Args) -> Result<String> {
         targets.join(" "),
     )?;
     unit.push_str(&writable);
+    let perfmon = if args.profile_when.is_some() { "CAP_PERFMON" } else { "" };
     match &user {
         Some(user) => write!(
             unit,
             "\n# The user of the nodes may read their /proc files and their cookie.\n\
              User={user}\n\
-             CapabilityBoundingSet=\n"
+             CapabilityBoundingSet={perfmon}\n"
         )?,
-        None => unit.push_str(
-            "\n# With these two capabilities, the service can read /proc and the cookies of other users' processes.\n\
-             # Better: set User= to the nodes' user, and CapabilityBoundingSet= to nothing.\n\
+        None => write!(
+            unit,
+            "\n# With the first two capabilities, the service can read /proc and the cookies of other users' processes.\n\
+             # Better: set User= to the nodes' user, and CapabilityBoundingSet= to nothing{}.\n\
              User=root\n\
-             CapabilityBoundingSet=CAP_SYS_PTRACE CAP_DAC_READ_SEARCH\n",
-        ),
+             CapabilityBoundingSet={}\n",
+            if perfmon.is_empty() { String::new() } else { format!(" but {perfmon}") },
+            format!("CAP_SYS_PTRACE CAP_DAC_READ_SEARCH {perfmon}").trim_end()
+        )?,
+    }
+    if !perfmon.is_empty() {
+        write!(
+            unit,
+            "\n# For CPU profiles.\nAmbientCapabilities={perfmon}\nSystemCallFilter=perf_event_open\n"
+        )?;
     }
     unit.push_str(HARDENING);
     Ok(unit)
