@@ -68,8 +68,13 @@ impl Profile {
     pub fn of_safe_points(period: &Period, cores: f64) -> Profile {
         let length = period.end - period.begin;
         let mut sampled = Sampled::new(ProfileKind::SafePoints, length);
-        let own: Vec<&period::WorkSample> =
-            period.work_samples.iter().filter(|sample| !sample.is_runnable && sample.samples > 0).collect();
+        let (runnable, running): (Vec<&period::WorkSample>, Vec<_>) = period
+            .work_samples
+            .iter()
+            .filter(|sample| sample.samples > 0)
+            .partition(|sample| sample.is_runnable);
+        // With one scheduler, none but the agent runs while it samples.
+        let own = if running.is_empty() { runnable } else { running };
         let all = own.iter().fold(0, |sum: i64, sample| sum.saturating_add(sample.samples));
         for sample in own {
             let weight = cores * length as f64 * sample.samples as f64 / all as f64;
@@ -150,6 +155,11 @@ mod tests {
         );
         assert_eq!((profile.kind, profile.total()), (ProfileKind::SafePoints, 8_000));
         assert_eq!(Profile::of_safe_points(&Period::default(), 1.0).total(), 0);
+        period.work_samples.retain(|sample| sample.is_runnable);
+        assert_eq!(
+            shown(&Profile::of_safe_points(&period, 0.8)),
+            [("io:format/2".to_owned(), Some("log"), 60, 8_000)]
+        );
     }
 
     #[test]
