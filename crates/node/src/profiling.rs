@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use beamtune_host::process::{self, Status};
 use beamtune_host::tree::{FileTree, LocalTree};
 use beamtune_model::{Event, Profile, ProfileRow, Sample, facts};
-use beamtune_profile::{ProfileError, Profiler, threads};
+use beamtune_profile::threads::{self, ThreadSnapshot};
+use beamtune_profile::{ProfileError, Profiler};
 use beamtune_recording::{Stop, SystemClock};
 
 use crate::record::SampleObserver;
@@ -193,11 +194,12 @@ impl Drop for ProfileTask {
 
 /// Profiles a VM that uses CPU until `end`; `None` if it uses little, or too little time is left.
 fn once(pid: u32, end: Instant, stop: &Stop) -> Result<Option<Profile>, ProfileError> {
-    let (cores, threads) = cpu_use(pid, stop)?;
+    let mut meter = CpuMeter::new(pid, stop)?;
+    let cores = meter.cores(stop)?;
     if stop.is_requested() || cores.is_some_and(|cores| cores < MIN_CORES) {
         return Ok(None);
     }
-    let profiler = Profiler::open(pid, &threads, RATE_HZ)?;
+    let profiler = meter.profiler()?;
     let length = end.saturating_duration_since(Instant::now()).min(MAX_LENGTH);
     if length < MIN_LENGTH {
         return Ok(None);
@@ -207,30 +209,47 @@ fn once(pid: u32, end: Instant, stop: &Stop) -> Result<Option<Profile>, ProfileE
 
 /// Waits until a VM uses more CPU than the limit, and profiles it; `None` if it ended, or the recording did.
 fn above(pid: u32, limit: CpuLimit, stop: &Stop) -> Result<Option<Profile>, ProfileError> {
+    let mut meter = CpuMeter::new(pid, stop)?;
     let mut checks = 0;
     while !stop.is_requested() {
         let Some(limit) = limit.cores(pid) else { return Ok(None) };
-        let (cores, threads) = cpu_use(pid, stop)?;
+        let cores = meter.cores(stop)?;
         checks = if cores.is_some_and(|cores| cores > limit) { checks + 1 } else { 0 };
         if checks >= CHECKS_ABOVE {
-            let profiler = Profiler::open(pid, &threads, RATE_HZ)?;
-            return profiler.run(MAX_LENGTH, || stop.is_requested()).map(Some);
+            return meter.profiler()?.run(MAX_LENGTH, || stop.is_requested()).map(Some);
         }
     }
     Ok(None)
 }
 
-/// Measures the CPU use of a VM, in cores, and returns its threads. The use is `None` if the kernel has no statistics of threads.
-fn cpu_use(pid: u32, stop: &Stop) -> Result<(Option<f64>, Vec<threads::Thread>), ProfileError> {
-    let tree = LocalTree::default();
-    let clock = SystemClock::from(SystemClock::wall_now(), stop.clone());
-    let before = threads::snapshot(&tree, pid, &clock)?;
-    stop.wait(CHECK);
-    let after = threads::snapshot(&tree, pid, &clock)?;
-    let change = threads::changes(&before, &after);
-    let ran: Option<i64> = change.threads.iter().map(|thread| thread.ran).sum();
-    let cores = ran.filter(|_| change.length > 0).map(|ran| ran as f64 / change.length as f64);
-    Ok((cores, after.threads))
+/// Measures the CPU use of a VM.
+struct CpuMeter {
+    pid: u32,
+    clock: SystemClock,
+    last: ThreadSnapshot,
+}
+
+impl CpuMeter {
+    fn new(pid: u32, stop: &Stop) -> Result<CpuMeter, ProfileError> {
+        let clock = SystemClock::from(SystemClock::wall_now(), stop.clone());
+        let last = threads::snapshot(&LocalTree::default(), pid, &clock)?;
+        Ok(CpuMeter { pid, clock, last })
+    }
+
+    /// Waits for [`CHECK`], and returns the CPU use meanwhile, in cores; `None` if the kernel has no statistics of threads.
+    fn cores(&mut self, stop: &Stop) -> Result<Option<f64>, ProfileError> {
+        stop.wait(CHECK);
+        let now = threads::snapshot(&LocalTree::default(), self.pid, &self.clock)?;
+        let change = threads::changes(&self.last, &now);
+        self.last = now;
+        let ran: Option<i64> = change.threads.iter().map(|thread| thread.ran).sum();
+        Ok(ran.filter(|_| change.length > 0).map(|ran| ran as f64 / change.length as f64))
+    }
+
+    /// Prepares a profile of the threads that were read last.
+    fn profiler(&self) -> Result<Profiler, ProfileError> {
+        Profiler::open(self.pid, &self.last.threads, RATE_HZ)
+    }
 }
 
 #[cfg(test)]

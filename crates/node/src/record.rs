@@ -294,14 +294,13 @@ pub fn record_attached(
         (_, Some(source)) => source,
         _ => &mut no_host,
     };
-    let mut with = None;
     let process = live.vm.as_ref().map(|process| process.identity.pid);
     let profile = process.zip(options.profile).map(|(pid, when)| ProfileTask::new(pid, when));
     let profile_observer = profile.as_ref().map(|task| task as &dyn SampleObserver);
     let observers = options.observer.into_iter().chain(profile_observer).collect();
-    let second: &mut dyn Source = with.insert(Observed { source: second, observers });
+    let mut second = Observed { source: second, observers };
     let plan = Plan { every: nanos(options.interval), length: options.length.map(nanos), ..plan };
-    let sources = Sources { vm: Some(first), host: Some(second) };
+    let sources = Sources { vm: Some(first), host: Some(&mut second) };
     let recorded = open(&node).and_then(|mut writer| {
         let clock = SystemClock::from(writer.first_instant(SystemClock::wall_now()), stop.clone());
         let outcome = record(&plan, sources, &clock, stop, &mut writer, progress)?;
