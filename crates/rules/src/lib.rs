@@ -52,9 +52,9 @@ pub fn diagnose_locks(period: &Arc<Period>) -> Diagnosis {
     by(RULES.iter().filter(|rule| rule.topics.contains(&Topic::Locks)), period, RULE_LIMIT)
 }
 
-/// CPU time of Erlang code, GC included, in cores; 0 if unknown.
-pub fn erlang_cores(period: &Period) -> f64 {
-    signals::hot_code::cores(period).unwrap_or_default()
+/// CPU time of Erlang code, GC included, in cores.
+pub fn erlang_cores(period: &Period) -> Result<f64, Missing> {
+    signals::hot_code::cores(period)
 }
 
 /// Returns the rule with this code.

@@ -14,7 +14,7 @@ use beamtune_profile::Profiler;
 use beamtune_recording::{Selection, Stop};
 use beamtune_report::profile::{self, Origin, Page};
 
-use super::diagnose::open;
+use super::diagnose;
 use crate::access::AccessArgs;
 use crate::recorder::record_node;
 use crate::signals::stop_on_signals;
@@ -123,8 +123,7 @@ struct Taken {
 
 /// The profile in a recording.
 fn recorded(args: &Args, path: &Path) -> Result<Taken> {
-    let reader = open(path)?;
-    let period = reader.period(&Selection::default())?;
+    let period = diagnose::read(path)?;
     let incarnation = period.incarnation.clone();
     let origin = Origin {
         begin_unix_ms: incarnation.as_ref().map_or(0.0, |life| life.wall0 as f64 / 1e6),
@@ -143,7 +142,7 @@ fn recorded(args: &Args, path: &Path) -> Result<Taken> {
                 path.display()
             )
         })?,
-        View::SafePoints => Profile::of_safe_points(&period, beamtune_rules::erlang_cores(&period)),
+        View::SafePoints => Profile::of_safe_points(&period, beamtune_rules::erlang_cores(&period)?),
         View::Waits => Profile::of_waits(&period),
     };
     Ok(Taken { name, profile, origin })
@@ -177,7 +176,7 @@ fn sampled(args: &Args, live: &LiveTarget) -> Result<Taken> {
     let profile = match args.view {
         View::Waits => Profile::of_waits(&period),
         View::Cpu | View::SafePoints => {
-            Profile::of_safe_points(&period, beamtune_rules::erlang_cores(&period))
+            Profile::of_safe_points(&period, beamtune_rules::erlang_cores(&period)?)
         }
     };
     Ok(Taken { name, profile, origin })
