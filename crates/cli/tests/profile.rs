@@ -4,7 +4,7 @@
 mod common;
 
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use common::{Otp, TIMEOUT, TestNode, all_otps, beamtune, is_root, run_for};
 use serde_json::Value;
@@ -26,6 +26,15 @@ const MIN_INTERPRETER_COMPLETE: f64 = 0.90;
 
 /// Held by each test: a workload that shares its CPU measures other shares than those of CPU time.
 static ALONE: Mutex<()> = Mutex::new(());
+
+/// The right to sample, for one test at a time; `None` if this user may not sample.
+fn alone() -> Option<MutexGuard<'static, ()>> {
+    if !is_root() {
+        eprintln!("skipped: not root");
+        return None;
+    }
+    Some(ALONE.lock().unwrap_or_else(PoisonError::into_inner))
+}
 
 /// A node that works, and the folder with its code.
 fn working_node(otp: &Otp, kind: &str, seconds: u32) -> (TestNode, TempDir) {
@@ -83,11 +92,7 @@ fn phases(page: &Value) -> (f64, f64) {
 
 #[test]
 fn shares_are_those_that_the_workload_measures() {
-    if !is_root() {
-        eprintln!("skipped: not root");
-        return;
-    }
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(_alone) = alone() else { return };
     for otp in all_otps() {
         let is_jit = otp.release >= FIRST_JIT;
         let (max_difference, min_complete) = match is_jit {
@@ -133,11 +138,7 @@ fn title(diagnosis: &Value, code: &str) -> Option<String> {
 
 #[test]
 fn doctor_names_a_function_by_a_profile_that_its_recording_keeps() {
-    if !is_root() {
-        eprintln!("skipped: not root");
-        return;
-    }
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(_alone) = alone() else { return };
     let folder = tempfile::tempdir().expect("a folder");
     for otp in all_otps() {
         let (node, _code) = working_node(&otp, "bif", 60);

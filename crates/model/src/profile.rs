@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 
 use crate::WorkSample;
-use crate::units::{Nanos, text_names};
+use crate::units::{Nanos, SECOND_NS, text_names};
 
 /// What a thread does with the CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -47,6 +47,13 @@ text_names!(CpuState {
     Waiting => "waiting",
     Other => "other",
 });
+
+impl CpuState {
+    /// Whether the CPU time is that of a process, GC included.
+    pub fn is_of_process(self) -> bool {
+        matches!(self, CpuState::Process | CpuState::GarbageCollection)
+    }
+}
 
 /// The kind of a frame's code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -216,7 +223,7 @@ impl Profile {
         type Key<'a> = (Option<u64>, bool, Vec<&'a str>);
         let mut counts = HashMap::<Key<'_>, i64>::new();
         for sample in &self.samples {
-            if !matches!(sample.state, CpuState::Process | CpuState::GarbageCollection) {
+            if !sample.state.is_of_process() {
                 continue;
             }
             let functions = self.frames_of(sample.stack);
@@ -281,7 +288,7 @@ pub struct ProfileBuilder {
 }
 
 /// Length of the intervals in which equal samples are summed up.
-const INTERVAL: Nanos = 1_000_000_000;
+const INTERVAL: Nanos = SECOND_NS;
 
 impl ProfileBuilder {
     /// The index of a frame.

@@ -111,6 +111,10 @@ impl ProcessRow {
     }
 }
 
+/// Number of stack frames that the VM returns by default (`backtrace_depth` of `erlang:system_flag/2`). If a stack is deeper, its outer
+/// functions are unknown.
+pub const STACK_DEPTH: usize = 8;
+
 /// A call stack of a process that was sampled in the last ten seconds. The process is one of the busiest, which are sampled every second,
 /// or a randomly sampled process that was at work.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -185,8 +185,8 @@ pub fn work(period: &Period, kind: &str) -> Result<States, Missing> {
     })
 }
 
-/// With fewer samples of a profile, microstate accounting is more precise (judgement: the 95 % interval of a half is ±10 points).
-const MIN_PROFILE_SAMPLES: u32 = 100;
+/// Fewer samples of a profile are not used, but what the agent reads (judgement: the 95 % interval of a half is ±10 points).
+pub(crate) const MIN_PROFILE_SAMPLES: u32 = 100;
 
 /// GC's share of the work of threads of a kind, 0–1, by a CPU profile.
 fn gc_share_by_profile(period: &Period, kind: &str) -> Option<f64> {

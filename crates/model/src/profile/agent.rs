@@ -5,11 +5,9 @@ use super::{
     CallStack, CpuState, Frame, FrameKind, Profile, ProfileBuilder, ProfileKind, ProfiledThread, StackSample,
 };
 use crate::period::Period;
+use crate::rows::STACK_DEPTH;
 use crate::units::Nanos;
 use crate::{metrics, period};
-
-/// Functions of a call stack that the agent reads at most (`backtrace_depth` of the VM; the agent's protocol). A longer stack is incomplete.
-const MAX_DEPTH: usize = 8;
 
 /// Stacks of processes by name.
 struct Sampled<'a> {
@@ -41,7 +39,7 @@ impl<'a> Sampled<'a> {
         });
         let frame = |name: &String| Frame { kind: FrameKind::Erlang, name: name.clone(), line: None };
         let frames = stack.iter().rev().map(|name| self.builder.frame(frame(name))).collect();
-        let stack = self.builder.stack(CallStack { frames, is_complete: stack.len() < MAX_DEPTH });
+        let stack = self.builder.stack(CallStack { frames, is_complete: stack.len() < STACK_DEPTH });
         self.builder.add(StackSample {
             t: 0,
             thread: self.thread,

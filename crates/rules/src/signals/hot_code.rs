@@ -4,8 +4,8 @@ mod unnamed;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use beamtune_model::rows::CHILD_OF;
-use beamtune_model::{CpuState, CpuUse, Missing, Period, ProcessActivity, WorkSample};
+use beamtune_model::rows::{CHILD_OF, STACK_DEPTH};
+use beamtune_model::{CpuUse, Missing, Period, ProcessActivity, WorkSample};
 
 use crate::account;
 use crate::signals::counts::{largest_first, share_interval};
@@ -18,9 +18,6 @@ use crate::signals::known_functions::{
 use crate::signals::{new_processes, stack};
 use crate::view::{self, kind};
 pub(crate) use unnamed::unnamed;
-
-/// A profile with fewer samples of processes is not used: the 95 % interval of a share of a half would be wider than ±10 points.
-const MIN_PROFILED_SAMPLES: i64 = 100;
 
 /// Fewer samples do not show where the time is spent (judgement).
 pub(crate) const MIN_SAMPLES: i64 = 8;
@@ -50,10 +47,6 @@ const MIN_PART: i64 = 3;
 
 /// Maximum number of callers that are reported.
 const CALLERS: usize = 2;
-
-/// Number of stack frames that the VM returns by default (`backtrace_depth` of `erlang:system_flag/2`). If a stack is deeper, its outer
-/// functions are unknown.
-const STACK_DEPTH: usize = 8;
 
 /// The code in which most of the CPU time is spent.
 #[derive(Debug)]
@@ -315,7 +308,7 @@ impl<'a> Sample<'a> {
 /// Returns the samples of the CPU profile, if it has enough of them.
 pub(crate) fn profiled(period: &Period) -> Option<&[WorkSample]> {
     let all = period.profiled_samples.iter().fold(0, |sum: i64, one| sum.saturating_add(one.samples));
-    (all >= MIN_PROFILED_SAMPLES).then_some(&period.profiled_samples)
+    (all >= i64::from(view::MIN_PROFILE_SAMPLES)).then_some(&period.profiled_samples)
 }
 
 /// Returns the agent's samples of running processes. They show where a process yields, such as in a search that the VM interrupts.
@@ -458,10 +451,9 @@ pub(crate) fn cores(period: &Period) -> Result<f64, Missing> {
         }
         // Without data of the VM, the profile says what its threads did; without data of the host, its schedulers.
         Err(_) => match (&period.profile, profiled(period)) {
-            (Some(profile), Some(_)) => Ok(profile
-                .cores(profile.cpu_of(|sample| {
-                    matches!(sample.state, CpuState::Process | CpuState::GarbageCollection)
-                }))),
+            (Some(profile), Some(_)) => {
+                Ok(profile.cores(profile.cpu_of(|sample| sample.state.is_of_process())))
+            }
             _ => Ok(view::activity(period, kind::SCHEDULER)?.cores()),
         },
     }

@@ -39,10 +39,15 @@ static KINDS: LazyLock<Kinds> = LazyLock::new(|| data("kernel", include_str!("..
 /// Prefixes of the functions of system calls, on x86-64 and ARM64 (SYSCALL_DEFINE in the kernel's sources).
 const SYSTEM_CALLS: [&str; 2] = ["__x64_sys_", "__arm64_sys_"];
 
+/// The system call that a function of the kernel begins.
+fn system_call(function: &str) -> Option<&str> {
+    SYSTEM_CALLS.iter().find_map(|begin| function.strip_prefix(begin))
+}
+
 impl KernelKind {
     /// The kind that a function at the root of the kernel's stack belongs to.
     fn of(function: &str) -> Option<&'static KernelKind> {
-        let call = SYSTEM_CALLS.iter().find_map(|begin| function.strip_prefix(begin));
+        let call = system_call(function);
         KINDS.kind.iter().find(|kind| match call {
             Some(call) => kind.calls.iter().any(|known| known == call),
             None => kind.exceptions.iter().any(|known| known == function),
@@ -123,12 +128,15 @@ impl<'a> Entered<'a> {
         let names = || kernel.iter().map(|frame| frame.name.as_str());
         let outermost = names().next()?;
         let known = names().find_map(|name| Some((name, KernelKind::of(name)?)));
-        let call = |name: &'a str| SYSTEM_CALLS.iter().find_map(|begin| name.strip_prefix(begin));
         let entry = match known {
             Some((name, _)) => name,
-            None => names().find(|name| call(name).is_some()).unwrap_or(outermost),
+            None => names().find(|name| system_call(name).is_some()).unwrap_or(outermost),
         };
-        Some(Entered { sample, entry: call(entry).unwrap_or(entry), kind: known.map(|(_, kind)| kind) })
+        Some(Entered {
+            sample,
+            entry: system_call(entry).unwrap_or(entry),
+            kind: known.map(|(_, kind)| kind),
+        })
     }
 
     /// The innermost function of the program, else the process, else the kind of thread.

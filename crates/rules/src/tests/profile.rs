@@ -3,7 +3,7 @@
 use beamtune_model::{
     CallStack, Confidence, CpuState, Finding, Frame, FrameKind, KernelWork, Nanos, Outcome, Period,
     PeriodBuilder, Profile, ProfileBuilder, ProfileRow, ProfiledThread, Signal, StackSample, WorkSample,
-    facts, metrics,
+    facts, metrics, units::SECOND_NS,
 };
 
 use super::hot_code::found;
@@ -13,7 +13,6 @@ use crate::view;
 
 /// CPU time of a sample at 99 Hz.
 const SAMPLE: Nanos = 10_101_010;
-const SECOND: Nanos = 1_000_000_000;
 
 /// A stack, outermost function first: `e:` Erlang, `b:` BIF, `c:` emulator, `k:` kernel; with the state and number of samples.
 type Stack = (CpuState, &'static str, u32);
@@ -36,11 +35,11 @@ fn profile(stacks: &[Stack]) -> Profile {
         });
         let frames = frames.map(|frame| builder.frame(frame)).collect();
         let stack = builder.stack(CallStack { frames, is_complete: true });
-        let process = matches!(state, CpuState::Process | CpuState::GarbageCollection).then_some(80);
+        let process = state.is_of_process().then_some(80);
         let weight = Nanos::from(*count) * SAMPLE;
         builder.add(StackSample { t: 0, thread, process, state: *state, stack, count: *count, weight });
     }
-    builder.profile().length = 10 * SECOND;
+    builder.profile().length = 10 * SECOND_NS;
     (builder.profile().rate_hz, builder.profile().has_kernel) = (99, true);
     builder.profile().processes.insert(80, "shop_web".to_owned());
     builder.finish()
